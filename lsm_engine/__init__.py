@@ -1,0 +1,85 @@
+"""An LSM storage engine for upsertable lake tables in the Apache Paimon format.
+
+    import lsm_engine as lsm
+
+    catalog = lsm.open_catalog("sqlite:///lake/catalog.db", warehouse="lake")
+    table = catalog.create_table("shop.orders", schema, primary_key=["order_id"])
+    table.upsert(rows)
+    table.scan(where=...).to_arrow()
+
+Everything works in one process on Arrow data. `lsm_engine.spark` runs the same verbs on Spark. The
+rooms and which may use which: docs/architecture.md.
+"""
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    CorruptFileError,
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+    UnsupportedError,
+)
+from lsm_engine.base.modes import CommitKind, RowKind
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.schema.arrow_types import sql_field
+from lsm_engine.schema.changes import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    RemoveOption,
+    RenameColumn,
+    SetColumnComment,
+    SetColumnDefault,
+    SetComment,
+    SetNullable,
+    SetOption,
+)
+from lsm_engine.table.catalog import Catalog, open_catalog, open_table
+from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.table import Table
+
+__all__ = [
+    "AddColumn",
+    "AlreadyExistsError",
+    "Catalog",
+    "ChangeType",
+    "CommitConflictError",
+    "CommitKind",
+    "CommitUnknownError",
+    "CorruptFileError",
+    "DropColumn",
+    "ErrorKind",
+    "ExpiredError",
+    "InvalidInputError",
+    "InvalidOptionError",
+    "LocalExecutor",
+    "LsmError",
+    "MoveColumn",
+    "NotFoundError",
+    "RemoveOption",
+    "RenameColumn",
+    "RowKind",
+    "SetColumnComment",
+    "SetColumnDefault",
+    "SetComment",
+    "SetNullable",
+    "SetOption",
+    "Snapshot",
+    "StorageError",
+    "Table",
+    "Tag",
+    "UnsafePathError",
+    "UnsupportedError",
+    "open_catalog",
+    "open_table",
+    "sql_field",
+]

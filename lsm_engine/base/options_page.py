@@ -1,0 +1,82 @@
+"""The options page, docs/options.md, from the declarations; a test keeps the two equal."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from lsm_engine.base import declared
+from lsm_engine.base.option import FieldOption, Option
+from lsm_engine.base.units import format_bytes
+
+_HEAD = """# Table options
+
+Generated from `lsm_engine/base/declared.py`; rewrite with
+`pytest tests/tidy/test_options_page.py --rewrite`.
+
+Names and defaults are Apache Paimon's. An option that is not listed is refused when a table is
+created or altered. *Not yet* marks options whose other values are refused by name: a table that
+needs them is not created, and one that somebody else made is not read (or not written) wrongly.
+*Fixed* options cannot change once a table has data.
+
+| option | default | honoured | meaning |
+|---|---|---|---|
+"""
+
+
+def options_page() -> str:
+    """Return the whole page as Markdown."""
+    rows = [_row(option) for _, option in sorted(declared.DECLARED.items())]
+    rows += [_field_row(option) for option in declared.FIELD_OPTIONS]
+    return _HEAD + "\n".join(rows) + "\n"
+
+
+def _row(option: Option[Any]) -> str:
+    also = f" Also read as {_codes(option.aliases)}." if option.aliases else ""
+    fixed = " *Fixed.*" if option.immutable else ""
+    return (
+        f"| `{option.key}` | {_default(option)} | {_honoured(option)} "
+        f"| {_cell(option.doc)}{fixed}{also} |"
+    )
+
+
+def _field_row(option: FieldOption) -> str:
+    honoured = "yes" if option.honoured else "not yet"
+    return f"| `fields.<column>.{option.suffix}` | none | {honoured} | {_cell(option.doc)} |"
+
+
+def _default(option: Option[Any]) -> str:
+    if option.default_text is not None:
+        return _cell(option.default_text)
+    value = option.default
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
+        return format_bytes(value).lower()
+    return _cell(str(value))
+
+
+def _honoured(option: Option[Any]) -> str:
+    if option.honoured is None:
+        return "yes"
+    values = list(_honoured_members(option))
+    return ", ".join(values) if values else "not yet"
+
+
+def _honoured_members(option: Option[Any]) -> Iterator[str]:
+    """The words of a closed vocabulary that are honoured, where there is one."""
+    if isinstance(option.default, Enum):
+        for member in type(option.default):
+            if option.is_honoured(member):
+                yield str(member.value)
+
+
+def _codes(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

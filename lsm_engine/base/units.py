@@ -1,0 +1,63 @@
+"""Sizes and durations as people write them: "128 mb", "1 d"."""
+
+import re
+
+_SIZES = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1 << 10, "kb": 1 << 10, "kibibytes": 1 << 10,
+    "m": 1 << 20, "mb": 1 << 20, "mebibytes": 1 << 20,
+    "g": 1 << 30, "gb": 1 << 30, "gibibytes": 1 << 30,
+    "t": 1 << 40, "tb": 1 << 40, "tebibytes": 1 << 40,
+}  # fmt: skip
+
+_MILLIS = {
+    "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
+    "": 1, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
+    "m": 60_000, "min": 60_000, "mins": 60_000, "minute": 60_000, "minutes": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
+}  # fmt: skip
+
+_QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
+
+
+def _parse(text: str, units: dict[str, int], example: str) -> int:
+    found = _QUANTITY.fullmatch(text)
+    factor = units.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError(f"{text!r} is not a quantity such as {example!r}")
+    return int(found[1]) * factor
+
+
+def parse_bytes(text: str) -> int:
+    """Return a size in bytes: "128 mb" is 134217728. Units are powers of 1024.
+
+    Raises ValueError for anything else.
+    """
+    return _parse(text, _SIZES, "128 mb")
+
+
+def parse_millis(text: str) -> int:
+    """Return a duration in milliseconds: "1 d" is 86400000. A bare number is milliseconds.
+
+    Raises ValueError for anything else.
+    """
+    return _parse(text, _MILLIS, "1 d")
+
+
+def format_bytes(size: int) -> str:
+    """Return a size for people: three significant digits and a unit, such as "1.27 MB"."""
+    amount = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(amount) < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TB"
+
+
+def format_millis(millis: int) -> str:
+    """Return a duration for people, in its largest whole unit: 86400000 is "1 d"."""
+    for unit, factor in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if millis and millis % factor == 0:
+            return f"{millis // factor} {unit}"
+    return f"{millis} ms"

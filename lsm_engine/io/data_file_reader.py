@@ -1,0 +1,301 @@
+"""DataFileMeta → record batches: projected, cast to the read schema, group by group."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base.record import record
+from lsm_engine.codec.deletion_vector import DeletionVector
+from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.parquet_file import ParquetFile
+from lsm_engine.io.parquet_stats import ColumnBounds
+from lsm_engine.io.storage_errors import told
+from lsm_engine.io.stored_maps import maps_of_lists
+from lsm_engine.kernels.selection import without
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform, map_fields
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+
+POSITION = "_POSITION"
+"""Name of the optional column with each row's number in its file, from 0."""
+_SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8()}
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, NotImplementedError)
+
+
+@record
+class ReadColumns:
+    """What to make of a file: the schema it was written with, the one to read as, and which columns.
+
+    `names` are of the read schema, and `_SEQUENCE_NUMBER`, `_VALUE_KIND`; None: all there are, in
+    the order of `key_value_arrow` (of `arrow`, without a primary key).
+    """
+
+    file_schema: TableSchema
+    read_schema: TableSchema
+    names: tuple[str, ...] | None = None
+    with_positions: bool = False
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The names to read, in order."""
+        if self.names is not None:
+            return self.names
+        system = tuple(_SYSTEM) if self.read_schema.has_primary_key else ()
+        return (*self.read_schema.names, *system)
+
+
+def open_data_file(
+    file_io: FileIO,
+    path: str,
+    meta: DataFileMeta,
+    columns: ReadColumns,
+    *,
+    verify_checksums: bool = True,
+) -> "DataFileReader":
+    """Open one data or changelog file; the caller closes it.
+
+    Raises NotFoundError if the file is gone, CorruptFileError, naming it, if it is not what its
+    manifest entry says, and UnsupportedError for extensions other than parquet, orc and avro.
+    """
+    format_of(path)
+    source = file_io.open_input(path)
+    try:
+        with _Reading(path):
+            stored = open_stored(source, path, verify_checksums=verify_checksums)
+        return DataFileReader(path, source, stored, meta, columns)
+    except LsmError:
+        source.close()
+        raise
+
+
+class DataFileReader:
+    """One open data file. Rows come out as `schema`, in the order of the file.
+
+    Every read decodes on the calling thread; buckets are what runs in parallel.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        source: Any,
+        stored: StoredFile,
+        meta: DataFileMeta,
+        columns: ReadColumns,
+    ) -> None:
+        self.path = path
+        self._source = source
+        self._stored = stored
+        self._with_positions = columns.with_positions
+        self._deleted: DeletionVector | None = None
+        self._unwritten = frozenset[str]()
+        if meta.write_columns is not None:
+            self._unwritten = frozenset(columns.file_schema.names) - set(meta.write_columns)
+        self.row_group_rows = stored.group_rows
+        self.row_count = sum(stored.group_rows)
+        if self.row_count != meta.row_count:
+            raise CorruptFileError(
+                "the file does not hold the rows its manifest entry counts; restore it",
+                file=path,
+                rows=self.row_count,
+                expected=meta.row_count,
+            )
+        with _Reading(path):
+            self._stored_names = _distinct(stored.schema.names)
+        self._columns = [self._column(name, mapping) for name, mapping in _mapped(columns).items()]
+        fields = [pa.field(each.name, each.type, each.nullable) for each in self._columns]
+        if self._with_positions:
+            fields.append(pa.field(POSITION, pa.int64(), nullable=False))
+        self.schema = pa.schema(fields)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was read stays valid."""
+        self._source.close()
+
+    @property
+    def footer_members(self) -> Mapping[bytes, bytes]:
+        """Texts that the writer put into the footer; formats other than Parquet have none."""
+        return self._stored.members if isinstance(self._stored, ParquetFile) else {}
+
+    @property
+    def row_group_count(self) -> int:
+        """How many row groups the file has."""
+        return len(self.row_group_rows)
+
+    def bounds(self, name: str) -> ColumnBounds | None:
+        """Return what is known per row group about a wanted flat column; None for nothing at all.
+
+        Bounds are of the type read as. As rows are sorted by key, the bounds of all key columns
+        side by side bound the keys of a row group, though not tightly beyond the first.
+        """
+        column = next((each for each in self._columns if each.name == name), None)
+        if column is None or column.source is None or not column.orders_alike:
+            return None
+        with _Reading(self.path):
+            stored = self._stored.bounds(column.source)
+        if stored is None:
+            return None
+        return ColumnBounds(
+            lower=self._read_as(column, stored.lower),
+            upper=self._read_as(column, stored.upper),
+            null_counts=stored.null_counts,
+            is_known=stored.is_known,
+        )
+
+    def key_bounds(self, key_columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+        """Return lower and upper bounds of the keys, one row per row group; null: not known."""
+        lower, upper = {}, {}
+        for name in key_columns:
+            found = self.bounds(name)
+            nothing = pa.nulls(self.row_group_count, self.schema.field(name).type)
+            lower[name] = nothing if found is None else found.lower
+            upper[name] = nothing if found is None else found.upper
+        return pa.table(lower), pa.table(upper)
+
+    def without(self, deleted: DeletionVector) -> Self:
+        """Leave rows out of whatever is read from now on, by their position in the file.
+
+        Raises CorruptFileError for positions that the file does not have.
+        """
+        if len(deleted) and int(deleted.positions[-1]) >= self.row_count:
+            raise CorruptFileError(
+                "a deletion vector names rows that the data file does not have; run verify",
+                file=self.path,
+                rows=self.row_count,
+                position=int(deleted.positions[-1]),
+            )
+        if len(deleted):
+            self._deleted = deleted
+            with _Reading(self.path):
+                self._stored.keep_dictionaries()
+        return self
+
+    def read(self, row_groups: Iterable[int] | None = None) -> pa.Table:
+        """Return whole row groups (None: all of them) as one table, chunked as they were read."""
+        groups = range(self.row_group_count) if row_groups is None else row_groups
+        tables = [self._read_row_group(group) for group in groups]
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+    def batches(
+        self, row_groups: Iterable[int] | None = None, *, max_rows: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield row groups one after another; only one is in memory at a time.
+
+        A row group comes as one batch, unless `max_rows` or a column of more than 2 GB cuts it.
+        """
+        groups = range(self.row_group_count) if row_groups is None else row_groups
+        for group in groups:
+            yield from self._read_row_group(group).to_batches(max_chunksize=max_rows)
+
+    def _column(self, name: str, mapping: "ColumnMapping | None") -> "_Column":
+        source = name if mapping is None else mapping.source.name if mapping.source else None
+        read_as = _SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)
+        if source is None or (source in self._unwritten and source not in self._stored_names):
+            return _Column(name, read_as, None, mapping)
+        if source not in self._stored_names:
+            raise CorruptFileError(
+                f"column {source!r} is missing in the file; restore it, or run verify",
+                file=self.path,
+                column=source,
+            )
+        return _Column(name, read_as, source, mapping)
+
+    def _read_row_group(self, group: int) -> pa.Table:
+        count = self.row_group_rows[group]
+        first = sum(self.row_group_rows[:group])
+        dropped = None if self._deleted is None else self._deleted.between(first, first + count)
+        names = [column.source for column in self._columns if column.source is not None]
+        stored = None
+        if names:
+            with _Reading(self.path):
+                stored = self._stored.read_group(group, list(dict.fromkeys(names)))
+                if stored.num_rows != count:
+                    raise ValueError("a row group is shorter than the footer says")
+                if dropped is not None:
+                    # Before anything is made of the values: what is dropped costs nothing more.
+                    stored = without(stored, dropped)
+        left = count if dropped is None else count - len(dropped)
+        made = [
+            self._read_as(column, stored.column(column.source))
+            if stored is not None and column.source is not None
+            else pa.nulls(left, column.type)
+            for column in self._columns
+        ]
+        if self._with_positions:
+            positions = np.arange(first, first + count)
+            made.append(pa.array(positions if dropped is None else np.delete(positions, dropped)))
+        return pa.Table.from_arrays(made, schema=self.schema)
+
+    def _read_as(self, column: "_Column", values: Any) -> Any:
+        mapping = column.mapping
+        if mapping is None or mapping.source is None:
+            return conform(values, column.type, file_name=self.path, column=column.name)
+        declared_type = arrow_type(mapping.source.type)
+        with _Reading(self.path):
+            values = maps_of_lists(values, declared_type)
+        plain = conform(values, declared_type, file_name=self.path, column=column.name)
+        with _Reading(self.path):
+            return apply_mapping(mapping, plain, len(plain))
+
+
+class _Column:
+    """One wanted column: where it is stored, and how it is read. `source` None: nowhere."""
+
+    def __init__(
+        self,
+        name: str,
+        read_as: pa.DataType,
+        source: str | None,
+        mapping: ColumnMapping | None,
+    ) -> None:
+        self.name = name
+        self.type = read_as
+        self.source = source
+        self.mapping = mapping
+        self.nullable = mapping is not None and mapping.target.type.nullable
+        self.orders_alike = mapping is None or mapping.orders_alike
+
+
+def _distinct(names: Sequence[str]) -> frozenset[str]:
+    found = frozenset(names)
+    if len(found) != len(names):
+        raise ValueError("two columns have one name")
+    return found
+
+
+def _mapped(columns: ReadColumns) -> dict[str, ColumnMapping | None]:
+    """Return how each wanted column is made; None for the system columns, stored under their name."""
+    names = [name for name in columns.wanted if name not in _SYSTEM]
+    mappings = map_fields(columns.file_schema.fields, columns.read_schema.select(names))
+    by_name = {mapping.target.name: mapping for mapping in mappings}
+    return {name: by_name.get(name) for name in columns.wanted}
+
+
+class _Reading:
+    """Says of what PyArrow raises whether the disk failed or the bytes are wrong."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, cause: BaseException | None, __: object) -> None:
+        if isinstance(cause, LsmError) or not isinstance(cause, _UNREADABLE):
+            return
+        if isinstance(cause, OSError) and cause.errno:
+            raise told(self._path, cause) from cause
+        raise CorruptFileError(
+            "the file cannot be decoded; restore it, or run verify to see what depends on it",
+            file=self._path,
+        ) from cause

@@ -1,0 +1,318 @@
+"""Sorted rows → rolled data files → DataFileMeta.
+
+Files are invisible until a commit names them. Whoever gives up calls `abort`, which deletes them.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import FileFormat, FileSource, RowKind
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import encode_stored
+from lsm_engine.io.clock import Clock, IdSource
+from lsm_engine.io.data_formats import new_output
+from lsm_engine.io.file_io import FileIO, Output
+from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
+from lsm_engine.io.formats import ParquetOutput, file_schema
+from lsm_engine.io.key_footers import KeyFooterBuilder
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.stats import EMPTY_ROW
+from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+
+DATA_PREFIX = "data-"
+CHANGELOG_PREFIX = "changelog-"
+ROW_GROUP_ROWS = 131_072
+ROW_GROUP_BYTES = 128 << 20
+_ROW_GROUP_MIN_ROWS = 1024
+
+
+@record
+class NewFiles:
+    """What the files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
+
+    `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: as the table's options say.
+    """
+
+    schema: TableSchema
+    directory: str
+    level: int = 0
+    file_source: FileSource = FileSource.APPEND
+    prefix: str = DATA_PREFIX
+    target_file_size: int | None = None
+
+    @property
+    def roll_bytes(self) -> int:
+        """Bytes at which a file is full."""
+        return self.target_file_size or self.schema.options.target_file_size(
+            has_primary_key=self.schema.has_primary_key
+        )
+
+
+class DataFileWriter:
+    """Writes rows of `schema.key_value_arrow`, in key order, each key once, to one bucket.
+
+    A row group is encoded by a thread while the rows of the next one are made; no more than one is.
+
+    A changelog's rows may come several times a key; -U and the +U behind it stay in one file.
+
+    Append tables: rows of `schema.arrow`, numbered on from `first_sequence_number`.
+    """
+
+    def __init__(
+        self,
+        file_io: FileIO,
+        files: NewFiles,
+        *,
+        ids: IdSource,
+        clock: Clock,
+        first_sequence_number: int = 0,
+    ) -> None:
+        self._file_io = file_io
+        self._files = files
+        self._clock = clock
+        self._unique = ids.new_id()
+        self._next_sequence_number = first_sequence_number
+        self._schema = file_schema(files.schema)
+        self._sources = [
+            field.name.removeprefix(KEY_PREFIX) if at < self._key_count else field.name
+            for at, field in enumerate(self._schema)
+        ]
+        self._group_bytes = min(
+            files.schema.options[declared.FILE_BLOCK_SIZE] or ROW_GROUP_BYTES, files.roll_bytes
+        )
+        self._format = files.schema.options.file_format(files.level)
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._open: _OpenFile | None = None
+        self._encoder: ThreadPoolExecutor | None = None
+        self._encoding: Future[None] | None = None
+        self._count = 0
+        self._done: list[DataFileMeta] = []
+
+    @property
+    def _key_count(self) -> int:
+        schema = self._files.schema
+        return len(schema.trimmed_primary_keys) if schema.has_primary_key else 0
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Append rows; what they hold is referenced until its row group is written."""
+        if rows.num_rows == 0:
+            return
+        arranged = self._arranged(rows)
+        self._waiting.append(arranged)
+        self._waiting_rows += arranged.num_rows
+        self._waiting_bytes += arranged.nbytes
+        while self._waiting_rows >= self._group_rows():
+            self._write_row_group(self._group_rows())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of rows in memory that wait for their row group to fill."""
+        return self._waiting_bytes
+
+    def relieve(self) -> None:
+        """Write what waits as a row group, however small, to free its memory."""
+        if self._waiting_rows:
+            self._write_row_group(self._waiting_rows)
+        self._encoded()
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish and return the files, in key order; none if no row was written."""
+        if self._waiting_rows:
+            self._write_row_group(self._waiting_rows, is_last=True)
+        self._encoded()
+        self._roll()
+        self._stop_encoder()
+        return list(self._done)
+
+    def abort(self) -> None:
+        """Delete everything this writer wrote, as far as the storage lets it."""
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._stop_encoder()
+        if self._open is not None:
+            self._open.abandon()
+            self._open = None
+        while self._done:
+            with contextlib.suppress(LsmError):  # what stays is an orphan, no more
+                self._file_io.delete(f"{self._files.directory}/{self._done.pop().file_name}")
+
+    def _arranged(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        """Return rows in the columns of the file: the key columns twice, nothing copied."""
+        columns = [rows.column(name) for name in self._sources]
+        if any(
+            column.type != field.type for column, field in zip(columns, self._schema, strict=True)
+        ):
+            columns = [
+                pc.cast(column, field.type)
+                for column, field in zip(columns, self._schema, strict=True)
+            ]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    def _group_rows(self) -> int:
+        """Rows of the next row group, by the size in memory of the rows that wait for it."""
+        by_size = self._group_bytes * self._waiting_rows // max(self._waiting_bytes, 1)
+        return max(min(by_size, ROW_GROUP_ROWS), _ROW_GROUP_MIN_ROWS)
+
+    def _write_row_group(self, row_count: int, *, is_last: bool = False) -> None:
+        waiting = pa.concat_tables(self._waiting)
+        row_count = self._uncut(waiting, row_count)
+        rows, rest = waiting.slice(0, row_count), waiting.slice(row_count)
+        self._waiting = [rest] if rest.num_rows else []
+        self._waiting_rows = rest.num_rows
+        self._waiting_bytes = rest.nbytes if rest.num_rows else 0
+        self._encoded()
+        if self._open is not None and self._open.size >= self._files.roll_bytes:
+            self._roll()
+        if self._open is None:
+            self._open = self._started(rows)
+        if is_last:
+            self._open.write_row_group(rows)
+            return
+        if self._encoder is None:
+            self._encoder = ThreadPoolExecutor(1, thread_name_prefix="lsm-encode")
+        self._encoding = self._encoder.submit(self._open.write_row_group, rows)
+
+    def _encoded(self) -> None:
+        """Wait for the row group that is being encoded; raises what that raised."""
+        encoding, self._encoding = self._encoding, None
+        if encoding is not None:
+            encoding.result()
+
+    def _stop_encoder(self) -> None:
+        encoder, self._encoder, self._encoding = self._encoder, None, None
+        if encoder is not None:
+            encoder.shutdown()
+
+    def _uncut(self, waiting: pa.Table, row_count: int) -> int:
+        """Return how many rows to write so that no -U of a changelog parts from its +U."""
+        if self._files.prefix != CHANGELOG_PREFIX or row_count >= waiting.num_rows:
+            return row_count
+        last = waiting.column(VALUE_KIND)[row_count - 1].as_py()
+        return row_count + int(last == RowKind.UPDATE_BEFORE)
+
+    def _started(self, rows: pa.Table) -> "_OpenFile":
+        name = f"{self._files.prefix}{self._unique}-{self._count}.{self._format.value}"
+        self._count += 1
+        output = self._file_io.open_output(f"{self._files.directory}/{name}")
+        try:
+            return _OpenFile(name, output, self._schema, self._files, self._group_bytes, rows)
+        except BaseException:  # not yet in `_open`, where `abort` would find it
+            output.abort()
+            raise
+
+    def _roll(self) -> None:
+        if self._open is None:
+            return
+        finished = self._open.close(self._clock.now_millis(), self._next_sequence_number)
+        self._next_sequence_number = finished.max_sequence_number + 1
+        self._done.append(finished)
+        self._open = None
+
+
+class _OpenFile:
+    """The file that rows go to now, and what is known about it so far."""
+
+    def __init__(
+        self,
+        name: str,
+        output: Output,
+        schema: pa.Schema,
+        files: NewFiles,
+        group_bytes: int,
+        sample: pa.Table,
+    ) -> None:
+        self.name = name
+        self._output = output
+        self._files = files
+        options = files.schema.options
+        self._rows = new_output(
+            output,
+            schema,
+            options,
+            level=files.level,
+            group_bytes=group_bytes,
+            sample=sample,
+        )
+        self._stats: FileStats = RowStats(files.schema)
+        self._record_keys: KeyFooterBuilder | None = None
+        if isinstance(self._rows, ParquetOutput) and options[declared.INDEX_TYPE].reads_blooms:
+            self._record_keys = KeyFooterBuilder(options, files.schema.trimmed_primary_keys)
+        if options.file_format(files.level) is FileFormat.PARQUET:
+            self._stats = FooterStats(schema, files.schema)
+        self._row_count = 0
+        self._delete_count = 0
+        self._sequences: list[tuple[int, int]] = []
+        self._first: pa.Table = sample.slice(0, 1)
+        self._last: pa.Table = self._first
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._output.tell()
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        self._rows.write_row_group(rows)
+        self._stats.update(rows)
+        if self._record_keys is not None:
+            names = self._files.schema.trimmed_primary_keys
+            self._record_keys.add([rows.column(name) for name in names])
+        self._row_count += rows.num_rows
+        self._last = rows.slice(rows.num_rows - 1)
+        if SEQUENCE_NUMBER in rows.column_names:
+            found = pc.min_max(rows.column(SEQUENCE_NUMBER)).as_py()
+            self._sequences.append((found["min"], found["max"]))
+            # Of the four kinds the two that take a row away are the odd numbers.
+            self._delete_count += sum(
+                int(np.count_nonzero(chunk.to_numpy() & 1))
+                for chunk in rows.column(VALUE_KIND).chunks
+            )
+
+    def close(self, now_millis: int, first_sequence_number: int) -> DataFileMeta:
+        """Finish the file; `first_sequence_number` is for rows that carry none."""
+        files, stats = self._files, self._stats
+        if self._record_keys is not None and isinstance(self._rows, ParquetOutput):
+            self._rows.add_members(self._record_keys.members())
+        stats.finish(self._rows.close())
+        size = self._output.tell()
+        self._output.close()
+        least, greatest = first_sequence_number, first_sequence_number + self._row_count - 1
+        if self._sequences:
+            least = min(low for low, _ in self._sequences)
+            greatest = max(high for _, high in self._sequences)
+        return DataFileMeta(
+            file_name=self.name,
+            file_size=size,
+            row_count=self._row_count,
+            min_key=_stored_key(files.schema, self._first),
+            max_key=_stored_key(files.schema, self._last),
+            key_stats=stats.of_keys(),
+            value_stats=stats.of_values(),
+            min_sequence_number=least,
+            max_sequence_number=greatest,
+            schema_id=files.schema.id,
+            level=files.level,
+            creation_millis=now_millis,
+            delete_row_count=self._delete_count,
+            file_source=files.file_source,
+        )
+
+    def abandon(self) -> None:
+        """Delete the unfinished file."""
+        self._rows.abandon()
+        self._output.abort()
+
+
+def _stored_key(schema: TableSchema, row: pa.Table) -> bytes:
+    if not schema.has_primary_key:
+        return EMPTY_ROW
+    fields = schema.select(schema.trimmed_primary_keys)
+    columns: Sequence[pa.ChunkedArray] = [row.column(KEY_PREFIX + field.name) for field in fields]
+    return encode_stored(columns, [field.type for field in fields])[0]

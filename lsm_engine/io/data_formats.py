@@ -1,0 +1,122 @@
+"""The formats of data files behind one protocol: told by the extension, chosen by the options."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
+from lsm_engine.base.modes import FileFormat
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.io.avro_file import AvroFile, AvroOutput, check_avro
+from lsm_engine.io.formats import ParquetOutput, ParquetSettings, dictionary_columns, file_schema
+from lsm_engine.io.orc_file import OrcFile, OrcOutput
+from lsm_engine.io.parquet_file import ParquetFile
+from lsm_engine.io.parquet_stats import ColumnBounds
+from lsm_engine.schema.table_schema import TableSchema
+
+
+class StoredFile(Protocol):
+    """An open file: its columns as they are stored, in groups of rows that fit in memory."""
+
+    schema: pa.Schema
+    group_rows: tuple[int, ...]
+
+    def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
+        """Return columns of one group; there may be more columns than asked for."""
+        ...
+
+    def bounds(self, name: str, /) -> ColumnBounds | None:
+        """Return what is known per group of a column, in its stored type."""
+        ...
+
+    def keep_dictionaries(self) -> None:
+        """Return text that is stored by dictionary as such from now on.
+
+        For readers that drop rows before they look at them: there is less to copy.
+        """
+        ...
+
+
+class DataOutput(Protocol):
+    """A file being written; its sink is closed by its owner."""
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        """Write rows of exactly the file's schema."""
+        ...
+
+    def close(self) -> "pq.FileMetaData | None":
+        """Finish the file; returns its footer where that knows the columns' statistics."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget the file: nothing more reaches the sink."""
+        ...
+
+
+def format_of(file_name: str) -> FileFormat:
+    """Return the format that a file's extension names; raises UnsupportedError for others."""
+    extension = file_name.rpartition(".")[2]
+    for known in FileFormat:
+        if known.value == extension:
+            return known
+    raise UnsupportedError(
+        "data files are read as parquet, orc or avro; this is none by its name",
+        kind=ErrorKind.UNSUPPORTED_FORMAT,
+        option=declared.FILE_FORMAT.key,
+        value=extension,
+        file=file_name,
+    )
+
+
+def check_formats(schema: TableSchema) -> None:
+    """Raise UnsupportedError for columns or compressions that a format of some level does not have.
+
+    Levels are those that `file.format.per.level` and `file.compression.per.level` name, and the rest.
+    """
+    options = schema.options
+    own = (*options[declared.FILE_FORMAT_PER_LEVEL], *options[declared.FILE_COMPRESSION_PER_LEVEL])
+    named = {level for level, _ in own}
+    rest = next(level for level in range(len(named) + 1) if level not in named)
+    for level in sorted({*named, rest}):
+        if options.file_format(level) is FileFormat.AVRO:
+            check_avro(file_schema(schema), options.file_compression(level))
+
+
+def open_stored(source: Any, path: str, *, verify_checksums: bool) -> StoredFile:
+    """Open a file by its extension; raises what PyArrow does where the bytes are wrong."""
+    match format_of(path):
+        case FileFormat.PARQUET:
+            return ParquetFile(source, verify_checksums=verify_checksums)
+        case FileFormat.ORC:
+            return OrcFile(source, path)
+        case FileFormat.AVRO:
+            return AvroFile(source, path)
+
+
+def new_output(
+    sink: Any,
+    schema: pa.Schema,
+    options: TableOptions,
+    *,
+    level: int,
+    group_bytes: int,
+    sample: pa.Table,
+) -> DataOutput:
+    """Start a file of a level in the format and compression that the options say.
+
+    `group_bytes`: memory of a group of rows; `sample`: the first rows. Raises UnsupportedError for
+    columns and compressions that the format does not have.
+    """
+    compression = options.file_compression(level)
+    zstd_level = options[declared.FILE_COMPRESSION_ZSTD_LEVEL] if compression == "zstd" else None
+    match options.file_format(level):
+        case FileFormat.PARQUET:
+            settings = ParquetSettings.of(options, level)
+            return ParquetOutput(sink, schema, settings, dictionaries=dictionary_columns(sample))
+        case FileFormat.ORC:
+            return OrcOutput(sink, schema, compression=compression, stripe_bytes=group_bytes)
+        case FileFormat.AVRO:
+            return AvroOutput(sink, schema, compression=compression, compression_level=zstd_level)

@@ -1,0 +1,349 @@
+"""A bounded directory of local files that can be built again, shared by tables and threads.
+
+An entry leaves together with its file. Whoever still reads it holds a mapping, which stays valid.
+Owners are "name#token": `lsm cache` shows what the tables of a name hold.
+"""
+
+import os
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import BinaryIO, Generic, TypeVar
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.io.clock import Clock
+from lsm_engine.io.process_directory import ProcessDirectory, default_root, unlink, write_private
+
+T = TypeVar("T")
+_PUBLISH_MILLIS = 1000
+
+
+class Leaves(Enum):
+    """Why an entry left."""
+
+    SIZE = "size"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+    RELEASED = "released"
+    DAMAGED = "damaged"
+
+
+@record
+class CacheLimits:
+    """What one table asks for: bytes of all entries together (None: no limit), and idle time."""
+
+    max_bytes: int | None
+    retention_millis: int
+
+
+@record
+class CacheMetrics:
+    """What a cache has done. `evictions` counts by cause (see Leaves)."""
+
+    hits: int
+    misses: int
+    file_count: int
+    byte_count: int
+    built_bytes: int
+    evictions: dict[str, int]
+
+
+@record
+class CacheEntry:
+    """One entry, for people to look at."""
+
+    owner: str
+    name: str
+    size: int
+    idle_millis: int
+
+
+class _Entry(Generic[T]):
+    """A built file and what was opened from it."""
+
+    def __init__(
+        self, key: tuple[str, str], path: str, opened: T, size: int, limits: CacheLimits, now: int
+    ) -> None:
+        self.key = key
+        self.path = path
+        self.opened = opened
+        self.size = size
+        self.retention_millis = limits.retention_millis
+        self.used_millis = now
+
+
+class _Building:
+    """The lock of an entry that is being built, and how many threads hold it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread_count = 0
+
+
+class DiskCache(Generic[T]):
+    """Files built on first need, by (owner, name). Threads may share it; so may tables.
+
+    `root` None: a private directory of the user in the system's place for temporary files. Nothing
+    is touched before the first entry.
+    """
+
+    def __init__(self, clock: Clock, root: str | None = None) -> None:
+        self._clock = clock
+        self._root = root or default_root()
+        self._directory: ProcessDirectory | None = None
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first
+        self._building: dict[tuple[str, str], _Building] = {}
+        self._bytes = self._built = self._hits = self._misses = 0
+        self._evictions: Counter[str] = Counter()
+        self._watchers: dict[str, Callable[[], None]] = {}
+        self._told_millis = 0
+        self.generation = 0
+
+    def get(
+        self,
+        owner: str,
+        name: str,
+        limits: CacheLimits,
+        build: Callable[[BinaryIO], None],
+        opener: Callable[[pa.Buffer, str], T],
+    ) -> T:
+        """Return what `opener` made of the entry's bytes, which `build` writes if it is not there.
+
+        Two threads never build one entry. A file that `build` fails on is removed; one that `opener`
+        finds damaged is built a second time, and only then the error is raised. Raises StorageError,
+        naming the directory, where it is full, read-only or not ours.
+        """
+        key = (owner, name)
+        found = self._hit(key)
+        if found is not None:
+            return found.opened
+        with self._alone(key):
+            found = self._hit(key)
+            if found is not None:
+                return found.opened
+            made = self._make(key, limits, build, opener)
+            leaving = self._take_in(made, limits)
+        self._tell(leaving)
+        self._publish(made.used_millis)
+        return made.opened
+
+    def drop(self, owner: str, names: Iterable[str], *, cause: Leaves = Leaves.DROPPED) -> None:
+        """Remove entries, and their files with them; names that are not there do no harm."""
+        with self._lock:
+            leaving = [
+                self._remove(self._entries[owner, name], cause)
+                for name in names
+                if (owner, name) in self._entries
+            ]
+        self._tell(leaving)
+
+    def watch(self, owner: str, left: Callable[[], None]) -> None:
+        """Call `left`, without any lock, after entries of an owner have left, until `unwatch`."""
+        with self._lock:
+            self._watchers[owner] = left
+
+    def unwatch(self, owner: str) -> None:
+        """Remove an owner's entries and stop telling it."""
+        with self._lock:
+            self._watchers.pop(owner, None)
+        self.release(owner)
+
+    def discard(self, owner: str, path: str) -> bool:
+        """Remove an owner's entry whose file was found damaged; False if it has none at `path`."""
+        with self._lock:
+            names = [
+                entry.key[1]
+                for entry in self._entries.values()
+                if entry.path == path and entry.key[0] == owner
+            ]
+        self.drop(owner, names, cause=Leaves.DAMAGED)
+        return bool(names)
+
+    def release(self, owner: str) -> None:
+        """Remove all entries of an owner."""
+        with self._lock:
+            names = [name for held_by, name in self._entries if held_by == owner]
+        self.drop(owner, names, cause=Leaves.RELEASED)
+
+    def touch(self, owner: str, names: Iterable[str]) -> None:
+        """Say that entries are still in use, by somebody who did not ask for them again."""
+        now = self._clock.now_millis()
+        with self._lock:
+            for name in names:
+                entry = self._entries.get((owner, name))
+                if entry is not None:
+                    entry.used_millis = now
+                    self._entries.move_to_end(entry.key)
+
+    def expire(self) -> None:
+        """Remove entries that nobody has asked for longer than their table keeps them."""
+        now = self._clock.now_millis()
+        with self._lock:
+            leaving = self._expired(now)
+        self._tell(leaving)
+        self._publish(now)
+
+    def metrics(self) -> CacheMetrics:
+        """Return what has happened so far."""
+        with self._lock:
+            return CacheMetrics(
+                hits=self._hits,
+                misses=self._misses,
+                file_count=len(self._entries),
+                byte_count=self._bytes,
+                built_bytes=self._built,
+                evictions=dict(self._evictions),
+            )
+
+    def entries(self) -> list[CacheEntry]:
+        """Return the entries, the idlest first."""
+        now = self._clock.now_millis()
+        with self._lock:
+            return [
+                CacheEntry(
+                    owner=entry.key[0],
+                    name=entry.key[1],
+                    size=entry.size,
+                    idle_millis=max(0, now - entry.used_millis),
+                )
+                for entry in self._entries.values()
+            ]
+
+    def close(self) -> None:
+        """Remove everything; the cache may be used again."""
+        with self._lock:
+            leaving = [self._remove(each, Leaves.RELEASED) for each in [*self._entries.values()]]
+            directory, self._directory = self._directory, None
+        self._tell(leaving)
+        if directory is not None:
+            directory.close()
+
+    @contextmanager
+    def _alone(self, key: tuple[str, str]) -> Iterator[None]:
+        """Hold the entry's lock, which stays one and the same while anybody waits for it."""
+        with self._lock:
+            building = self._building.setdefault(key, _Building())
+            building.thread_count += 1
+        try:
+            with building.lock:
+                yield
+        finally:
+            with self._lock:
+                building.thread_count -= 1
+                if not building.thread_count:
+                    del self._building[key]
+
+    def _hit(self, key: tuple[str, str]) -> _Entry[T] | None:
+        now = self._clock.now_millis()
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.used_millis = now
+                self._entries.move_to_end(key)
+                self._hits += 1
+        if entry is not None:
+            self._publish(now)
+        return entry
+
+    def _make(
+        self,
+        key: tuple[str, str],
+        limits: CacheLimits,
+        build: Callable[[BinaryIO], None],
+        opener: Callable[[pa.Buffer, str], T],
+    ) -> _Entry[T]:
+        directory = self._own_directory()
+        for attempt in (1, 2):
+            path = directory.new_path()
+            try:
+                write_private(path, build)
+                with pa.memory_map(path) as mapped:
+                    data = mapped.read_buffer()
+                opened = opener(data, path)
+            except CorruptFileError as error:
+                unlink(path)
+                # Only our own file may be tried again: a data file stays what it is.
+                if attempt == 2 or error.facts.get("file") != path:
+                    raise
+            except BaseException:
+                unlink(path)
+                raise
+            else:
+                now = self._clock.now_millis()
+                return _Entry(key, path, opened, data.size, limits, now)
+        raise AssertionError("the second attempt returns or raises")
+
+    def _take_in(self, made: _Entry[T], limits: CacheLimits) -> list[str]:
+        with self._lock:
+            self._misses += 1
+            self._built += made.size
+            self._bytes += made.size
+            self._entries[made.key] = made
+            leaving = self._expired(made.used_millis)
+            while limits.max_bytes is not None and self._bytes > limits.max_bytes:
+                idlest = next(iter(self._entries.values()))
+                if idlest is made:  # larger than the limit by itself: it goes with the next one
+                    break
+                leaving.append(self._remove(idlest, Leaves.SIZE))
+        return leaving
+
+    def _expired(self, now: int) -> list[str]:
+        idle = [
+            entry
+            for entry in self._entries.values()
+            if now - entry.used_millis > entry.retention_millis
+        ]
+        return [self._remove(entry, Leaves.EXPIRED) for entry in idle]
+
+    def _remove(self, entry: _Entry[T], cause: Leaves) -> str:
+        del self._entries[entry.key]
+        self._bytes -= entry.size
+        self._evictions[cause.value] += 1
+        self.generation += 1
+        unlink(entry.path)
+        return entry.key[0]
+
+    def _tell(self, owners: Iterable[str]) -> None:
+        for owner in set(owners):
+            left = self._watchers.get(owner)
+            if left is not None:
+                left()
+
+    def _publish(self, now: int) -> None:
+        """Leave word in the directory for `lsm cache`, once a second at most."""
+        directory = self._directory
+        if directory is None or now - self._told_millis < _PUBLISH_MILLIS:
+            return
+        self._told_millis = now
+        found = self.metrics()
+        with self._lock:
+            sizes: dict[str, list[int]] = {}
+            for entry in self._entries.values():
+                sizes.setdefault(entry.key[0].partition("#")[0], []).append(entry.size)
+        directory.tell(
+            {
+                "pid": os.getpid(),
+                "at_millis": now,
+                "hits": found.hits,
+                "misses": found.misses,
+                "files": found.file_count,
+                "bytes": found.byte_count,
+                "built_bytes": found.built_bytes,
+                "evictions": found.evictions,
+                "tables": {
+                    name: {"files": len(held), "bytes": sum(held)} for name, held in sizes.items()
+                },
+            }
+        )
+
+    def _own_directory(self) -> "ProcessDirectory":
+        with self._lock:
+            if self._directory is None or self._directory.process != os.getpid():
+                self._directory = ProcessDirectory(self._root)
+            return self._directory

@@ -1,0 +1,309 @@
+"""Parquet as every known client reads it: the columns of a data file and how they are written.
+
+The settings are those of docs/formats.md: data pages v1, plain and dictionary encodings, decimals as
+integers, timestamps in ms or us by their precision and INT96 beyond. A writer of ours never relies on
+PyArrow's defaults, whose dictionaries on every column cost four times the encoding.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsm_engine.base import declared
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.io.parquet_footer import FooterPatch
+from lsm_engine.io.write_gate import WriteGate
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.table_schema import (
+    KEY_ID_OFFSET,
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    SEQUENCE_NUMBER_ID,
+    VALUE_KIND,
+    VALUE_KIND_ID,
+    TableSchema,
+)
+from lsm_engine.schema.types import ArrayType, DataField, DataType, MapType, RowType
+
+FIELD_ID = b"PARQUET:field_id"
+"""Where an Arrow field keeps its field id."""
+_DICTIONARY_SAMPLE_ROWS = 16_384
+_DICTIONARY_MIN_ROWS = 256
+_DICTIONARY_MAX_SHARE = 0.2
+_WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
+_SINK_BUFFER_BYTES = 1 << 20  # handed on at a time: page by page costs a tenth more as well
+_COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
+
+
+@record
+class ParquetSettings:
+    """How one table's data files are written."""
+
+    compression: str
+    compression_level: int | None
+    page_checksum: bool
+
+    @staticmethod
+    def of(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
+        """Return the settings that a table's options ask for in files of a level."""
+        codec = options.file_compression(file_level)
+        level = options[declared.FILE_COMPRESSION_ZSTD_LEVEL] if codec == "zstd" else None
+        return ParquetSettings(
+            compression=_COMPRESSION.get(codec, codec.upper()),
+            compression_level=level,
+            page_checksum=options[declared.PAGE_CHECKSUM],
+        )
+
+
+def file_schema(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a data file, field ids included.
+
+    With a primary key: `_KEY_<column>` for each key column, sequence number, row kind, then every
+    column of the table; without one, the table's columns alone.
+    """
+    columns = [_with_id(field, arrow_field(field)) for field in schema.fields]
+    if not schema.has_primary_key:
+        return pa.schema(columns)
+    keys = [
+        pa.field(KEY_PREFIX + field.name, arrow_type(field.type), nullable=False).with_metadata(
+            {FIELD_ID: str(KEY_ID_OFFSET + field.id)}
+        )
+        for field in schema.select(schema.trimmed_primary_keys)
+    ]
+    system = [
+        pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False).with_metadata(
+            {FIELD_ID: str(SEQUENCE_NUMBER_ID)}
+        ),
+        pa.field(VALUE_KIND, pa.int8(), nullable=False).with_metadata(
+            {FIELD_ID: str(VALUE_KIND_ID)}
+        ),
+    ]
+    return pa.schema([*keys, *system, *columns])
+
+
+def arrow_field(field: DataField) -> pa.Field:
+    """Return one column's Arrow field, nested structure fields carrying their ids."""
+    return pa.field(field.name, _type_with_ids(field.type), nullable=field.type.nullable)
+
+
+def _with_id(field: DataField, made: pa.Field) -> pa.Field:
+    return made.with_metadata({FIELD_ID: str(field.id)})
+
+
+def _type_with_ids(value: DataType) -> pa.DataType:
+    match value:
+        case ArrayType():
+            element = _type_with_ids(value.element)
+            return pa.list_(pa.field("element", element, value.element.nullable))
+        case MapType():
+            return pa.map_(
+                pa.field("key", _type_with_ids(value.key), nullable=False),
+                pa.field("value", _type_with_ids(value.value), value.value.nullable),
+            )
+        case RowType():
+            return pa.struct([_with_id(field, arrow_field(field)) for field in value.fields])
+        case _:
+            return arrow_type(value)
+
+
+def dictionary_columns(sample: pa.Table) -> list[str]:
+    """Return the flat columns of `sample` with so few distinct values that a dictionary pays.
+
+    Looks at the first 16,384 rows; fewer than 256 tell too little, and then only the row kind gets
+    one. Values repeated in sorted order, such as the first part of a composite key, count too.
+    """
+    rows = sample.slice(0, _DICTIONARY_SAMPLE_ROWS)
+    chosen = [VALUE_KIND] if VALUE_KIND in sample.column_names else []
+    if rows.num_rows < _DICTIONARY_MIN_ROWS:
+        return chosen
+    limit = int(rows.num_rows * _DICTIONARY_MAX_SHARE)
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if field.name not in chosen and _may_have_dictionary(field.type):
+            # A thousand rows unmask most columns of distinct values at a sixteenth of the price.
+            head = column.slice(0, 1024)
+            if pc.count_distinct(head).as_py() <= max(limit, len(head) // 2) and (
+                pc.count_distinct(column).as_py() <= limit
+            ):
+                chosen.append(field.name)
+    return chosen
+
+
+def _may_have_dictionary(value: pa.DataType) -> bool:
+    # Never decimals: older Java readers fail on fixed-length bytes behind a dictionary.
+    return not (
+        pa.types.is_nested(value)
+        or pa.types.is_boolean(value)
+        or pa.types.is_decimal(value)
+        or (pa.types.is_timestamp(value) and value.unit == "ns")
+    )
+
+
+class ParquetOutput:
+    """One Parquet file being written, row group by row group.
+
+    Files that hold timestamps of both more and fewer than 6 digits need INT96 for some columns only,
+    which PyArrow cannot be told: the shorter ones go in as plain integers of the same bytes, and the
+    footer then says what they are (parquet_footer.FooterPatch).
+    """
+
+    def __init__(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        settings: ParquetSettings,
+        *,
+        dictionaries: list[str],
+    ) -> None:
+        self._gate = WriteGate(sink)
+        units = {unit for field in schema for unit in _timestamp_units(field.type)}
+        self._schema = schema
+        self._patch: FooterPatch | None = None
+        stored = schema
+        if "ns" in units and len(units) > 1:
+            stored = pa.schema([_plain_timestamps(field) for field in schema])
+            self._patch = FooterPatch(
+                self._gate, _empty_file(schema), _short_timestamp_leaves(schema)
+            )
+        self._stored = stored
+        self._collected: list[pq.FileMetaData] = []
+        target = self._gate if self._patch is None else self._patch
+        self._buffer = pa.BufferedOutputStream(pa.PythonFile(target, "w"), _SINK_BUFFER_BYTES)
+        self._writer = pq.ParquetWriter(
+            self._buffer,
+            stored,
+            version="2.6",
+            compression=settings.compression,
+            compression_level=settings.compression_level,
+            use_dictionary=dictionaries or False,
+            write_statistics=True,
+            use_deprecated_int96_timestamps="ns" in units,
+            write_batch_size=_WRITE_BATCH_ROWS,
+            data_page_version="1.0",
+            store_schema=False,
+            write_page_checksum=settings.page_checksum,
+            store_decimal_as_integer=True,
+            write_time_adjusted_to_utc=True,
+            metadata_collector=self._collected,
+        )
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        """Write rows of exactly the file's schema as one row group."""
+        if self._stored is not self._schema:
+            rows = _reinterpreted(rows, self._stored)
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._buffer.flush()  # so that the sink tells how large the file is
+
+    def add_members(self, members: dict[bytes, bytes]) -> None:
+        """Add members to the footer's key-value metadata."""
+        self._writer.add_key_value_metadata(members)
+
+    def close(self) -> "pq.FileMetaData":
+        """Write the footer and return it; the sink stays open."""
+        self._writer.close()
+        self._buffer.flush()
+        if self._patch is not None:
+            self._patch.finish()
+        self._gate.shut = True
+        return self._collected[0]
+
+    def abandon(self) -> None:
+        """Forget the file: nothing more reaches the sink, not even when this is collected."""
+        self._gate.shut = True
+        self._writer.is_open = False
+
+
+def open_parquet(
+    source: Any,
+    *,
+    verify_checksums: bool,
+    footer: "pq.FileMetaData | None" = None,
+    dictionaries: Sequence[str] = (),
+) -> "pq.ParquetFile":
+    """Return a reader of one file, with nothing inferred from its path and no threads of its own.
+
+    `footer`: of the same file, read before. `dictionaries`: columns to return dictionary-encoded.
+    """
+    return pq.ParquetFile(
+        source,
+        metadata=footer,
+        read_dictionary=list(dictionaries) or None,
+        pre_buffer=False,
+        page_checksum_verification=verify_checksums,
+        arrow_extensions_enabled=False,
+    )
+
+
+# Files with INT96 for some timestamps only.
+
+
+def _timestamp_units(value: pa.DataType) -> Iterable[str]:
+    if pa.types.is_timestamp(value):
+        yield value.unit
+    for child in _children(value):
+        yield from _timestamp_units(child.type)
+
+
+def _children(value: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(value):
+        return [value.key_field, value.item_field]
+    if pa.types.is_list(value):
+        return [value.value_field]
+    if pa.types.is_struct(value):
+        return [value.field(at) for at in range(value.num_fields)]
+    return []
+
+
+def _plain_timestamps(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(value: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(value) and value.unit != "ns":
+        return pa.int64()
+    children = [_plain_timestamps(child) for child in _children(value)]
+    if pa.types.is_map(value):
+        return pa.map_(*children)
+    if pa.types.is_list(value):
+        return pa.list_(children[0])
+    return pa.struct(children) if pa.types.is_struct(value) else value
+
+
+def _short_timestamp_leaves(schema: pa.Schema) -> list[int]:
+    leaves = [leaf for field in schema for leaf in _leaf_types(field.type)]
+    return [
+        at
+        for at, leaf in enumerate(leaves)
+        if pa.types.is_timestamp(leaf) and leaf.unit != "ns"
+    ]  # fmt: skip
+
+
+def _leaf_types(value: pa.DataType) -> Iterable[pa.DataType]:
+    children = _children(value)
+    if not children:
+        yield value
+    for child in children:
+        yield from _leaf_types(child.type)
+
+
+def _reinterpreted(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+    columns = [
+        column
+        if column.type == field.type
+        else pa.chunked_array([chunk.view(field.type) for chunk in column.chunks], type=field.type)
+        for field, column in zip(stored, rows.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=stored)
+
+
+def _empty_file(schema: pa.Schema) -> bytes:
+    """Return a file without rows whose footer says what each column is (INT96 left aside)."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, schema, version="2.6", store_schema=False, write_time_adjusted_to_utc=True
+    ):
+        pass
+    return bytes(sink.getvalue())

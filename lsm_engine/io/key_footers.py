@@ -1,0 +1,103 @@
+"""Record keys of data files: as text, and what a Parquet footer keeps of them for `locate`.
+
+The record key of one column is its value as text; of several it is "name:value" of each, joined by
+commas. Binary values stand for themselves.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.modes import BloomFilterType
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.codec.record_key_bloom import (
+    KeyFooter,
+    build_record_key_bloom,
+    footer_entries,
+    read_key_footer,
+)
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.kernels.arrow_views import Bytes, Longs, binary_values, one_array
+
+_EMPTY: Bytes = np.zeros(0, np.uint8)
+
+
+def record_keys(names: Sequence[str], columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return the record key of each row as bytes (large_binary)."""
+    texts = [_text(one_array(column)) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    parts = []
+    for at, (name, text) in enumerate(zip(names, texts, strict=True)):
+        label = f"{',' if at else ''}{name}:".encode()
+        parts += [pa.scalar(label, pa.large_binary()), text]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+
+
+def _text(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column.cast(pa.large_binary())
+    return column.cast(pa.string()).cast(pa.large_binary())
+
+
+class KeyFooterBuilder:
+    """Collects the record keys of one file being written."""
+
+    def __init__(self, options: TableOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = tuple(names)
+        self._keys: list[pa.Array] = []
+
+    def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
+        """Take the key columns of more rows."""
+        self._keys.append(record_keys(self._names, columns))
+
+    def members(self) -> dict[bytes, bytes]:
+        """Return the footer members: the filter, its type, the smallest and the greatest key."""
+        keys = pa.chunked_array(self._keys, pa.large_binary()).combine_chunks()
+        keys = one_array(keys)
+        if not len(keys):
+            return {}
+        kind = self._options[declared.INDEX_BLOOM_FILTER_TYPE]
+        entries = self._options[declared.INDEX_BLOOM_NUM_ENTRIES]
+        if kind is BloomFilterType.SIMPLE:
+            entries = max(entries, len(keys))
+        data, offsets = binary_values(keys)
+        stored = build_record_key_bloom(
+            data,
+            offsets,
+            kind,
+            entries=entries,
+            fpp=self._options[declared.INDEX_BLOOM_FPP],
+            # Never fewer than there are keys: a filter that is full lets everything through.
+            max_entries=max(self._options[declared.INDEX_BLOOM_DYNAMIC_MAX_ENTRIES], len(keys)),
+        )
+        bounds = pc.min_max(keys)
+        return footer_entries(stored, kind, bounds["min"].as_py(), bounds["max"].as_py())
+
+
+def open_key_footer(file_io: FileIO, path: str) -> KeyFooter:
+    """Return what a Parquet file's footer says about its record keys; other formats say nothing."""
+    if not path.endswith(".parquet"):
+        return KeyFooter(lowest=None, highest=None, bloom=None)
+    source = file_io.open_input(path)
+    try:
+        members = pq.read_metadata(source).metadata
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise CorruptFileError(
+            "the file's footer cannot be decoded; restore it, or run verify", file=path
+        ) from cause
+    finally:
+        source.close()
+    return read_key_footer(members, file_name=path)
+
+
+def key_pieces(keys: pa.Array) -> tuple[Bytes, Longs]:
+    """Return the bytes of record keys and their n + 1 offsets."""
+    return binary_values(keys) if len(keys) else (_EMPTY, np.zeros(1, np.int64))

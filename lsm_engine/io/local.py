@@ -1,0 +1,346 @@
+"""FileIO over a directory of this machine.
+
+`publish` is a hard link of a finished temporary file: of any number of processes, one gets the name
+(measured against rename, which lets two win). Temporaries are `.<name>.<id>.tmp` beside their target,
+which every client's listings pass over.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
+from lsm_engine.io.clock import IdSource, SystemIds
+from lsm_engine.io.file_io import FileStatus, check_path
+from lsm_engine.io.storage_errors import told
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_OUTPUT_BUFFER_BYTES = 1 << 20
+
+
+class LocalFileIO:
+    """Files under `root`. A value: equal by root, pickles, and may be used by any thread.
+
+    `durable` False skips every wait for the disk (option commit.fsync): a commit then survives a
+    killed process but not a power cut.
+    """
+
+    def __init__(self, root: str, *, durable: bool = True, ids: IdSource | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self.durable = durable
+        self._ids: IdSource = SystemIds() if ids is None else ids
+        self._real_root = os.path.realpath(self.root)
+        self._made: set[str] = set()  # directories known to exist; a lost one is made again
+
+    def __repr__(self) -> str:
+        return f"LocalFileIO({self.root!r}, durable={self.durable})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LocalFileIO)
+            and (self.root, self.durable) == (other.root, other.durable)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.root, self.durable))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.root, self.durable)
+
+    # Reading.
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file's bytes from `offset`."""
+        real = self._followed(path)
+        with _telling(path), open(real, "rb", buffering=0) as file:
+            if offset:
+                file.seek(offset)
+            return _read_all(file, length)
+
+    def open_input(self, path: str) -> Any:
+        """Return the file opened by PyArrow, so that reads need no interpreter lock."""
+        real = self._followed(path)
+        with _telling(path):
+            return pa.OSFile(real, "rb")
+
+    def exists(self, path: str) -> bool:
+        """Whether a regular file is there."""
+        real = self._followed(path)
+        try:
+            return stat.S_ISREG(os.stat(real).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as cause:
+            raise told(path, cause) from cause
+
+    def status(self, path: str) -> FileStatus:
+        """Return size, time and kind, of a link itself if it is one."""
+        real = self._named(path)
+        with _telling(path):
+            return _status(path, os.lstat(real))
+
+    def list(self, directory: str) -> list[FileStatus]:
+        """Return the entries by name."""
+        real = self._followed(directory) if directory else self._real_root
+        found = []
+        try:
+            with os.scandir(real) as entries:
+                for entry in entries:
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    with contextlib.suppress(FileNotFoundError):  # gone since: not an entry
+                        found.append(_status(path, entry.stat(follow_symlinks=False)))
+        except FileNotFoundError:
+            return []
+        except OSError as cause:
+            raise told(directory, cause) from cause
+        return sorted(found, key=lambda status: status.path)
+
+    # Writing.
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a new file; a failed attempt leaves nothing behind if it can help it."""
+        real = self._named(path)
+        with _telling(path):
+            self._write(real, data, sync=False)
+
+    def open_output(self, path: str) -> "LocalOutput":
+        """Start a new file."""
+        real = self._named(path)
+        with _telling(path):
+            descriptor = self._create(real)
+            return LocalOutput(path, real, os.fdopen(descriptor, "wb", _OUTPUT_BUFFER_BYTES))
+
+    def publish(self, path: str, data: bytes) -> bool:
+        """Create `path` atomically by linking a finished temporary file to it."""
+        real = self._named(path)
+        temporary = self._temporary(real)
+        with _telling(path):
+            self._write(temporary, data, sync=self.durable)
+        try:
+            return self._link(path, temporary, real)
+        finally:
+            with contextlib.suppress(OSError):  # a leftover is an orphan, no more
+                os.unlink(temporary)
+
+    def _link(self, path: str, temporary: str, real: str) -> bool:
+        refusal: OSError | None = None
+        try:
+            os.link(temporary, real)
+        except OSError as cause:
+            refusal = cause
+        try:
+            # The answer may be wrong on network disks, where a repeated request finds the link that
+            # the first one made: which file has the name now decides.
+            if refusal is not None and not os.path.samestat(os.lstat(temporary), os.lstat(real)):
+                return False
+            if self.durable:
+                _sync_path(os.path.dirname(real))
+        except FileNotFoundError:
+            if refusal is None:
+                raise CommitUnknownError(
+                    "the file vanished right after it was created; look before trying again",
+                    path=path,
+                ) from None
+            raise told(path, refusal) from refusal
+        except OSError as cause:
+            raise CommitUnknownError(
+                "the disk did not confirm that the file was created; look before trying again",
+                path=path,
+            ) from cause
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Overwrite atomically by renaming a finished temporary file."""
+        real = self._named(path)
+        temporary = self._temporary(real)
+        with _telling(path):
+            self._write(temporary, data, sync=self.durable)
+            try:
+                os.replace(temporary, real)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
+    def delete(self, path: str) -> bool:
+        """Remove one file, or one link, never what it points to."""
+        real = self._named(path)
+        try:
+            os.unlink(real)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as cause:
+            raise told(path, cause) from cause
+        return True
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        """Remove a directory if nothing is in it."""
+        real = self._named(directory)
+        self._made.discard(os.path.realpath(real))
+        with contextlib.suppress(OSError):
+            os.rmdir(real)
+            return True
+        return False
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Wait for the disk: files first, then each directory up to the root, once."""
+        if not self.durable:
+            return
+        directories: dict[str, str] = {}
+        for path in paths:
+            real = self._followed(path)
+            with _telling(path):
+                _sync_path(real)
+            while real != self._real_root:
+                real = os.path.dirname(real)
+                directories[real] = path
+        for real, path in sorted(directories.items(), reverse=True):  # deepest first
+            with _telling(path):
+                _sync_path(real)
+
+    # Paths.
+
+    def _named(self, path: str) -> str:
+        """Return where `path` is, its own last part not followed; refuse to leave the root."""
+        directory, _, name = check_path(path).rpartition("/")
+        return os.path.join(self._inside(path, directory), name)
+
+    def _followed(self, path: str) -> str:
+        """Return what `path` leads to; refuse to leave the root."""
+        return self._inside(path, check_path(path))
+
+    def _inside(self, path: str, part: str) -> str:
+        real = os.path.realpath(os.path.join(self._real_root, part))
+        if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
+            raise UnsafePathError("a link leads out of the table's directory", path=path)
+        return real
+
+    def _temporary(self, real: str) -> str:
+        directory, name = os.path.split(real)
+        return os.path.join(directory, f".{name}.{self._ids.new_id()}.tmp")
+
+    # New files.
+
+    def _create(self, real: str) -> int:
+        directory = os.path.dirname(real)
+        if directory in self._made:
+            try:
+                return os.open(real, _NEW, 0o666)
+            except FileNotFoundError:
+                self._made.discard(directory)  # somebody cleaned it away
+        self._make_directories(directory)
+        self._made.add(directory)
+        return os.open(real, _NEW, 0o666)
+
+    def _make_directories(self, directory: str) -> None:
+        """Make what is missing; a new name is safe from power cuts once its parent is synced."""
+        missing = []
+        at = directory
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = os.path.dirname(at)
+        os.makedirs(directory, exist_ok=True)
+        if self.durable:
+            for made in missing:
+                _sync_path(os.path.dirname(made))
+
+    def _write(self, real: str, data: bytes, *, sync: bool) -> None:
+        descriptor = self._create(real)
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(real)
+            raise
+
+
+class LocalOutput:
+    """One file being written."""
+
+    def __init__(self, path: str, real: str, file: BinaryIO) -> None:
+        self._path = path
+        self._real = real
+        self._file = file
+        self._written = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed or aborted."""
+        return self._file.closed
+
+    def write(self, data: Any) -> int:
+        """Append bytes."""
+        with _telling(self._path):
+            self._file.write(data)
+        size = memoryview(data).nbytes
+        self._written += size
+        return size
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def flush(self) -> None:
+        """Hand what is buffered to the operating system."""
+        with _telling(self._path):
+            self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        with _telling(self._path):
+            self._file.close()
+
+    def abort(self) -> None:
+        """Close and remove the file."""
+        with contextlib.suppress(OSError):  # a full disk may refuse the last buffer
+            self._file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._real)
+
+
+def _restored(root: str, durable: bool) -> LocalFileIO:  # noqa: FBT001 -- pickle passes positions
+    return LocalFileIO(root, durable=durable)
+
+
+@contextlib.contextmanager
+def _telling(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise told(path, cause) from cause
+
+
+def _status(path: str, found: os.stat_result) -> FileStatus:
+    return FileStatus(
+        path=path,
+        size=found.st_size,
+        modified_millis=found.st_mtime_ns // 1_000_000,
+        is_directory=stat.S_ISDIR(found.st_mode),
+    )
+
+
+def _read_all(file: Any, length: int | None) -> bytes:
+    if length is None:
+        return bytes(file.read())
+    pieces = []
+    while length > 0 and (piece := file.read(length)):
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+def _sync_path(real: str) -> None:
+    descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Data files in Parquet, being read: row group by row group, with the bounds of its footer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.io.formats import open_parquet
+from lsm_engine.io.parquet_stats import ColumnBounds, column_bounds, leaf_positions
+
+_REPEATED_BYTES = 4
+"""Bytes per value of a column that its dictionary makes small, dictionary included."""
+
+
+class ParquetFile:
+    """One Parquet file being read, its pages' checksums verified where it has them if asked to."""
+
+    def __init__(self, source: Any, *, verify_checksums: bool) -> None:
+        self._source = source
+        self._verify_checksums = verify_checksums
+        self._file = open_parquet(source, verify_checksums=verify_checksums)
+        self.schema: pa.Schema = self._file.schema_arrow
+        footer = self._file.metadata
+        self.group_rows = tuple(
+            footer.row_group(at).num_rows for at in range(footer.num_row_groups)
+        )
+        self._has_dots = any("." in name for name in self.schema.names)
+        self._leaves = leaf_positions(self.schema)
+
+    @property
+    def members(self) -> Mapping[bytes, bytes]:
+        """Texts that the writer put into the footer."""
+        found: Mapping[bytes, bytes] | None = self._file.metadata.metadata
+        return found or {}
+
+    def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
+        """Return columns of one row group."""
+        # A dot in a name is a path to PyArrow: then every column is read, and chosen later.
+        asked = None if self._has_dots else list(names)
+        return self._file.read_row_group(group, columns=asked, use_threads=False)
+
+    def keep_dictionaries(self) -> None:
+        """Return text that is stored by dictionary as such from now on (StoredFile)."""
+        names = [name for name, leaf in self._leaves.items() if self._is_repeated_text(name, leaf)]
+        if names:
+            self._file = open_parquet(
+                self._source,
+                verify_checksums=self._verify_checksums,
+                footer=self._file.metadata,
+                dictionaries=names,
+            )
+
+    def _is_repeated_text(self, name: str, leaf: int) -> bool:
+        """Whether a column's values are numbers of a dictionary, as far as the first group tells.
+
+        Where a writer has given a dictionary up for plain text, making one here would cost more.
+        """
+        kind = self.schema.field(name).type
+        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)) or not self.group_rows:
+            return False
+        chunk = self._file.metadata.row_group(0).column(leaf)
+        small = chunk.total_uncompressed_size <= _REPEATED_BYTES * max(chunk.num_values, 1)
+        return small and not self._has_dots and "RLE_DICTIONARY" in chunk.encodings
+
+    def bounds(self, name: str) -> ColumnBounds | None:
+        """Return what is known per row group of a flat column, in its stored type."""
+        leaf = self._leaves.get(name)
+        if leaf is None:
+            return None
+        stored = self.schema.field(name).type
+        return column_bounds(self._file.metadata, leaf, stored, range(len(self.group_rows)))

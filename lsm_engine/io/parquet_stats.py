@@ -1,0 +1,118 @@
+"""What a Parquet footer knows about a column: minima, maxima and null counts per row group."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsm_engine.base.record import record
+
+
+@record
+class ColumnBounds:
+    """One entry per row group: `lower` and `upper` are null where nothing is known, and where every
+    value is null; `null_counts` holds None where unknown.
+    """
+
+    lower: pa.Array
+    upper: pa.Array
+    null_counts: tuple[int | None, ...]
+    is_known: tuple[bool, ...]  # whether the bounds cover every value that is not null
+
+    def whole(self) -> tuple[pa.Scalar, pa.Scalar]:
+        """Return minimum and maximum of the file; null if any row group's are not known."""
+        if not all(self.is_known):
+            nothing = pa.scalar(None, self.lower.type)
+            return nothing, nothing
+        return pc.min(self.lower), pc.max(self.upper)
+
+    @property
+    def null_count(self) -> int | None:
+        """Nulls in the file; None if any row group does not say."""
+        known = [count for count in self.null_counts if count is not None]
+        return sum(known) if len(known) == len(self.null_counts) else None
+
+
+def column_bounds(
+    footer: "pq.FileMetaData",
+    leaf: int,
+    stored: pa.DataType,
+    row_groups: Sequence[int],
+    *,
+    nan_free: bool = False,
+) -> ColumnBounds:
+    """Return the bounds of one leaf column, in its stored Arrow type.
+
+    Unless it is known to be `nan_free`, a floating point column has no upper bound: NaN sorts last,
+    and no statistics count it.
+    """
+    chunks = [footer.row_group(group).column(leaf).statistics for group in row_groups]
+    has_bounds = [chunk is not None and chunk.has_min_max for chunk in chunks]
+    read = _reader(stored)
+    lower = [read(chunk, "min") if has else None for chunk, has in zip(chunks, has_bounds)]  # noqa: B905
+    upper = [read(chunk, "max") if has else None for chunk, has in zip(chunks, has_bounds)]  # noqa: B905
+    if pa.types.is_floating(stored) and not nan_free:
+        upper = [None] * len(upper)
+    return ColumnBounds(
+        lower=_typed(lower, stored),
+        upper=_typed(upper, stored),
+        null_counts=tuple(
+            chunk.null_count if chunk is not None and chunk.has_null_count else None
+            for chunk in chunks
+        ),
+        is_known=tuple(
+            has or (chunk is not None and chunk.has_null_count and chunk.num_values == 0)
+            for chunk, has in zip(chunks, has_bounds, strict=True)
+        ),
+    )
+
+
+def _reader(stored: pa.DataType) -> Callable[[Any, str], Any]:
+    if _is_number_of_bits(stored) or pa.types.is_string(stored) or pa.types.is_binary(stored):
+        return _raw
+    return _cooked
+
+
+def _raw(chunk: Any, which: str) -> Any:
+    return getattr(chunk, which + "_raw")
+
+
+def _cooked(chunk: Any, which: str) -> Any:
+    return getattr(chunk, which)
+
+
+def _is_number_of_bits(stored: pa.DataType) -> bool:
+    """Types that Parquet keeps as an integer and Arrow as the same one: no trip through datetime."""
+    return bool(pa.types.is_temporal(stored))
+
+
+def _typed(values: list[Any], stored: pa.DataType) -> pa.Array:
+    if _is_number_of_bits(stored):
+        return pa.array(values, pa.int64() if stored.bit_width == 64 else pa.int32()).view(stored)
+    if pa.types.is_string(stored):
+        return pa.array(values, pa.binary()).cast(stored)
+    return pa.array(values, stored)
+
+
+def leaf_positions(schema: pa.Schema) -> dict[str, int]:
+    """Return the leaf position of every flat column; structures count their leaves and have none."""
+    positions = {}
+    at = 0
+    for field in schema:
+        if not pa.types.is_nested(field.type):
+            positions[field.name] = at
+        at += leaf_count(field.type)
+    return positions
+
+
+def leaf_count(value: pa.DataType) -> int:
+    """Return how many Parquet columns hold an Arrow type."""
+    if pa.types.is_map(value):
+        return leaf_count(value.key_type) + leaf_count(value.item_type)
+    if pa.types.is_list(value) or pa.types.is_large_list(value):
+        return leaf_count(value.value_type)
+    if pa.types.is_struct(value):
+        return sum(leaf_count(value.field(at).type) for at in range(value.num_fields))
+    return 1

@@ -1,0 +1,210 @@
+"""A directory of one process's private files, which other processes sweep once it is dead.
+
+<root>/                  private to the user (0700)
+  lock                   held while a process arrives and sweeps what dead ones left
+  process-<random>/      private to one process
+    lock                 held for as long as the process lives
+    state.json           what its cache last said of itself, for people who look (`lsm cache`)
+    <number>.lookup      one entry
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from lsm_engine.base.errors import LsmError, StorageError
+from lsm_engine.base.record import record
+from lsm_engine.io.storage_errors import told
+
+_PROCESS = "process-"
+SUFFIX = ".lookup"
+STATE = "state.json"
+_STATE_BYTES_MAX = 1 << 20
+
+
+class ProcessDirectory:
+    """The files of one process. Made under the root's lock, so that no sweep takes it for dead."""
+
+    def __init__(self, root: str) -> None:
+        self.process = os.getpid()
+        self._count = 0
+        self._count_lock = threading.Lock()
+        try:
+            os.makedirs(root, mode=0o700, exist_ok=True)
+            _check_private(root)
+            with _locked(os.path.join(root, "lock")):
+                _sweep(root)
+                self.path = tempfile.mkdtemp(prefix=_PROCESS, dir=root)
+                self._held = _take(os.path.join(self.path, "lock"), fcntl.LOCK_EX)
+        except OSError as cause:
+            raise cause if isinstance(cause, LsmError) else told(root, cause) from cause
+
+    def new_path(self) -> str:
+        with self._count_lock:
+            self._count += 1
+            return os.path.join(self.path, f"{self._count}{SUFFIX}")
+
+    def tell(self, state: Mapping[str, object]) -> None:
+        """Leave word of the cache's state. That it cannot be written is no reason to stop."""
+        path = os.path.join(self.path, STATE)
+        with contextlib.suppress(OSError):
+            with open(f"{path}.new", "w", encoding="utf-8") as sink:
+                json.dump(state, sink)
+            os.replace(f"{path}.new", path)
+
+    def close(self) -> None:
+        _clear(self.path)
+        os.close(self._held)
+
+
+@record
+class LeftFiles:
+    """The lookup files of one process, as anybody who may look finds them on disk."""
+
+    path: str
+    file_count: int
+    byte_count: int
+    is_alive: bool
+    state: Mapping[str, Any]
+    """What its cache last said of itself (see DiskCache); empty if it said nothing."""
+
+
+def default_root() -> str:
+    """Return where a user's lookup files lie unless somebody says otherwise."""
+    return os.path.join(tempfile.gettempdir(), f"lsm-lookup-{os.getuid()}")
+
+
+def processes_of(root: str | None = None) -> list[LeftFiles]:
+    """Return what every process keeps under a root; nothing is changed."""
+    root = root or default_root()
+    found = []
+    try:
+        names = sorted(os.listdir(root))
+    except FileNotFoundError:
+        return []
+    except OSError as cause:
+        raise told(root, cause) from cause
+    for name in names:
+        path = os.path.join(root, name)
+        if name.startswith(_PROCESS) and os.path.isdir(path) and not os.path.islink(path):
+            sizes = []
+            with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
+                sizes = [e.stat().st_size for e in entries if e.name.endswith(SUFFIX)]
+            count, size = len(sizes), sum(sizes)
+            alive = _is_alive(path)
+            found.append(
+                LeftFiles(
+                    path=path,
+                    file_count=count,
+                    byte_count=size,
+                    is_alive=alive,
+                    state=_state_of(path),
+                )
+            )
+    return found
+
+
+def _state_of(directory: str) -> Mapping[str, Any]:
+    try:
+        with open(os.path.join(directory, STATE), "rb") as source:
+            found = json.loads(source.read(_STATE_BYTES_MAX))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def sweep(root: str | None = None) -> None:
+    """Remove what dead processes left under a root."""
+    root = root or default_root()
+    if os.path.isdir(root):
+        _check_private(root)
+        with _locked(os.path.join(root, "lock")):
+            _sweep(root)
+
+
+def _is_alive(path: str) -> bool:
+    try:
+        descriptor = os.open(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _check_private(root: str) -> None:
+    found = os.lstat(root)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StorageError(
+            "the lookup directory is a link, belongs to another user or is open to others; remove "
+            "it, or name another one",
+            path=root,
+        )
+
+
+def _take(path: str, how: int) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Any:
+    descriptor = _take(path, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(root: str) -> None:
+    """Remove what processes left that no longer hold their lock."""
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        if name.startswith(_PROCESS) and os.path.isdir(path) and not os.path.islink(path):
+            try:
+                held = _take(os.path.join(path, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue  # alive
+            _clear(path)
+            os.close(held)
+
+
+def _clear(directory: str) -> None:
+    """Remove the files that a process directory may hold, and it; anything else stays."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(directory):
+            if name.endswith(SUFFIX) or name in ("lock", STATE, f"{STATE}.new"):
+                unlink(os.path.join(directory, name))
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+
+
+def unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def write_private(path: str, build: Callable[[BinaryIO], None]) -> None:
+    """Write a file that its owner alone may read and nobody may change."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(descriptor, "wb", 1 << 20) as sink:
+            build(sink)
+    except OSError as cause:
+        raise cause if isinstance(cause, LsmError) else told(path, cause) from cause

@@ -1,0 +1,34 @@
+"""Operating system errors, told as ours: which path, what is wrong, what to do."""
+
+import errno
+
+from lsm_engine.base.errors import AlreadyExistsError, LsmError, NotFoundError, StorageError
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; free space, then retry",
+    errno.EDQUOT: "the disk quota is used up; free space, then retry",
+    errno.EFBIG: "the file is too large for this disk; lower target-file-size",
+    errno.EACCES: "no permission; give this user access to the table's directory",
+    errno.EPERM: "not permitted; check the owner, and that the file system has hard links",
+    errno.EROFS: "the file system is read-only; remount it for writing",
+    errno.EMFILE: "too many open files in this process; raise its limit (ulimit -n)",
+    errno.ENFILE: "too many open files on this machine; close some, then retry",
+    errno.ENAMETOOLONG: "the path is too long for this file system; shorten partition values",
+    errno.EISDIR: "a directory is where a file should be; move it away",
+    errno.ENOTDIR: "a file is where a directory should be; move it away",
+    errno.ENOTSUP: "the file system lacks this operation (hard links?); use another one",
+    errno.EMLINK: "the file system has no room for another link; use another one",
+    errno.EIO: "the disk failed; check it, then retry",
+    errno.ETIMEDOUT: "the storage did not answer in time; retry",
+}
+
+
+def told(path: str, cause: OSError) -> LsmError:
+    """Return the error to raise, `from cause`, when the operating system refused something."""
+    if isinstance(cause, FileNotFoundError):
+        return NotFoundError("no such file", path=path)
+    if isinstance(cause, FileExistsError):
+        return AlreadyExistsError("a file is already there; nothing was changed", path=path)
+    code = cause.errno or 0
+    remedy = _REMEDIES.get(code, "the storage failed; check it, then retry")
+    return StorageError(remedy, path=path, errno=errno.errorcode.get(code, str(code)))

@@ -1,0 +1,378 @@
+"""A schema under changes: the next version, or why not.
+
+A column is its id: renaming keeps it, dropping and adding again makes another one. Nothing here looks
+at data: whether a table holds any is told.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+    NotFoundError,
+)
+from lsm_engine.base.modes import ChangelogProducer, MergeEngine
+from lsm_engine.base.option import Option
+from lsm_engine.base.table_options import TableOptions, given_options
+from lsm_engine.schema.arrow_types import FieldIds, type_from_arrow
+from lsm_engine.schema.changes import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    Path,
+    RemoveOption,
+    RenameColumn,
+    SchemaChange,
+    SetColumnComment,
+    SetColumnDefault,
+    SetComment,
+    SetNullable,
+    SetOption,
+)
+from lsm_engine.schema.defaults import default_of
+from lsm_engine.schema.evolution import check_cast
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import ArrayType, DataField, DataType, MapType, RowType, parse_type
+
+Fields: TypeAlias = tuple[DataField, ...]
+_FieldChange: TypeAlias = ChangeType | SetNullable | SetColumnComment | SetColumnDefault
+_COMPUTED = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
+
+
+def changed(
+    schema: TableSchema, changes: Sequence[SchemaChange], *, has_data: bool, now_millis: int
+) -> TableSchema:
+    """Return the next version of a schema; the checks of a new table still have to pass on it.
+
+    Raises NotFoundError and AlreadyExistsError for names, InvalidInputError for changes that keys or
+    old files forbid, InvalidOptionError for options that cannot change once a table `has_data`.
+    """
+    ids = FieldIds(schema.highest_field_id)
+    for change in changes:
+        schema = _apply(schema, change, ids, has_data=has_data)
+    return replace(schema, id=schema.id + 1, highest_field_id=ids.highest, time_millis=now_millis)
+
+
+def _apply(
+    schema: TableSchema, change: SchemaChange, ids: FieldIds, *, has_data: bool
+) -> TableSchema:
+    match change:
+        case SetOption() | RemoveOption():
+            return _with_option(schema, change, has_data=has_data)
+        case SetComment():
+            return replace(schema, comment=change.comment)
+        case RenameColumn():
+            return _renamed(schema, change)
+        case MoveColumn():
+            return replace(schema, fields=_moved(schema.fields, change))
+        case AddColumn():
+            path = _path(change.name)
+            return replace(
+                schema,
+                fields=_edited(schema.fields, path[:-1], lambda some: _added(some, change, ids)),
+            )
+        case DropColumn():
+            _require_free(schema, change.name, "dropped")
+            path = _path(change.name)
+            return replace(
+                schema, fields=_edited(schema.fields, path[:-1], lambda some: _without(some, path))
+            )
+        case ChangeType() | SetNullable() | SetColumnComment() | SetColumnDefault():
+            return _with_field(schema, change, ids)
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def _path(name: Path) -> tuple[str, ...]:
+    return (name,) if isinstance(name, str) else name
+
+
+def _text(name: Path) -> str:
+    return ".".join(_path(name))
+
+
+def _edited(fields: Fields, path: tuple[str, ...], edit: Callable[[Fields], Fields]) -> Fields:
+    """Return fields with those of the structure at `path` edited."""
+    if not path:
+        return edit(fields)
+    at = _index(fields, path[0])
+    kind = _edited_type(fields[at].type, path[1:], edit, path)
+    return (*fields[:at], replace(fields[at], type=kind), *fields[at + 1 :])
+
+
+def _edited_type(
+    kind: DataType, rest: tuple[str, ...], edit: Callable[[Fields], Fields], path: tuple[str, ...]
+) -> DataType:
+    match kind:
+        case RowType():
+            return replace(kind, fields=_edited(kind.fields, rest, edit))
+        case ArrayType() if rest[:1] == ("element",):
+            return replace(kind, element=_edited_type(kind.element, rest[1:], edit, path))
+        case MapType() if rest[:1] == ("value",):
+            return replace(kind, value=_edited_type(kind.value, rest[1:], edit, path))
+        case _:
+            raise NotFoundError(
+                f"{_text(path)!r} is no structure with fields",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=_text(path),
+            )
+
+
+def _index(fields: Fields, name: str) -> int:
+    for at, field in enumerate(fields):
+        if field.name == name:
+            return at
+    raise NotFoundError(
+        f"no column {name!r}; there are {', '.join(field.name for field in fields)}",
+        kind=ErrorKind.NO_SUCH_COLUMN,
+        column=name,
+    )
+
+
+def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
+    name = _path(change.name)[-1]
+    if any(field.name == name for field in fields):
+        raise AlreadyExistsError(f"column {name!r} exists; choose another name", column=name)
+    own = ids.next()
+    kind = _type(change.type, name, ids)
+    if not kind.nullable:
+        raise InvalidInputError(
+            f"a new column must be nullable, as older rows have no value for {name!r}",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=name,
+        )
+    field = DataField(id=own, name=name, type=kind, description=change.comment)
+    return _placed(fields, field, first=change.first, after=change.after)
+
+
+def _type(wanted: pa.DataType | str, column: str, ids: FieldIds) -> DataType:
+    if isinstance(wanted, str):
+        return parse_type(wanted)
+    return type_from_arrow(wanted, nullable=True, column=column, ids=ids)
+
+
+def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:
+    if first and after is not None:
+        raise InvalidInputError("a column goes first or after another, not both", after=after)
+    at = 0 if first else len(fields) if after is None else _index(fields, after) + 1
+    return (*fields[:at], field, *fields[at:])
+
+
+def _moved(fields: Fields, change: MoveColumn) -> Fields:
+    at = _index(fields, change.name)
+    rest = (*fields[:at], *fields[at + 1 :])
+    return _placed(rest, fields[at], first=change.first, after=change.after)
+
+
+def _without(fields: Fields, path: tuple[str, ...]) -> Fields:
+    at = _index(fields, path[-1])
+    if len(fields) == 1:
+        raise InvalidInputError(
+            "the last column cannot be dropped", kind=ErrorKind.INVALID_SCHEMA, column=_text(path)
+        )
+    return (*fields[:at], *fields[at + 1 :])
+
+
+def _with_field(schema: TableSchema, change: _FieldChange, ids: FieldIds) -> TableSchema:
+    path = _path(change.name)
+
+    def edit(fields: Fields) -> Fields:
+        at = _index(fields, path[-1])
+        altered = _altered(schema, fields[at], change, ids)
+        default_of(altered)  # has to be a value of the type that the column has now
+        return (*fields[:at], altered, *fields[at + 1 :])
+
+    return replace(schema, fields=_edited(schema.fields, path[:-1], edit))
+
+
+def _altered(
+    schema: TableSchema,
+    field: DataField,
+    change: _FieldChange,
+    ids: FieldIds,
+) -> DataField:
+    name = _text(change.name)
+    match change:
+        case SetColumnComment():
+            return replace(field, description=change.comment)
+        case SetColumnDefault():
+            if name in schema.primary_keys:
+                raise InvalidInputError(
+                    f"key column {name!r} cannot have a default: a row without a key is no row",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
+            if change.value is not None and schema.options[declared.MERGE_ENGINE] in _COMPUTED:
+                raise InvalidInputError(
+                    f"column {name!r} cannot have a default: null says to this table's merge engine "
+                    "that a row leaves the column as it is",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
+            return replace(field, default_value=change.value)
+        case SetNullable():
+            if not change.nullable and field.type.nullable:
+                raise InvalidInputError(
+                    f"column {name!r} may hold nulls already, so it cannot refuse them now",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
+            if change.nullable and name in schema.primary_keys:
+                raise InvalidInputError(
+                    f"key column {name!r} cannot hold nulls",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
+            return replace(field, type=replace(field.type, nullable=change.nullable))
+        case ChangeType():
+            if name in (*schema.primary_keys, *schema.partition_keys):
+                raise InvalidInputError(
+                    f"{name!r} is a key or partition column: its type places rows and cannot change",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
+            kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
+            check_cast(name, field.type, kind)
+            return replace(field, type=kind)
+
+
+def _require_free(schema: TableSchema, name: Path, what: str) -> None:
+    """Refuse to take away a column that keys or options name."""
+    column = _text(name)
+    if column in (*schema.primary_keys, *schema.partition_keys):
+        raise InvalidInputError(
+            f"{column!r} is a key or partition column and cannot be {what}",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=column,
+        )
+    for key, text in schema.options.texts.items():
+        if _names_column(key, text, column):
+            raise InvalidOptionError(
+                f"option {key!r} names column {column!r}; remove the option first",
+                key=key,
+                column=column,
+            )
+
+
+# --- names in options ----------------------------------------------------------------------------
+
+_LISTS = (
+    declared.BUCKET_KEY.key,
+    declared.SEQUENCE_FIELD.key,
+    declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
+    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
+)
+_SINGLES = (declared.ROWKIND_FIELD.key, declared.RECORD_LEVEL_TIME_FIELD.key)
+_PREFIX = "fields."
+_GROUP = ".sequence-group"
+
+
+def _names_column(key: str, text: str, column: str) -> bool:
+    return _with_name(key, text, column, "\0") != (key, text)
+
+
+def _with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:
+    """Return an option with `old` replaced where it names that column."""
+    if key in _SINGLES:
+        return key, new if text == old else text
+    if key in _LISTS:
+        return key, _in_list(text, old, new)
+    if not key.startswith(_PREFIX) or key.count(".") < 2:
+        return key, text
+    columns, suffix = key[len(_PREFIX) :].rsplit(".", 1)
+    renamed = f"{_PREFIX}{_in_list(columns, old, new)}.{suffix}"
+    return renamed, _in_list(text, old, new) if key.endswith(_GROUP) else text
+
+
+def _in_list(text: str, old: str, new: str) -> str:
+    parts = text.split(",")
+    return ",".join(new if part.strip() == old else part for part in parts)
+
+
+def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
+    path = _path(change.name)
+    old, new = path[-1], change.new_name
+
+    def edit(fields: Fields) -> Fields:
+        at = _index(fields, old)
+        if any(field.name == new for field in fields):
+            raise AlreadyExistsError(f"column {new!r} exists; choose another name", column=new)
+        return (*fields[:at], replace(fields[at], name=new), *fields[at + 1 :])
+
+    fields = _edited(schema.fields, path[:-1], edit)
+    if len(path) > 1:
+        return replace(schema, fields=fields)
+    if old in schema.partition_keys:
+        raise InvalidInputError(
+            f"{old!r} is a partition column: directories carry its name, so it cannot change",
+            kind=ErrorKind.INVALID_SCHEMA,
+            column=old,
+        )
+    pairs = (_with_name(key, text, old, new) for key, text in schema.options.texts.items())
+    return replace(
+        schema,
+        fields=fields,
+        primary_keys=tuple(new if name == old else name for name in schema.primary_keys),
+        options=TableOptions(texts=dict(pairs)),
+    )
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def _with_option(
+    schema: TableSchema, change: SetOption | RemoveOption, *, has_data: bool
+) -> TableSchema:
+    texts = dict(schema.options.texts)
+    texts.pop(change.key, None)
+    if isinstance(change, SetOption):
+        texts |= given_options({change.key: change.value}).texts
+    options = TableOptions(texts=texts)
+    option = declared.find(change.key)
+    if has_data and isinstance(option, Option) and _is_fixed(option, schema.options, options):
+        counts = (schema.options[declared.BUCKET], options[declared.BUCKET])
+        remedy = "create a new table with it and copy the rows"
+        if option is declared.BUCKET and min(counts) > 0:
+            remedy = f"call table.rescale({counts[1]}), which moves the rows"
+        raise InvalidOptionError(
+            f"option {change.key!r} is fixed once a table holds data; {remedy}",
+            kind=ErrorKind.IMMUTABLE_OPTION,
+            key=change.key,
+        )
+    return replace(schema, options=options)
+
+
+def _is_fixed(option: Option[Any], before: TableOptions, after: TableOptions) -> bool:
+    if before[option] == after[option]:
+        return False
+    # Deletes that were ignored are not in the files: they cannot be obeyed from now on.
+    if option is declared.IGNORE_DELETE and before[option] is True:
+        return True
+    return option.immutable or (
+        option is declared.CHANGELOG_PRODUCER and _levels_mean_more(before, after)
+    )
+
+
+def _levels_mean_more(before: TableOptions, after: TableOptions) -> bool:
+    """Whether rows above level 0 stand for those below them on one side, and not on the other.
+
+    A lookup merges what leaves level 0 with the older row. Merged once more, sums would double.
+    """
+    looks_up = [
+        options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
+        for options in (before, after)
+    ]
+    engine = before[declared.MERGE_ENGINE]
+    merges = engine in _COMPUTED or (
+        engine is MergeEngine.DEDUPLICATE and bool(before[declared.SEQUENCE_FIELD])
+    )
+    return merges and any(looks_up) and not before[declared.DELETION_VECTORS_ENABLED]

@@ -1,0 +1,217 @@
+"""Paimon types ⇄ Arrow types: which Arrow type holds a column's values in memory."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    parse_type,
+)
+
+_PLAIN: dict[Root, pa.DataType] = {
+    Root.BOOLEAN: pa.bool_(),
+    Root.TINYINT: pa.int8(),
+    Root.SMALLINT: pa.int16(),
+    Root.INT: pa.int32(),
+    Root.BIGINT: pa.int64(),
+    Root.FLOAT: pa.float32(),
+    Root.DOUBLE: pa.float64(),
+    Root.STRING: pa.string(),
+    Root.CHAR: pa.string(),
+    Root.VARCHAR: pa.string(),
+    Root.BYTES: pa.binary(),
+    Root.BINARY: pa.binary(),
+    Root.VARBINARY: pa.binary(),
+    Root.DATE: pa.date32(),
+    Root.TIME: pa.time32("ms"),
+}
+_FROM_ARROW: dict[pa.DataType, Root] = {
+    pa.bool_(): Root.BOOLEAN,
+    pa.int8(): Root.TINYINT,
+    pa.int16(): Root.SMALLINT,
+    pa.int32(): Root.INT,
+    pa.int64(): Root.BIGINT,
+    pa.uint8(): Root.SMALLINT,
+    pa.uint16(): Root.INT,
+    pa.uint32(): Root.BIGINT,
+    pa.float32(): Root.FLOAT,
+    pa.float64(): Root.DOUBLE,
+    pa.string(): Root.STRING,
+    pa.large_string(): Root.STRING,
+    pa.string_view(): Root.STRING,
+    pa.binary(): Root.BYTES,
+    pa.large_binary(): Root.BYTES,
+    pa.binary_view(): Root.BYTES,
+    pa.date32(): Root.DATE,
+    pa.date64(): Root.DATE,
+}
+_UNIT_PRECISION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def timestamp_unit(precision: int) -> str:
+    """Return the Arrow unit that holds timestamps of a precision: ms to 3, us to 6, ns beyond."""
+    return "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
+
+
+def arrow_type(value: DataType) -> pa.DataType:
+    """Return the Arrow type that holds values of a column type."""
+    match value:
+        case ArrayType():
+            return pa.list_(pa.field("element", arrow_type(value.element), value.element.nullable))
+        case MapType():
+            return pa.map_(
+                pa.field("key", arrow_type(value.key), nullable=False),
+                pa.field("value", arrow_type(value.value), value.value.nullable),
+            )
+        case RowType():
+            return pa.struct(arrow_fields(value.fields))
+        case ScalarType(root=Root.DECIMAL):
+            return pa.decimal128(value.precision or 10, value.scale or 0)
+        case ScalarType(root=Root.TIMESTAMP):
+            return pa.timestamp(timestamp_unit(value.precision or 0))
+        case ScalarType(root=Root.TIMESTAMP_LTZ):
+            return pa.timestamp(timestamp_unit(value.precision or 0), "UTC")
+        case ScalarType():
+            return _PLAIN[value.root]
+
+
+def arrow_fields(fields: Iterable[DataField]) -> list[pa.Field]:
+    """Return columns as Arrow fields, in order."""
+    return [
+        pa.field(field.name, arrow_type(field.type), nullable=field.type.nullable)
+        for field in fields
+    ]
+
+
+def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
+    """Return columns as an Arrow schema."""
+    return pa.schema(arrow_fields(fields))
+
+
+class FieldIds:
+    """Hands out field ids in the order that schema files number them: depth first."""
+
+    def __init__(self, highest: int = -1) -> None:
+        self.highest = highest
+
+    def next(self) -> int:
+        """Return an id that nobody has."""
+        self.highest += 1
+        return self.highest
+
+
+BOUNDED = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
+SQL_TYPE = b"lsm.type"
+"""Metadata of an Arrow field: the column's type as SQL text, where Arrow has no type of its own."""
+
+
+def sql_field(name: str, kind: str, *, nullable: bool = True) -> pa.Field:
+    """Return the Arrow field of a column of bounded length: CHAR, VARCHAR, BINARY or VARBINARY (n).
+
+    For the columns of a new table, beside other Arrow fields. Raises InvalidInputError for other types:
+    an Arrow type says all about them.
+    """
+    declared = parse_type(kind)
+    if not isinstance(declared, ScalarType) or declared.root not in BOUNDED:
+        raise InvalidInputError(
+            f"column {name!r}: {kind!r} has no length to declare; use an Arrow type",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=name,
+        )
+    return pa.field(
+        name,
+        arrow_type(declared),
+        nullable and declared.nullable,
+        metadata={SQL_TYPE: kind.encode()},
+    )
+
+
+def _declared(field: pa.Field) -> DataType | None:
+    """Return the type that a field's metadata names, if any; it must be one of the field's Arrow type."""
+    text = (field.metadata or {}).get(SQL_TYPE)
+    if text is None:
+        return None
+    declared = parse_type(text.decode())
+    if (
+        not isinstance(declared, ScalarType)
+        or declared.root not in BOUNDED
+        or arrow_type(declared) != field.type
+    ):
+        raise InvalidInputError(
+            f"column {field.name!r} is declared as {text.decode()!r} and has Arrow type {field.type}; "
+            "make it with lsm_engine.sql_field",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=field.name,
+        )
+    return declared.with_nullable(nullable=field.nullable)
+
+
+def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
+    """Return a new column for an Arrow field, nested ids included.
+
+    Raises UnsupportedError for Arrow types that no Paimon type holds, naming the column.
+    """
+    own = ids.next()
+    return DataField(
+        id=own,
+        name=field.name,
+        type=_declared(field)
+        or type_from_arrow(field.type, nullable=field.nullable, column=field.name, ids=ids),
+    )
+
+
+def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: FieldIds) -> DataType:
+    """Return the Paimon type that holds an Arrow type; dictionaries count as their values."""
+    if pa.types.is_dictionary(value):
+        value = value.value_type
+    if (
+        pa.types.is_list(value)
+        or pa.types.is_large_list(value)
+        or pa.types.is_fixed_size_list(value)
+    ):
+        element = type_from_arrow(
+            value.value_type, nullable=value.value_field.nullable, column=column, ids=ids
+        )
+        return ArrayType(element=element, nullable=nullable)
+    if pa.types.is_map(value):
+        key = type_from_arrow(value.key_type, nullable=False, column=column, ids=ids)
+        item = type_from_arrow(
+            value.item_type, nullable=value.item_field.nullable, column=column, ids=ids
+        )
+        return MapType(key=key, value=item, nullable=nullable)
+    if pa.types.is_struct(value):
+        fields = tuple(field_from_arrow(value.field(i), ids) for i in range(value.num_fields))
+        return RowType(fields=fields, nullable=nullable)
+    return _scalar_from_arrow(value, nullable=nullable, column=column)
+
+
+def _scalar_from_arrow(value: pa.DataType, *, nullable: bool, column: str) -> ScalarType:
+    if pa.types.is_decimal(value) and value.precision <= 38 and value.scale >= 0:
+        return ScalarType(
+            root=Root.DECIMAL, nullable=nullable, precision=value.precision, scale=value.scale
+        )
+    if pa.types.is_timestamp(value):
+        root = Root.TIMESTAMP if value.tz is None else Root.TIMESTAMP_LTZ
+        return ScalarType(root=root, nullable=nullable, precision=_UNIT_PRECISION[value.unit])
+    if pa.types.is_time(value):
+        precision = min(_UNIT_PRECISION[value.unit], 3)
+        return ScalarType(root=Root.TIME, nullable=nullable, precision=precision)
+    if pa.types.is_fixed_size_binary(value):
+        return ScalarType(root=Root.BINARY, nullable=nullable, precision=value.byte_width)
+    root_found = _FROM_ARROW.get(value)
+    if root_found is None:
+        raise UnsupportedError(
+            f"column {column!r} has Arrow type {value}, which no table type holds; cast it first",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=column,
+            type=str(value),
+        )
+    return ScalarType(root=root_found, nullable=nullable)

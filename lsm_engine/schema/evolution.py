@@ -1,0 +1,130 @@
+"""Which type changes a column can go through, and what its stored values become.
+
+A change is allowed when every old value has one plain reading as the new type. The rest is refused by
+name rather than guessed at: lossy numbers, text that may not parse, and renderings that clients
+disagree about.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.types import (
+    BINARY,
+    TEXT,
+    TIMESTAMPS,
+    ArrayType,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    type_text,
+)
+
+_WHOLE = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+_DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
+
+
+def reads_as_is(source: DataType, target: DataType) -> bool:
+    """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
+    return arrow_type(source) == arrow_type(target) and _nested_ids(source) == _nested_ids(target)
+
+
+def _nested_ids(value: DataType) -> list[int]:
+    match value:
+        case RowType():
+            return [each for field in value.fields for each in (field.id, *_nested_ids(field.type))]
+        case ArrayType():
+            return _nested_ids(value.element)
+        case MapType():
+            return [*_nested_ids(value.key), *_nested_ids(value.value)]
+        case ScalarType():
+            return []
+
+
+def can_cast(source: DataType, target: DataType) -> bool:
+    """Whether values of `source` can be read as `target`. Nullability does not matter here."""
+    if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
+        return reads_as_is(source, target)
+    if source.root is target.root and source.root not in (Root.DECIMAL, *TIMESTAMPS):
+        return not _shortens(source, target)
+    if source.root in _WHOLE:
+        return _whole_reads_as(source, target)
+    match source.root:
+        case Root.BOOLEAN | Root.DATE if target.root in TEXT:
+            return True
+        case Root.FLOAT:
+            return target.root is Root.DOUBLE
+        case Root.DECIMAL:
+            return target.root is Root.DECIMAL and _holds_decimal(source, target)
+        case Root.DATE:
+            return target.root is Root.TIMESTAMP
+        case root if root in TIMESTAMPS:
+            return target.root is root and (target.precision or 0) >= (source.precision or 0)
+        case root if root in TEXT:
+            return target.root in TEXT and not _shortens(source, target)
+        case root if root in BINARY:
+            return target.root in BINARY and not _shortens(source, target)
+        case _:
+            return False
+
+
+def _whole_reads_as(source: ScalarType, target: ScalarType) -> bool:
+    if target.root in _WHOLE:
+        return _WHOLE.index(target.root) >= _WHOLE.index(source.root)
+    if target.root is Root.DECIMAL:
+        return (target.precision or 10) - (target.scale or 0) >= _DIGITS[source.root]
+    if target.root is Root.FLOAT:
+        return source.root in (Root.TINYINT, Root.SMALLINT)  # exact up to 24 bits
+    if target.root is Root.DOUBLE:
+        return source.root is not Root.BIGINT  # exact up to 53 bits
+    return target.root in TEXT and target.root is not Root.CHAR
+
+
+def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:
+    whole = (source.precision or 10) - (source.scale or 0)
+    return (
+        (target.scale or 0) >= (source.scale or 0)
+        and (target.precision or 10) - (target.scale or 0) >= whole
+    )  # fmt: skip
+
+
+def _shortens(source: ScalarType, target: ScalarType) -> bool:
+    """Whether CHAR(n) and its kin lose room; the unbounded names have no precision."""
+    if target.root not in TEXT | BINARY or target.precision is None:
+        return False
+    return source.precision is None or source.precision > target.precision
+
+
+def check_cast(column: str, source: DataType, target: DataType) -> None:
+    """Raise UnsupportedError, naming the column, unless `source` can be read as `target`."""
+    if not can_cast(source, target):
+        raise UnsupportedError(
+            f"column {column!r} cannot change from {type_text(source)} to {type_text(target)};"
+            " add a new column and copy the values",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=column,
+        )
+
+
+def cast_values(
+    values: pa.Array | pa.ChunkedArray, source: DataType, target: DataType
+) -> pa.Array | pa.ChunkedArray:
+    """Return old values as the new type. `values` are of the Arrow type of `source`.
+
+    The pair must have passed `check_cast`. Values that do not fit raise pa.ArrowInvalid: dates far
+    from 1970 have no nanosecond timestamp.
+    """
+    wanted = arrow_type(target)
+    if values.type == wanted:
+        return values
+    if (
+        isinstance(source, ScalarType)
+        and source.root is Root.DATE
+        and pa.types.is_timestamp(wanted)
+    ):
+        # Arrow goes through seconds, which reach every date; the unit follows.
+        return pc.cast(pc.cast(values, pa.timestamp("s")), wanted)
+    return pc.cast(values, wanted)

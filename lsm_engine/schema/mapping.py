@@ -1,0 +1,128 @@
+"""File schema → read schema: which stored column fills which wanted one, and through which cast."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.evolution import cast_values, check_cast, reads_as_is
+from lsm_engine.schema.types import DataField, RowType
+
+Column: TypeAlias = Any
+"""A pa.Array or pa.ChunkedArray; what goes in comes out."""
+
+
+@record
+class ColumnMapping:
+    """How one wanted column is made. `source` None: no such column then, so every value is null."""
+
+    target: DataField
+    source: DataField | None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether stored values are the wanted ones, bit for bit."""
+        return self.source is not None and reads_as_is(self.source.type, self.target.type)
+
+    @property
+    def orders_alike(self) -> bool:
+        """Whether stored minima and maxima, once cast, bound the wanted values too.
+
+        False for numbers read as text: 9 < 10, but "10" < "9".
+        """
+        if self.source is None or self.is_identity:
+            return self.source is not None
+        wanted = arrow_type(self.target.type)
+        stored = arrow_type(self.source.type)
+        return _is_text(wanted) == _is_text(stored)
+
+
+def map_fields(
+    file_fields: Sequence[DataField], read_fields: Sequence[DataField]
+) -> tuple[ColumnMapping, ...]:
+    """Return one mapping per wanted field, in order, matched by field id and never by name.
+
+    A column that was dropped and added again under its old name has a new id: it starts as null.
+    Raises UnsupportedError for a type change that this version does not read.
+    """
+    by_id = {field.id: field for field in file_fields}
+    mappings = []
+    for target in read_fields:
+        source = by_id.get(target.id)
+        if source is not None:
+            if isinstance(source.type, RowType) and isinstance(target.type, RowType):
+                map_fields(source.type.fields, target.type.fields)  # for its refusals
+            else:
+                check_cast(target.name, source.type, target.type)
+        mappings.append(ColumnMapping(target=target, source=source))
+    return tuple(mappings)
+
+
+def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
+    """Return the wanted column from the stored one (`None` when the mapping has no source)."""
+    wanted = arrow_type(mapping.target.type)
+    if mapping.source is None or values is None:
+        return pa.nulls(row_count, wanted)
+    if mapping.is_identity:
+        return values
+    source, target = mapping.source.type, mapping.target.type
+    if isinstance(source, RowType) and isinstance(target, RowType):
+        if isinstance(values, pa.ChunkedArray):
+            chunks = [_map_row(chunk, source, target) for chunk in values.chunks]
+            return pa.chunked_array(chunks, type=wanted)
+        return _map_row(values, source, target)
+    return cast_values(values, source, target)
+
+
+def _map_row(values: pa.StructArray, source: RowType, target: RowType) -> pa.StructArray:
+    """Return a structure with its children matched by id; a null structure stays null."""
+    positions = {field.id: at for at, field in enumerate(source.fields)}
+    children = [
+        apply_mapping(
+            mapping,
+            None if mapping.source is None else values.field(positions[mapping.source.id]),
+            len(values),
+        )
+        for mapping in map_fields(source.fields, target.fields)
+    ]
+    mask = pc.is_null(values) if values.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(arrow_type(target)), mask=mask)
+
+
+def conform(values: Column, wanted: pa.DataType, *, file_name: str, column: str) -> Column:
+    """Return a column as read from a file in the Arrow type that its declared type has here.
+
+    Writers differ: plain integers for TINYINT, fixed bytes for decimals, INT96 without a zone,
+    "item" for "element". Raises CorruptFileError if the bytes can't be of the declared type.
+    """
+    stored = values.type
+    if stored == wanted:
+        return values
+    try:
+        if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+            # Zones are labels here: the instant, or the wall clock, is the number itself.
+            plain = pc.cast(
+                _viewed(values, pa.timestamp(stored.unit)), pa.timestamp(wanted.unit), safe=False
+            )
+            return _viewed(plain, wanted)
+        return pc.cast(values, wanted)
+    except (pa.ArrowException, UnicodeDecodeError) as cause:
+        raise CorruptFileError(
+            f"column {column!r} is stored as {stored}, which does not read as {wanted}",
+            file=file_name,
+            column=column,
+        ) from cause
+
+
+def _viewed(values: Column, wanted: pa.DataType) -> Column:
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([chunk.view(wanted) for chunk in values.chunks], type=wanted)
+    return values.view(wanted)
+
+
+def _is_text(value: pa.DataType) -> bool:
+    return bool(pa.types.is_string(value))

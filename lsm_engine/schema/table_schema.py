@@ -1,0 +1,113 @@
+"""A table's schema: fields by id, keys, options, and what follows from them."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.types import DataField
+
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+VALUE_KIND = "_VALUE_KIND"
+KEY_PREFIX = "_KEY_"
+KEY_ID_OFFSET = 1_073_741_823
+SEQUENCE_NUMBER_ID = 2_147_483_646
+VALUE_KIND_ID = 2_147_483_645
+SCHEMA_VERSION = 3
+
+
+@record
+class TableSchema:
+    """One version of what a table is. `primary_keys` include the partition columns, if they are keys."""
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...]
+    primary_keys: tuple[str, ...]
+    options: TableOptions
+    comment: str | None = None
+    time_millis: int = 0
+    version: int = SCHEMA_VERSION
+
+    @property
+    def has_primary_key(self) -> bool:
+        """Whether this is a primary-key table (an LSM tree) and not an append table."""
+        return bool(self.primary_keys)
+
+    @property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """The LSM key: primary key columns that are not partition columns, in declared order."""
+        trimmed = tuple(name for name in self.primary_keys if name not in self.partition_keys)
+        return trimmed or self.primary_keys
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """Columns whose hash chooses the bucket."""
+        return self.options[declared.BUCKET_KEY] or self.trimmed_primary_keys
+
+    @property
+    def bucket_count(self) -> int:
+        """The `bucket` option: above 0 fixed, -1 dynamic or unaware, -2 postponed."""
+        return self.options[declared.BUCKET]
+
+    @property
+    def bucket_mode(self) -> BucketMode:
+        """How rows find their bucket."""
+        if self.bucket_count > 0:
+            return BucketMode.FIXED
+        if self.bucket_count == -2:
+            return BucketMode.POSTPONE
+        if not self.has_primary_key:
+            return BucketMode.UNAWARE
+        own_keys = set(self.partition_keys) <= set(self.primary_keys)
+        return BucketMode.DYNAMIC if own_keys else BucketMode.CROSS_PARTITION
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def sequence_fields(self) -> tuple[str, ...]:
+        """The `sequence.field` columns."""
+        return self.options[declared.SEQUENCE_FIELD]
+
+    def field(self, name: str) -> DataField:
+        """Return a column by name; raises NotFoundError naming the columns there are."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise NotFoundError(
+            f"no column {name!r}; there are {', '.join(self.names)}",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            column=name,
+        )
+
+    def select(self, names: Iterable[str]) -> tuple[DataField, ...]:
+        """Return columns by name, in the order asked for."""
+        return tuple(self.field(name) for name in names)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The rows of this table as users see them."""
+        return arrow_schema(self.fields)
+
+    @property
+    def key_value_arrow(self) -> pa.Schema:
+        """Rows as the engine merges them: every column, then sequence number and row kind.
+
+        Key columns are not doubled in memory; a data file stores them again as `_KEY_` columns.
+        """
+        return pa.schema(
+            [
+                *arrow_schema(self.fields),
+                pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
+                pa.field(VALUE_KIND, pa.int8(), nullable=False),
+            ]
+        )

@@ -1,0 +1,225 @@
+"""Paimon's types, their text in schema files, and the Arrow types that hold their values."""
+
+import re
+from enum import Enum
+from typing import Any, TypeAlias
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.record import record
+
+
+class Root(Enum):
+    """The scalar types; the value is the name in schema files."""
+
+    BOOLEAN = "BOOLEAN"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    STRING = "STRING"
+    CHAR = "CHAR"
+    VARCHAR = "VARCHAR"
+    BYTES = "BYTES"
+    BINARY = "BINARY"
+    VARBINARY = "VARBINARY"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP WITH LOCAL TIME ZONE"
+
+
+TEXT = frozenset({Root.STRING, Root.CHAR, Root.VARCHAR})
+BINARY = frozenset({Root.BYTES, Root.BINARY, Root.VARBINARY})
+TIMESTAMPS = frozenset({Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
+_MAX_LENGTH = 2_147_483_647
+
+
+@record
+class ScalarType:
+    """One column value without structure. `precision` is also the length of CHAR(n) and its kin."""
+
+    root: Root
+    nullable: bool = True
+    precision: int | None = None
+    scale: int | None = None
+
+    def with_nullable(self, *, nullable: bool) -> "ScalarType":
+        """Return the type with the other answer to "may it be null"."""
+        return ScalarType(
+            root=self.root, nullable=nullable, precision=self.precision, scale=self.scale
+        )
+
+
+@record
+class ArrayType:
+    """A list of values of one type."""
+
+    element: "DataType"
+    nullable: bool = True
+
+
+@record
+class MapType:
+    """Pairs of a key and a value."""
+
+    key: "DataType"
+    value: "DataType"
+    nullable: bool = True
+
+
+@record
+class RowType:
+    """A structure of named fields, each with an id of its own."""
+
+    fields: "tuple[DataField, ...]"
+    nullable: bool = True
+
+
+DataType: TypeAlias = ScalarType | ArrayType | MapType | RowType
+
+
+@record
+class DataField:
+    """A column or nested field. Its id, never its name, says which stored column it is."""
+
+    id: int
+    name: str
+    type: DataType
+    description: str | None = None
+    default_value: str | None = None
+
+
+_TEXT = re.compile(
+    r"(?P<name>[A-Z_]+(?: PRECISION)?)\s*(?:\(\s*(?P<p>\d+)\s*(?:,\s*(?P<s>\d+)\s*)?\))?"
+    r"(?P<zone>\s+WITH(?:OUT)?\s+(?:LOCAL\s+)?TIME\s+ZONE)?(?P<null>\s+NOT\s+NULL|\s+NULL)?"
+)
+_SYNONYMS = {
+    "INTEGER": "INT", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "TIMESTAMP_LTZ": "TIMESTAMP",
+    "DOUBLE PRECISION": "DOUBLE",
+}  # fmt: skip
+_DEFAULT_PRECISION = {
+    Root.DECIMAL: 10, Root.CHAR: 1, Root.VARCHAR: 1, Root.BINARY: 1, Root.VARBINARY: 1,
+    Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6,
+}  # fmt: skip
+
+
+def parse_type(stored: Any) -> DataType:
+    """Return the type that a schema file's JSON value means.
+
+    Raises UnsupportedError for types that the format knows and this version does not read, such as
+    VARIANT, and InvalidInputError for text that is no type.
+    """
+    if isinstance(stored, dict):
+        return _parse_nested(stored)
+    return _parse_scalar(str(stored))
+
+
+def _parse_nested(stored: dict[str, Any]) -> DataType:
+    word, _, rest = str(stored.get("type", "")).strip().upper().partition(" ")
+    nullable = rest.strip() != "NOT NULL"
+    if word == "ARRAY":
+        return ArrayType(element=parse_type(stored["element"]), nullable=nullable)
+    if word == "MAP":
+        return MapType(
+            key=parse_type(stored["key"]), value=parse_type(stored["value"]), nullable=nullable
+        )
+    if word == "ROW":
+        fields = tuple(parse_field(field) for field in stored["fields"])
+        return RowType(fields=fields, nullable=nullable)
+    raise UnsupportedError(
+        f"type {word!r} is not supported", kind=ErrorKind.UNSUPPORTED_TYPE, type=word
+    )
+
+
+def parse_field(stored: dict[str, Any]) -> DataField:
+    """Return one member of a schema file's `fields`."""
+    return DataField(
+        id=int(stored["id"]),
+        name=str(stored["name"]),
+        type=parse_type(stored["type"]),
+        description=stored.get("description"),
+        default_value=stored.get("defaultValue"),
+    )
+
+
+def _parse_scalar(text: str) -> ScalarType:
+    found = _TEXT.fullmatch(text.strip().upper())
+    if found is None:
+        raise InvalidInputError(
+            f"{text!r} is not a column type", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
+        )
+    name = found["name"]
+    zone = (found["zone"] or "").split()
+    local = name == "TIMESTAMP_LTZ" or zone[:2] == ["WITH", "LOCAL"]
+    name = _SYNONYMS.get(name, name)
+    try:
+        root = Root.TIMESTAMP_LTZ if local else Root(name)
+    except ValueError:
+        raise UnsupportedError(
+            f"type {name!r} is not supported", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
+        ) from None
+    precision = int(found["p"]) if found["p"] else _DEFAULT_PRECISION.get(root)
+    if root is Root.VARCHAR and precision == _MAX_LENGTH:
+        root, precision = Root.STRING, None
+    if root is Root.VARBINARY and precision == _MAX_LENGTH:
+        root, precision = Root.BYTES, None
+    scale = int(found["s"] or 0) if root is Root.DECIMAL else None
+    nullable = "NOT" not in (found["null"] or "")
+    return ScalarType(root=root, nullable=nullable, precision=precision, scale=scale)
+
+
+def type_json(value: DataType) -> Any:
+    """Return what a schema file holds for a type: text, or an object for nested types."""
+    suffix = "" if value.nullable else " NOT NULL"
+    match value:
+        case ArrayType():
+            return {"type": "ARRAY" + suffix, "element": type_json(value.element)}
+        case MapType():
+            return {
+                "type": "MAP" + suffix,
+                "key": type_json(value.key),
+                "value": type_json(value.value),
+            }
+        case RowType():
+            return {"type": "ROW" + suffix, "fields": [field_json(field) for field in value.fields]}
+        case ScalarType():
+            return _scalar_text(value) + suffix
+
+
+def _scalar_text(value: ScalarType) -> str:
+    match value.root:
+        case Root.DECIMAL:
+            return f"DECIMAL({value.precision}, {value.scale})"
+        case Root.TIMESTAMP_LTZ:
+            return f"TIMESTAMP({value.precision}) WITH LOCAL TIME ZONE"
+        case _:
+            length = "" if value.precision is None else f"({value.precision})"
+            return f"{value.root.value}{length}"
+
+
+def field_json(field: DataField) -> dict[str, Any]:
+    """Return one member of a schema file's `fields`; absent members are left out."""
+    stored: dict[str, Any] = {"id": field.id, "name": field.name, "type": type_json(field.type)}
+    if field.description is not None:
+        stored["description"] = field.description
+    if field.default_value is not None:
+        stored["defaultValue"] = field.default_value
+    return stored
+
+
+def type_text(value: DataType) -> str:
+    """Return a type as SQL text for people, nested types included."""
+    suffix = "" if value.nullable else " NOT NULL"
+    match value:
+        case ArrayType():
+            return f"ARRAY<{type_text(value.element)}>{suffix}"
+        case MapType():
+            return f"MAP<{type_text(value.key)}, {type_text(value.value)}>{suffix}"
+        case RowType():
+            inner = ", ".join(f"{field.name} {type_text(field.type)}" for field in value.fields)
+            return f"ROW<{inner}>{suffix}"
+        case ScalarType():
+            return _scalar_text(value) + suffix
