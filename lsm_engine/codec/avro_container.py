@@ -1,0 +1,290 @@
+"""The Avro object container: header, blocks and their compression, each within bounds."""
+
+import functools
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+import fastavro
+import pyarrow as pa
+from backports import zstd
+
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.record import record
+
+MAGIC = b"Obj\x01"
+CODECS = ("null", "deflate", "snappy", "zstandard")
+CODECS_WRITTEN = ("zstandard", "deflate", "null")
+_SYNC_BYTES = 16
+_SCHEMA_BYTES_MAX = 4 << 20
+_BLOCK_BYTES_WRITTEN = 256 << 10
+_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 26}  # 64 MB
+_PIECE = 1 << 20
+
+
+@record
+class Limits:
+    """What a file may unfold into before it is refused. Bytes and rows, against the stored size."""
+
+    block_bytes: int = 8 << 20
+    total_bytes: int = 8 << 20
+    total_bytes_per_stored_byte: int = 128
+    rows: int = 100_000
+    rows_per_stored_byte: int = 1
+    items: int = 64 << 10  # of all lists, in each few megabytes of content
+    item_bytes: int = 4  # which a list item takes on average, with what surrounds it
+
+
+MANIFEST_LIMITS = Limits()
+"""Manifests name files of 36 random characters and more, so an entry takes bytes even compressed; and
+beside every item of a list, a null count, stand 16 bytes of bounds."""
+
+
+class StoredBytes(Protocol):
+    """A file's bytes, or something that fetches the spans it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, span: slice, /) -> bytes: ...
+
+
+@record
+class Block:
+    """One compressed block: where its bytes lie in the file, and how many records they hold."""
+
+    offset: int
+    size: int
+    row_count: int
+
+
+@record
+class Container:
+    """An Avro file laid open; blocks are decompressed only by `unpacked`."""
+
+    file_name: str
+    data: StoredBytes
+    schema: Any
+    codec: str
+    blocks: tuple[Block, ...]
+    limits: Limits
+
+    @property
+    def row_count(self) -> int:
+        """How many records the file says it holds."""
+        return sum(block.row_count for block in self.blocks)
+
+
+def read_container(
+    data: StoredBytes, *, file_name: str, limits: Limits = MANIFEST_LIMITS
+) -> Container:
+    """Return the parts of an Avro file, its framing checked to the last byte.
+
+    Raises CorruptFileError with the offset for what is no Avro file or claims more rows than
+    `limits` allow, UnsupportedError for codecs other than CODECS.
+    """
+    reader = _Reader(data, file_name)
+    if data[:4] != MAGIC:
+        reader.corrupt("it does not begin like an avro file")
+    reader.position = 4
+    metadata = reader.metadata()
+    codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    if codec not in CODECS:
+        raise UnsupportedError(
+            f"avro codec {codec[:40]!r} is not one of {', '.join(CODECS)}",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=file_name,
+        )
+    schema = reader.schema(metadata)
+    sync = reader.take(_SYNC_BYTES)
+    blocks = tuple(reader.blocks(sync))
+    container = Container(
+        file_name=file_name, data=data, schema=schema, codec=codec, blocks=blocks, limits=limits
+    )
+    rows_max = limits.rows + limits.rows_per_stored_byte * len(data)
+    if container.row_count > rows_max:
+        raise CorruptFileError(
+            "an avro file of this size cannot hold that many records",
+            file=file_name,
+            rows=container.row_count,
+        )
+    return container
+
+
+class _Reader:
+    def __init__(self, data: StoredBytes, file_name: str) -> None:
+        self.data = data
+        self.file_name = file_name
+        self.position = 0
+
+    def corrupt(self, message: str) -> NoReturn:
+        raise CorruptFileError(
+            f"{message}; restore or re-create the file", file=self.file_name, offset=self.position
+        )
+
+    def skip(self, size: int) -> None:
+        if size < 0 or size > len(self.data) - self.position:
+            self.corrupt("it ends early")
+        self.position += size
+
+    def take(self, size: int) -> bytes:
+        self.skip(size)
+        return self.data[self.position - size : self.position]
+
+    def long(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        return self.corrupt("a number does not end")
+
+    def metadata(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        while count := self.long():
+            if count < 0:
+                count = -count
+                self.long()
+            if count > len(self.data) - self.position:
+                self.corrupt("its header counts more members than there are bytes")
+            for _ in range(count):
+                name = self.take(self.long()).decode("utf-8", "replace")
+                found[name] = self.take(self.long())
+        return found
+
+    def schema(self, metadata: Mapping[str, bytes]) -> Any:
+        text = metadata.get("avro.schema", b"")
+        if len(text) > _SCHEMA_BYTES_MAX:
+            self.corrupt("its schema is far too large")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            self.corrupt("its header holds no schema")
+
+    def blocks(self, sync: bytes) -> Iterator[Block]:
+        while self.position < len(self.data):
+            row_count, size = self.long(), self.long()
+            if row_count < 0 or size < 0:
+                self.corrupt("a block has a negative length")
+            block = Block(offset=self.position, size=size, row_count=row_count)
+            self.skip(size)
+            if self.take(_SYNC_BYTES) != sync:
+                self.corrupt("a block does not end with the file's marker")
+            yield block
+
+
+def unpacked(
+    container: Container, blocks: Sequence[Block] | None = None
+) -> Iterator[tuple[Block, bytes]]:
+    """Return the blocks (None: all) that hold records, decompressed one at a time.
+
+    The limits are for what is asked for at once.
+    """
+    limits = container.limits
+    left = limits.total_bytes + limits.total_bytes_per_stored_byte * len(container.data)
+    for block in container.blocks if blocks is None else blocks:
+        stored = container.data[block.offset : block.offset + block.size]
+        try:
+            data = _unpack(stored, container.codec, min(limits.block_bytes, left))
+        except _TooLarge as cause:
+            raise CorruptFileError(
+                "a block unfolds into more than such a file can hold",
+                file=container.file_name,
+                offset=block.offset,
+            ) from cause
+        except (zlib.error, zstd.ZstdError, pa.ArrowException, ValueError, OSError) as cause:
+            raise CorruptFileError(
+                f"a block does not decompress as {container.codec}; restore the file",
+                file=container.file_name,
+                offset=block.offset,
+            ) from cause
+        left -= len(data)
+        if block.row_count or data:
+            yield block, data
+
+
+class _TooLarge(Exception):
+    """A block's content is larger than its limit."""
+
+
+def _unpack(stored: bytes, codec: str, limit: int) -> bytes:
+    match codec:
+        case "deflate":
+            inflater = zlib.decompressobj(-15)
+            data = inflater.decompress(stored, limit + 1)
+            if len(data) <= limit and not inflater.eof:
+                raise ValueError("a deflate stream ends early")
+        case "snappy":
+            data = _unsnappy(stored, limit)
+        case "zstandard":
+            data = _unzstd(stored, limit)
+        case _:
+            data = stored
+    if len(data) > limit:
+        raise _TooLarge
+    return data
+
+
+def _unzstd(stored: bytes, limit: int) -> bytes:
+    unpacker = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+    data = unpacker.decompress(stored, max_length=limit + 1)
+    if len(data) <= limit and not unpacker.eof:
+        raise ValueError("a zstd frame ends early")
+    return bytes(data)
+
+
+def _unsnappy(stored: bytes, limit: int) -> bytes:
+    """Avro's snappy: one raw snappy block, and the big-endian CRC-32 of its content behind it."""
+    size = shift = 0
+    for byte in stored[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > limit:
+        raise _TooLarge
+    data = pa.Codec("snappy").decompress(stored[:-4], decompressed_size=size, asbytes=True)
+    if zlib.crc32(data) != int.from_bytes(stored[-4:], "big"):
+        raise ValueError("the checksum differs")
+    return bytes(data)
+
+
+def encode_container(
+    schema: Any,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    codec: str = "zstandard",
+    level: int | None = None,
+) -> bytes:
+    """Return an Avro file of records, given as mappings of the schema's field names.
+
+    `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
+    schema and codec equal headers, so that blocks may move between them: the marker between blocks is made of the schema, not of chance.
+    Raises UnsupportedError for codecs that are read but not written.
+    """
+    if codec not in CODECS_WRITTEN:
+        raise UnsupportedError(
+            f"avro codec {codec!r} is not written; choose one of {', '.join(CODECS_WRITTEN)}",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    text = json.dumps(schema, separators=(",", ":"))
+    target = io.BytesIO()
+    fastavro.writer(
+        target,
+        _parsed(text),
+        records,
+        codec=codec,
+        codec_compression_level=level,
+        sync_interval=_BLOCK_BYTES_WRITTEN,
+        sync_marker=hashlib.blake2b(text.encode(), digest_size=_SYNC_BYTES).digest(),
+        disable_tuple_notation=True,
+    )
+    return target.getvalue()
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> Any:
+    return fastavro.parse_schema(json.loads(text))

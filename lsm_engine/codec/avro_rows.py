@@ -1,0 +1,176 @@
+"""Arrow tables → Avro records: the schema of a data file, and its rows in blocks.
+
+Every known reader takes a plain record at the top. The logical types of timestamps are those that the
+format's own writers use, with the zones the wrong way round; nobody reads them (format section 7).
+Rows pass through Python objects here: Avro is for interchange, not for speed.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
+from lsm_engine.codec.avro_container import encode_container
+from lsm_engine.codec.avro_schemas import NAMESPACE
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN: Mapping[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time32("ms"): {"type": "int", "logicalType": "time-millis"},
+}
+
+
+def avro_schema(schema: pa.Schema) -> dict[str, Any]:
+    """Return the Avro schema of a table of these columns.
+
+    Raises UnsupportedError, naming the column, for timestamps of more than six digits and for names
+    that Avro does not allow.
+    """
+    return _record("record", schema)
+
+
+class AvroRows:
+    """Turns tables of one schema into a header and blocks; see `encode_container` for codecs."""
+
+    def __init__(self, schema: pa.Schema, *, codec: str, level: int | None) -> None:
+        self._avro = avro_schema(schema)
+        self._codec = codec
+        self._level = level
+        self._stored = pa.schema([field.with_type(_plain(field.type)) for field in schema])
+        self._values = [_values(field.type) for field in schema]
+        self.header = encode_container(self._avro, (), codec=codec, level=level)
+
+    def blocks(self, rows: pa.Table) -> bytes:
+        """Return rows as blocks to stand anywhere behind the header."""
+        names = self._stored.names
+        columns = [
+            _listed(column, field.type, values)
+            for column, field, values in zip(rows.columns, self._stored, self._values, strict=True)
+        ]
+        records = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        whole = encode_container(self._avro, records, codec=self._codec, level=self._level)
+        return whole[len(self.header) :]
+
+
+def _listed(column: pa.ChunkedArray, plain: pa.DataType, values: Any) -> Sequence[Any]:
+    chunks = [
+        chunk if chunk.type == plain else chunk.view(plain) for chunk in column.chunks
+    ]  # fmt: skip
+    listed = pa.chunked_array(chunks, type=plain).to_pylist()
+    return listed if values is None else [values(value) for value in listed]
+
+
+# The schema.
+
+
+def _record(name: str, fields: Sequence[pa.Field] | pa.Schema) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": f"{NAMESPACE}.{name}",
+        "fields": [_field(field, name) for field in fields],
+    }
+
+
+def _field(field: pa.Field, parent: str) -> dict[str, Any]:
+    if not _NAME.fullmatch(field.name):
+        raise UnsupportedError(
+            f"column {field.name!r} cannot be stored in avro, whose names are of letters, digits "
+            "and underscores; rename it or choose another file.format",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            column=field.name,
+        )
+    kind = _optional(field, f"{parent}_{field.name}", field.name)
+    made = {"name": field.name, "type": kind}
+    return made | {"default": None} if field.nullable else made
+
+
+def _optional(field: pa.Field, path: str, column: str) -> Any:
+    kind = _type(field.type, path, column)
+    return ["null", kind] if field.nullable else kind
+
+
+def _type(value: pa.DataType, path: str, column: str) -> Any:
+    if value in _PLAIN:
+        return _PLAIN[value]
+    if pa.types.is_decimal(value):
+        return {
+            "type": "bytes", "logicalType": "decimal",
+            "precision": value.precision, "scale": value.scale,
+        }  # fmt: skip
+    if pa.types.is_timestamp(value) and value.unit in ("ms", "us"):
+        word = "timestamp-millis" if value.unit == "ms" else "timestamp-micros"
+        return {"type": "long", "logicalType": word if value.tz is None else f"local-{word}"}
+    if pa.types.is_map(value):
+        item = _optional(value.item_field, f"{path}_value", column)
+        if pa.types.is_string(value.key_type):
+            return {"type": "map", "values": item}
+        return {"type": "array", "items": _record(path, [value.key_field, value.item_field])}
+    if pa.types.is_list(value):
+        return {"type": "array", "items": _optional(value.value_field, path, column)}
+    if pa.types.is_struct(value):
+        return _record(path, list(value))
+    raise UnsupportedError(
+        f"column {column!r} of type {value} cannot be stored in avro; choose another file.format",
+        kind=ErrorKind.UNSUPPORTED_FORMAT,
+        column=column,
+        type=str(value),
+    )
+
+
+# The values: times as their numbers, so that no year is out of a calendar's range.
+
+
+def _plain(value: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(value):
+        return pa.int64()
+    if pa.types.is_date32(value) or pa.types.is_time32(value):
+        return pa.int32()
+    if pa.types.is_map(value):
+        return pa.map_(
+            value.key_field.with_type(_plain(value.key_type)),
+            value.item_field.with_type(_plain(value.item_type)),
+        )
+    if pa.types.is_list(value):
+        return pa.list_(value.value_field.with_type(_plain(value.value_type)))
+    if pa.types.is_struct(value):
+        return pa.struct([field.with_type(_plain(field.type)) for field in value])
+    return value
+
+
+def _values(value: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what makes a Python value Avro's; None: it is already. Only maps differ."""
+    if pa.types.is_map(value):
+        key = _values(value.key_type) or _same
+        item = _values(value.item_type) or _same
+        if pa.types.is_string(value.key_type):
+            return lambda pairs: pairs if pairs is None else {k: item(v) for k, v in pairs}
+        return lambda pairs: (
+            pairs if pairs is None else [{"key": key(k), "value": item(v)} for k, v in pairs]
+        )
+    if pa.types.is_list(value):
+        element = _values(value.value_type)
+        if element is not None:
+            return lambda items: items if items is None else [element(each) for each in items]
+    if pa.types.is_struct(value):
+        members = {field.name: _values(field.type) for field in value}
+        differing = {name: made for name, made in members.items() if made is not None}
+        if differing:
+            return lambda row: (
+                row if row is None else row | {name: f(row[name]) for name, f in differing.items()}
+            )
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value

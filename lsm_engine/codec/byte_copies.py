@@ -1,0 +1,96 @@
+"""Compiled loops that copy pieces of unequal length. Plain NumPy has no such copy.
+
+Every function takes one combination of types, so each is compiled once per machine (about half a
+second for each, then cached beside the sources) and costs a cold start nothing but loading.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+from lsm_engine.codec.arrow_buffers import offsets_of
+from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, Words
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile a function for the machine on first use, without the GIL, cached across processes."""
+    return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def read_only(data: Bytes) -> Bytes:
+    """Return a view that cannot be written: compiled code is one per (type, writeable) pair."""
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
+@compiled
+def copy_pieces(source: Bytes, starts: Longs, offsets: Longs, target: Bytes) -> None:
+    """Copy piece i from `source[starts[i]:]` to `target[offsets[i]:offsets[i + 1]]`.
+
+    The caller has checked every bound.
+    """
+    for row in range(len(starts)):
+        begin = starts[row]
+        end = offsets[row + 1]
+        place = offsets[row]
+        while place < end:
+            target[place] = source[begin]
+            place += 1
+            begin += 1
+
+
+@compiled
+def place_pieces(
+    source: Bytes,
+    offsets: Longs,
+    present: Bools,
+    target: Bytes,
+    row_starts: Longs,
+    slot_offset: int,
+    cursors: Longs,
+) -> None:
+    """Write one string or binary column into rows: short values into the slot, long ones behind.
+
+    `cursors[i]` is where row i's variable part goes on, counted from the row's start; it moves.
+    The target is zeroed.
+    """
+    for row in range(len(row_starts)):
+        if not present[row]:
+            continue
+        begin = offsets[row]
+        length = offsets[row + 1] - begin
+        slot = row_starts[row] + slot_offset
+        if length <= 7:
+            place = slot
+            target[slot + 7] = np.uint8(0x80 + length)
+        else:
+            cursor = cursors[row]
+            place = row_starts[row] + cursor
+            for byte in range(4):
+                target[slot + byte] = np.uint8((length >> (8 * byte)) & 0xFF)
+                target[slot + 4 + byte] = np.uint8((cursor >> (8 * byte)) & 0xFF)
+            cursors[row] = cursor + ((length + 7) & ~7)
+        for byte in range(length):
+            target[place + byte] = source[begin + byte]
+
+
+def gather_pieces(source: Bytes, starts: Longs, lengths: Longs) -> tuple[Bytes, Longs]:
+    """Return pieces of `source` one behind the other, and their n + 1 offsets."""
+    offsets = offsets_of(lengths)
+    target = np.empty(int(offsets[-1]), np.uint8)
+    copy_pieces(read_only(source), starts, offsets, target)
+    return target, offsets
+
+
+def words_at(data: Bytes, positions: Longs) -> Words:
+    """Return the little-endian 8-byte words at any byte positions. The caller has checked bounds."""
+    if len(positions) == 0:
+        return np.zeros(0, np.uint64)
+    windows = np.lib.stride_tricks.sliding_window_view(data, 8)
+    words: Words = windows[positions].view("<u8").reshape(-1)
+    return words

@@ -1,0 +1,301 @@
+"""JSON documents of a table: schema, snapshot, tag, consumer and hints (format sections 2, 3, 10).
+
+Unknown members are ignored when read; members that are absent are left out when written.
+"""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.table_options import foreign_options
+from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.schema.table_schema import SCHEMA_VERSION, TableSchema
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    field_json,
+    parse_field,
+)
+
+# --- schemas -------------------------------------------------------------------------------------
+
+
+def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
+    """Return the schema that a schema file holds, with the defaults of older versions filled in.
+
+    Raises CorruptFileError for what is no schema, UnsupportedError for newer versions and for types
+    that this version does not read.
+    """
+    found = parse_object(data, file_name=file_name)
+    version = found.optional_long("version") or 1  # the first writers recorded none
+    if version > SCHEMA_VERSION:
+        raise UnsupportedError(
+            f"schema version {version} is newer than {SCHEMA_VERSION}, the newest this version reads",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=file_name,
+        )
+    fields = tuple(_field(item, file_name) for item in found.objects("fields"))
+    options = found.text_map("options") or {}
+    if version == 1:
+        options = {"bucket": "1", **options}
+    if version <= 2:
+        options = {"file.format": "orc", **options}
+    highest = max((_highest_id(field) for field in fields), default=-1)
+    schema = TableSchema(
+        id=found.long("id"),
+        fields=fields,
+        highest_field_id=max(found.optional_long("highestFieldId") or 0, highest),
+        partition_keys=found.texts("partitionKeys"),
+        primary_keys=found.texts("primaryKeys"),
+        options=foreign_options(options),
+        comment=found.optional_text("comment"),
+        time_millis=found.optional_long("timeMillis") or 0,
+        version=version,
+    )
+    _check_names(schema, file_name)
+    return schema
+
+
+def encode_schema(schema: TableSchema) -> bytes:
+    """Return the schema file of a schema."""
+    return object_text(
+        {
+            "version": schema.version,
+            "id": schema.id,
+            "fields": [field_json(field) for field in schema.fields],
+            "highestFieldId": schema.highest_field_id,
+            "partitionKeys": list(schema.partition_keys),
+            "primaryKeys": list(schema.primary_keys),
+            "options": dict(schema.options.texts),
+            "comment": schema.comment,
+            "timeMillis": schema.time_millis,
+        }
+    )
+
+
+def _field(item: JsonObject, file_name: str) -> DataField:
+    try:
+        item.long("id")
+        item.text("name")
+        return parse_field(dict(item.members))
+    except UnsupportedError as refusal:
+        raise UnsupportedError(
+            refusal.message, kind=refusal.kind, file=file_name, **refusal.facts
+        ) from refusal
+    except (LsmError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        if isinstance(cause, CorruptFileError):
+            raise
+        raise CorruptFileError(
+            "a field of the schema is not well formed; restore the file",
+            file=file_name,
+            field=str(item.members.get("name"))[:80],
+        ) from cause
+
+
+def _highest_id(field: DataField) -> int:
+    return max(field.id, _highest_nested_id(field.type))
+
+
+def _highest_nested_id(kind: DataType) -> int:
+    match kind:
+        case ArrayType():
+            return _highest_nested_id(kind.element)
+        case MapType():
+            return max(_highest_nested_id(kind.key), _highest_nested_id(kind.value))
+        case RowType():
+            return max((_highest_id(field) for field in kind.fields), default=-1)
+        case ScalarType():
+            return -1
+
+
+def _check_names(schema: TableSchema, file_name: str) -> None:
+    names, ids = set(schema.names), {field.id for field in schema.fields}
+    if len(names) != len(schema.fields) or len(ids) != len(schema.fields):
+        raise CorruptFileError("two columns share a name or an id", file=file_name)
+    for key in (*schema.partition_keys, *schema.primary_keys):
+        if key not in names:
+            raise CorruptFileError(f"key column {key!r} is no column", file=file_name, column=key)
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
+    """Return the snapshot, or decoupled changelog, that a file holds; raises CorruptFileError."""
+    return _snapshot(parse_object(data, file_name=file_name))
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the snapshot file of a snapshot."""
+    return object_text(_snapshot_members(snapshot))
+
+
+def _snapshot(found: JsonObject) -> Snapshot:
+    kind_text = found.text("commitKind")
+    kinds = {kind.value: kind for kind in CommitKind}
+    if kind_text not in kinds:
+        raise UnsupportedError(
+            f"commit kind {kind_text!r} is unknown to this version",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=found.file_name,
+        )
+    version = found.optional_long("version")
+    return Snapshot(
+        version=version,
+        id=found.long("id"),
+        schema_id=found.long("schemaId"),
+        base_manifest_list=found.name("baseManifestList"),
+        base_manifest_list_size=found.optional_long("baseManifestListSize"),
+        delta_manifest_list=found.name("deltaManifestList"),
+        delta_manifest_list_size=found.optional_long("deltaManifestListSize"),
+        changelog_manifest_list=found.optional_name("changelogManifestList"),
+        changelog_manifest_list_size=found.optional_long("changelogManifestListSize"),
+        index_manifest=found.optional_name("indexManifest"),
+        commit_user=found.text("commitUser"),
+        commit_identifier=found.long("commitIdentifier"),
+        commit_kind=kinds[kind_text],
+        time_millis=found.long("timeMillis"),
+        log_offsets=found.long_map("logOffsets"),
+        total_record_count=found.optional_long("totalRecordCount"),
+        delta_record_count=found.optional_long("deltaRecordCount"),
+        changelog_record_count=found.optional_long("changelogRecordCount"),
+        watermark=found.optional_long("watermark"),
+        statistics=found.optional_name("statistics"),
+        properties=found.text_map("properties"),
+        next_row_id=found.optional_long("nextRowId"),
+        uuid=found.optional_text("uuid"),
+        operation=found.optional_text("operation"),
+        writer_version=found.optional_text("writerVersion"),
+    )
+
+
+def _snapshot_members(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "version": snapshot.version,
+        "uuid": snapshot.uuid,
+        "id": snapshot.id,
+        "schemaId": snapshot.schema_id,
+        "baseManifestList": snapshot.base_manifest_list,
+        "baseManifestListSize": snapshot.base_manifest_list_size,
+        "deltaManifestList": snapshot.delta_manifest_list,
+        "deltaManifestListSize": snapshot.delta_manifest_list_size,
+        "changelogManifestList": snapshot.changelog_manifest_list,
+        "changelogManifestListSize": snapshot.changelog_manifest_list_size,
+        "indexManifest": snapshot.index_manifest,
+        "commitUser": snapshot.commit_user,
+        "commitIdentifier": snapshot.commit_identifier,
+        "commitKind": snapshot.commit_kind.value,
+        "timeMillis": snapshot.time_millis,
+        "logOffsets": None if snapshot.log_offsets is None else dict(snapshot.log_offsets),
+        "totalRecordCount": snapshot.total_record_count,
+        "deltaRecordCount": snapshot.delta_record_count,
+        "changelogRecordCount": snapshot.changelog_record_count,
+        "watermark": snapshot.watermark,
+        "statistics": snapshot.statistics,
+        "properties": None if snapshot.properties is None else dict(snapshot.properties),
+        "nextRowId": snapshot.next_row_id,
+        "operation": snapshot.operation,
+        "writerVersion": snapshot.writer_version,
+    }
+
+
+# --- tags ----------------------------------------------------------------------------------------
+
+_CREATED_TEXT = re.compile(
+    r"(\d{4,})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?Z?"
+)
+_DURATION = re.compile(
+    r"P(?:(?P<d>\d+)D)?(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d{1,9})?)S)?)?"
+)
+
+
+def decode_tag(data: bytes, *, name: str, file_name: str) -> Tag:
+    """Return the tag that a tag file holds; a file that is just a snapshot has no birthday."""
+    found = parse_object(data, file_name=file_name)
+    return Tag(
+        name=name,
+        snapshot=_snapshot(found),
+        created=_created(found),
+        retained_millis=_retained_millis(found),
+    )
+
+
+def encode_tag(tag: Tag) -> bytes:
+    """Return the tag file of a tag: the snapshot's members, and the tag's own behind them."""
+    members = _snapshot_members(tag.snapshot)
+    if tag.created is not None:
+        members["tagCreateTime"] = list(tag.created)
+    raw = {}
+    if tag.retained_millis is not None:
+        seconds, millis = divmod(tag.retained_millis, 1000)
+        raw["tagTimeRetained"] = f"{seconds}.{millis:03d}000000"
+    return object_text(members, raw=raw)
+
+
+def _created(found: JsonObject) -> tuple[int, ...] | None:
+    value = found.members.get("tagCreateTime")
+    if value is None:
+        return None
+    if isinstance(value, list) and 3 <= len(value) <= 7 and all(type(v) is int for v in value):
+        return tuple(value) + (0,) * (7 - len(value))  # trailing zeros are left out by some
+    if isinstance(value, str) and (match := _CREATED_TEXT.fullmatch(value)):
+        *parts, fraction = match.groups()
+        return (*(int(part or 0) for part in parts), int((fraction or "").ljust(9, "0")))
+    raise CorruptFileError(
+        "member 'tagCreateTime' is no point in time; delete the tag and create it anew",
+        file=found.file_name,
+        value=repr(value)[:80],
+    )
+
+
+def _retained_millis(found: JsonObject) -> int | None:
+    value = found.members.get("tagTimeRetained")
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value < 1 << 50:
+        return value * 1000
+    if isinstance(value, Decimal) and value.is_finite() and 0 <= value < 1 << 50:
+        return int(value * 1000)
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        seconds = sum(
+            Decimal(match[unit] or 0) * factor
+            for unit, factor in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+        )
+        return int(seconds * 1000)
+    raise CorruptFileError(
+        "member 'tagTimeRetained' is no duration; delete the tag and create it anew",
+        file=found.file_name,
+        value=repr(value)[:80],
+    )
+
+
+# --- consumers and hints -------------------------------------------------------------------------
+
+
+def decode_consumer(data: bytes, *, file_name: str) -> int:
+    """Return the id of the snapshot that a consumer reads next."""
+    return parse_object(data, file_name=file_name).long("nextSnapshot")
+
+
+def encode_consumer(next_snapshot: int) -> bytes:
+    """Return a consumer file."""
+    return object_text({"nextSnapshot": next_snapshot})
+
+
+def decode_hint(data: bytes) -> int | None:
+    """Return the id in a LATEST or EARLIEST file; None where it holds none: a hint is only advice."""
+    text = data[:32].strip()
+    return int(text) if text.isdigit() and len(text) <= 19 else None
+
+
+def encode_hint(snapshot_id: int) -> bytes:
+    """Return what a LATEST or EARLIEST file holds."""
+    return str(snapshot_id).encode()

@@ -1,0 +1,179 @@
+"""JSON read with suspicion: one object, bounded, typed member by member; and written plainly."""
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NoReturn, TypeVar
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+
+T = TypeVar("T")
+SIZE_MAX = 64 << 20
+_LONG_MAX = (1 << 63) - 1
+
+
+class _BadJson(ValueError):
+    """What our own hooks find wrong while the parser runs."""
+
+
+@record
+class JsonObject:
+    """The members of one JSON object, with the name of the file they came from.
+
+    Members that nobody asks for are ignored: newer writers add some. Every getter raises
+    CorruptFileError, naming the file and the member, for a value of another type.
+    """
+
+    members: Mapping[str, Any]
+    file_name: str
+
+    def long(self, name: str) -> int:
+        """Return a required 64-bit number."""
+        return self._required(name, self.optional_long(name))
+
+    def optional_long(self, name: str) -> int | None:
+        """Return a 64-bit number; None where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None or (type(value) is int and -_LONG_MAX - 1 <= value <= _LONG_MAX):
+            return value
+        raise self._refusal(name, "a whole number of 64 bits")
+
+    def text(self, name: str) -> str:
+        """Return a required text."""
+        return self._required(name, self.optional_text(name))
+
+    def optional_text(self, name: str) -> str | None:
+        """Return a text; None where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        raise self._refusal(name, "a text")
+
+    def name(self, name: str) -> str:
+        """Return a required bare file name."""
+        return self._required(name, self.optional_name(name))
+
+    def optional_name(self, name: str) -> str | None:
+        """Return a bare file name, which leads to no other directory."""
+        value = self.optional_text(name)
+        if value is not None and not is_bare_name(value):
+            raise self._refusal(name, "a bare file name")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts; empty where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None:
+            return ()
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise self._refusal(name, "a list of texts")
+
+    def objects(self, name: str) -> "list[JsonObject]":
+        """Return a required list of objects."""
+        value = self.members.get(name)
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            return [JsonObject(members=item, file_name=self.file_name) for item in value]
+        raise self._refusal(name, "a list of objects")
+
+    def text_map(self, name: str) -> dict[str, str] | None:
+        """Return an object of texts; None where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+            return value
+        raise self._refusal(name, "an object of texts")
+
+    def long_map(self, name: str) -> dict[str, int] | None:
+        """Return an object of numbers; None where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if isinstance(value, dict) and all(type(item) is int for item in value.values()):
+            return value
+        raise self._refusal(name, "an object of whole numbers")
+
+    def _required(self, name: str, value: T | None) -> T:
+        if value is None:
+            raise self._refusal(name, "there")
+        return value
+
+    def _refusal(self, name: str, wanted: str) -> CorruptFileError:
+        return CorruptFileError(
+            f"member {name!r} is not {wanted}; restore the file",
+            file=self.file_name,
+            member=name,
+            value=repr(self.members.get(name))[:80],
+        )
+
+
+def is_bare_name(text: str) -> bool:
+    """Whether a text names a file in the directory it is looked for in, and nothing else."""
+    return bool(text) and not {"/", "\\", "\0"} & set(text) and text not in (".", "..")
+
+
+def parse_object(data: bytes, *, file_name: str) -> JsonObject:
+    """Return the one JSON object that a file holds.
+
+    Fractions come as Decimal. Raises CorruptFileError for anything else, for more than 64 MiB, for
+    a member given twice, for NaN and for nesting that no honest writer needs.
+    """
+    if len(data) > SIZE_MAX:
+        raise CorruptFileError(
+            "the file is far too large for its kind", file=file_name, bytes=len(data)
+        )
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_once_each,
+            parse_constant=_no_constant,
+            parse_float=Decimal,
+        )
+        if b"\\u" in data:
+            _compact(
+                value
+            ).encode()  # escapes can spell halves of characters, which no name may hold
+    except (ValueError, RecursionError, ArithmeticError) as cause:
+        raise CorruptFileError(
+            f"the file is not the JSON it should be: {str(cause)[:120]}; restore it", file=file_name
+        ) from cause
+    if not isinstance(value, dict):
+        raise CorruptFileError("the file holds no JSON object; restore it", file=file_name)
+    return JsonObject(members=value, file_name=file_name)
+
+
+def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _BadJson("a member is given twice")
+    return members
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise _BadJson(f"{text} is no number")
+
+
+def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = None) -> bytes:
+    """Return a JSON object, one member to a line; members that are None are left out.
+
+    `raw` members are appended as they are, for numbers that need a certain spelling.
+    """
+    lines = [
+        f"  {_compact(name)} : {_value_text(value)}"
+        for name, value in members.items()
+        if value is not None
+    ]
+    lines += [f"  {_compact(name)} : {text}" for name, text in (raw or {}).items()]
+    return ("{\n" + ",\n".join(lines) + "\n}").encode()
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[ " + ",\n    ".join(_compact(item) for item in value) + " ]"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)

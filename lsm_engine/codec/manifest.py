@@ -1,0 +1,385 @@
+"""Manifests, manifest lists and index manifests (format sections 4, 5, 12): Avro ⇄ facts.
+
+Manifests are large, so they are decoded into columns; only entries that survive pruning and folding
+need become records (`entries_of`).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.modes import EntryKind, FileSource
+from lsm_engine.codec.avro_container import encode_container
+from lsm_engine.codec.avro_schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
+from lsm_engine.codec.manifest_columns import (
+    ENTRY_VERSION,
+    INDEX_MANIFEST_COLUMNS,
+    INDEX_VERSION,
+    MANIFEST_COLUMNS,
+    MANIFEST_LIST_COLUMNS,
+    decode_known,
+    require,
+)
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import DeletionVectorMeta, IndexFileMeta, IndexManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.stats import SimpleStats
+
+_KINDS = (EntryKind.ADD, EntryKind.DELETE)
+_SOURCES = {source.value: source for source in FileSource}
+_UNSAFE_NAME = r"[/\\\x00]|^\.{0,2}$"
+
+# --- manifests -----------------------------------------------------------------------------------
+
+
+def decode_manifest(
+    data: bytes,
+    *,
+    file_name: str,
+    columns: Collection[str] | None = None,
+    expected_count: int | None = None,
+) -> pa.Table:
+    """Return the entries of a manifest as columns with flat names such as `_FILE._FILE_NAME`.
+
+    All of MANIFEST_COLUMNS, or those of `columns`, in that order; what the writer left out is null.
+    `expected_count`: entries that the manifest list says there are. Raises CorruptFileError for
+    wrong bytes, counts and values, UnsupportedError for another format version.
+    """
+    table = decode_known(
+        data, MANIFEST_COLUMNS, file_name=file_name, version=ENTRY_VERSION, columns=columns
+    )
+    if expected_count is not None and table.num_rows != expected_count:
+        raise CorruptFileError(
+            "the manifest does not hold as many entries as its list says; restore it",
+            file=file_name,
+            entries=table.num_rows,
+            expected=expected_count,
+        )
+    held = set(table.column_names)
+    checks: list[tuple[str, object]] = []
+    if "_KIND" in held:
+        checks.append(("an entry neither adds nor deletes", _outside(table["_KIND"], 0, 1)))
+    if "_FILE._FILE_NAME" in held:
+        unsafe = pc.match_substring_regex(table["_FILE._FILE_NAME"], _UNSAFE_NAME)
+        checks.append(("a file name leads out of its directory", unsafe))
+    for name in ("_FILE._FILE_SIZE", "_FILE._ROW_COUNT", "_FILE._LEVEL", "_FILE._DELETE_ROW_COUNT"):
+        if name in held:
+            checks += [(f"{name} is negative", pc.less(table[name], 0))]
+    if {"_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER"} <= held:
+        low, high = table["_FILE._MIN_SEQUENCE_NUMBER"], table["_FILE._MAX_SEQUENCE_NUMBER"]
+        checks.append(("sequence numbers run backwards", pc.greater(low, high)))
+    require(table, checks, file_name)
+    return table
+
+
+def _outside(column: pa.ChunkedArray, low: int, high: int) -> Any:
+    return pc.or_(pc.less(column, low), pc.greater(column, high))
+
+
+WITHOUT_STATS = tuple(name for name in MANIFEST_COLUMNS if "_STATS." not in name)
+"""Columns of an entry that a plan needs where no filter looks at statistics: most bytes are theirs."""
+
+
+def only_columns(table: pa.Table, columns: Collection[str]) -> pa.Table:
+    """Return entries with all columns, those that are not among `columns` null."""
+    return pa.Table.from_arrays(
+        [
+            table.column(name) if name in columns else pa.nulls(table.num_rows, known.kind)
+            for name, known in MANIFEST_COLUMNS.items()
+        ],
+        names=list(MANIFEST_COLUMNS),
+    )
+
+
+def entries_of(table: pa.Table) -> list[ManifestEntry]:
+    """Return the rows of a decoded manifest, all columns present, as entries."""
+    values = {name: _values(table.column(name)) for name in table.column_names}
+    return [
+        ManifestEntry(
+            kind=_KINDS[kind], partition=partition, bucket=bucket, total_buckets=total, file=file
+        )
+        for kind, partition, bucket, total, file in zip(
+            values["_KIND"],
+            values["_PARTITION"],
+            values["_BUCKET"],
+            values["_TOTAL_BUCKETS"],
+            _files(values),
+            strict=True,
+        )
+    ]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python values: times as numbers, lists as tuples."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type):
+        return [value for chunk in column.chunks for value in _tuples(chunk)]
+    return list(column.to_pylist())
+
+
+def _tuples(lists: pa.Array) -> Iterable[tuple[Any, ...] | None]:
+    # Several times faster than a Python list per row by way of scalars.
+    items = lists.values.to_pylist()
+    ends = lists.offsets.to_pylist()
+    made = (tuple(items[begin:end]) for begin, end in pairwise(ends))
+    if not lists.null_count:
+        return made
+    valid = lists.is_valid().to_pylist()
+    return (value if held else None for value, held in zip(made, valid, strict=True))
+
+
+def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
+    names = [
+        name for name in MANIFEST_COLUMNS if name.startswith("_FILE.") and "_STATS." not in name
+    ]
+    columns = [values[name] for name in names]
+    key_stats = _stats_of(values, "_FILE._KEY_STATS")
+    value_stats = _stats_of(values, "_FILE._VALUE_STATS")
+    for row, keys, others in zip(zip(*columns, strict=True), key_stats, value_stats, strict=True):
+        (
+            name, size, rows, min_key, max_key, min_sequence, max_sequence, schema_id, level,
+            extra_files, created, deletes, index, source, stats_columns, external, first_row,
+            write_columns,
+        ) = row  # fmt: skip
+        yield DataFileMeta(
+            file_name=name,
+            file_size=size,
+            row_count=rows,
+            min_key=min_key,
+            max_key=max_key,
+            key_stats=keys,
+            value_stats=others,
+            min_sequence_number=min_sequence,
+            max_sequence_number=max_sequence,
+            schema_id=schema_id,
+            level=level,
+            extra_files=extra_files or (),
+            creation_millis=created,
+            delete_row_count=deletes,
+            embedded_index=index,
+            # Sources that later versions may invent say nothing to this one.
+            file_source=_SOURCES.get(source),
+            value_stats_columns=stats_columns,
+            external_path=external,
+            first_row_id=first_row,
+            write_columns=write_columns,
+        )
+
+
+def _stats_of(values: dict[str, list[Any]], prefix: str) -> Iterable[SimpleStats]:
+    for low, high, counts in zip(
+        values[f"{prefix}._MIN_VALUES"],
+        values[f"{prefix}._MAX_VALUES"],
+        values[f"{prefix}._NULL_COUNTS"],
+        strict=True,
+    ):
+        yield SimpleStats(
+            min_values=low or b"",
+            max_values=high or b"",
+            null_counts=counts,
+        )
+
+
+def encode_manifest(entries: Iterable[ManifestEntry], *, codec: str = "zstandard") -> bytes:
+    """Return a manifest of entries, in their order, with the columns of format section 0."""
+    return encode_container(MANIFEST, (_entry_record(entry) for entry in entries), codec=codec)
+
+
+def _entry_record(entry: ManifestEntry) -> dict[str, Any]:
+    file = entry.file
+    return {
+        "_VERSION": ENTRY_VERSION,
+        "_KIND": entry.kind.value,
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+        "_TOTAL_BUCKETS": entry.total_buckets,
+        "_FILE": {
+            "_FILE_NAME": file.file_name,
+            "_FILE_SIZE": file.file_size,
+            "_ROW_COUNT": file.row_count,
+            "_MIN_KEY": file.min_key,
+            "_MAX_KEY": file.max_key,
+            "_KEY_STATS": _stats_record(file.key_stats),
+            "_VALUE_STATS": _stats_record(file.value_stats),
+            "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
+            "_MAX_SEQUENCE_NUMBER": file.max_sequence_number,
+            "_SCHEMA_ID": file.schema_id,
+            "_LEVEL": file.level,
+            "_EXTRA_FILES": file.extra_files,
+            "_CREATION_TIME": file.creation_millis,
+            "_DELETE_ROW_COUNT": file.delete_row_count,
+            "_EMBEDDED_FILE_INDEX": file.embedded_index,
+            "_FILE_SOURCE": None if file.file_source is None else file.file_source.value,
+            "_VALUE_STATS_COLS": file.value_stats_columns,
+            "_EXTERNAL_PATH": file.external_path,
+            "_FIRST_ROW_ID": file.first_row_id,
+            "_WRITE_COLS": file.write_columns,
+        },
+    }
+
+
+def _stats_record(stats: SimpleStats) -> dict[str, Any]:
+    assert stats.min_values, "statistics without rows cannot be read by others; use null values"
+    return {
+        "_MIN_VALUES": stats.min_values,
+        "_MAX_VALUES": stats.max_values,
+        # Java 0.9 fails where the array itself is null.
+        "_NULL_COUNTS": stats.null_counts or (),
+    }
+
+
+# --- manifest lists ------------------------------------------------------------------------------
+
+
+def decode_manifest_list_table(data: bytes, *, file_name: str) -> pa.Table:
+    """Return the rows of a manifest list as columns, all of MANIFEST_LIST_COLUMNS."""
+    table = decode_known(data, MANIFEST_LIST_COLUMNS, file_name=file_name, version=ENTRY_VERSION)
+    unsafe = pc.match_substring_regex(table["_FILE_NAME"], _UNSAFE_NAME)
+    checks: list[tuple[str, object]] = [
+        ("a manifest's name leads out of its directory", unsafe),
+        ("_FILE_SIZE is negative", pc.less(table["_FILE_SIZE"], 0)),
+        ("_NUM_ADDED_FILES is negative", pc.less(table["_NUM_ADDED_FILES"], 0)),
+        ("_NUM_DELETED_FILES is negative", pc.less(table["_NUM_DELETED_FILES"], 0)),
+    ]
+    require(table, checks, file_name)
+    return table
+
+
+def decode_manifest_list(data: bytes, *, file_name: str) -> list[ManifestFileMeta]:
+    """Return the manifests of a list, in order; raises CorruptFileError and UnsupportedError."""
+    table = decode_manifest_list_table(data, file_name=file_name)
+    values = {name: _values(table.column(name)) for name in table.column_names}
+    names = [name for name in MANIFEST_LIST_COLUMNS if "_STATS." not in name]
+    rows = zip(*(values[name] for name in names), strict=True)
+    return [
+        ManifestFileMeta(
+            file_name=row[1],
+            file_size=row[2],
+            added_file_count=row[3],
+            deleted_file_count=row[4],
+            partition_stats=stats,
+            schema_id=row[5],
+            min_bucket=row[6],
+            max_bucket=row[7],
+            min_level=row[8],
+            max_level=row[9],
+            min_row_id=row[10],
+            max_row_id=row[11],
+            total_buckets=row[12],
+            extra_files=row[13],
+        )
+        for row, stats in zip(rows, _stats_of(values, "_PARTITION_STATS"), strict=True)
+    ]
+
+
+def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, codec: str = "zstandard") -> bytes:
+    """Return a manifest list, in order; an empty one is a valid file too."""
+    return encode_container(MANIFEST_LIST, (_meta_record(meta) for meta in metas), codec=codec)
+
+
+def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
+    return {
+        "_VERSION": ENTRY_VERSION,
+        "_FILE_NAME": meta.file_name,
+        "_FILE_SIZE": meta.file_size,
+        "_NUM_ADDED_FILES": meta.added_file_count,
+        "_NUM_DELETED_FILES": meta.deleted_file_count,
+        "_PARTITION_STATS": _stats_record(meta.partition_stats),
+        "_SCHEMA_ID": meta.schema_id,
+        "_MIN_BUCKET": meta.min_bucket,
+        "_MAX_BUCKET": meta.max_bucket,
+        "_MIN_LEVEL": meta.min_level,
+        "_MAX_LEVEL": meta.max_level,
+        "_MIN_ROW_ID": meta.min_row_id,
+        "_MAX_ROW_ID": meta.max_row_id,
+        "_TOTAL_BUCKETS": meta.total_buckets,
+        "_EXTRA_FILES": meta.extra_files,
+    }
+
+
+# --- index manifests -----------------------------------------------------------------------------
+
+
+def decode_index_manifest(data: bytes, *, file_name: str) -> list[IndexManifestEntry]:
+    """Return the index files of an index manifest; raises CorruptFileError and UnsupportedError."""
+    table = decode_known(data, INDEX_MANIFEST_COLUMNS, file_name=file_name, version=INDEX_VERSION)
+    unsafe = pc.match_substring_regex(table["_FILE_NAME"], _UNSAFE_NAME)
+    checks: list[tuple[str, object]] = [
+        ("an entry neither adds nor deletes", _outside(table["_KIND"], 0, 1)),
+        ("an index file's name leads out of its directory", unsafe),
+        ("_FILE_SIZE is negative", pc.less(table["_FILE_SIZE"], 0)),
+        ("_ROW_COUNT is negative", pc.less(table["_ROW_COUNT"], 0)),
+    ]
+    require(table, checks, file_name)
+    return [_index_entry(row) for row in table.to_pylist()]
+
+
+def _index_entry(row: dict[str, Any]) -> IndexManifestEntry:
+    ranges = row["_DELETIONS_VECTORS_RANGES"]
+    vectors = None
+    if ranges is not None:
+        vectors = tuple(
+            DeletionVectorMeta(
+                data_file_name=item["f0"],
+                offset=item["f1"],
+                length=item["f2"],
+                cardinality=item["_CARDINALITY"],
+            )
+            for item in ranges
+            if item is not None
+        )
+    return IndexManifestEntry(
+        kind=EntryKind(row["_KIND"]),
+        partition=row["_PARTITION"],
+        bucket=row["_BUCKET"],
+        index_file=IndexFileMeta(
+            index_type=row["_INDEX_TYPE"],
+            file_name=row["_FILE_NAME"],
+            file_size=row["_FILE_SIZE"],
+            row_count=row["_ROW_COUNT"],
+            deletion_vectors=vectors,
+            external_path=row["_EXTERNAL_PATH"],
+        ),
+    )
+
+
+def encode_index_manifest(
+    entries: Sequence[IndexManifestEntry], *, codec: str = "zstandard"
+) -> bytes:
+    """Return an index manifest, in order."""
+    return encode_container(
+        INDEX_MANIFEST, (_index_record(entry) for entry in entries), codec=codec
+    )
+
+
+def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:
+    file = entry.index_file
+    ranges = None
+    if file.deletion_vectors is not None:
+        ranges = [
+            {
+                "f0": vector.data_file_name,
+                "f1": vector.offset,
+                "f2": vector.length,
+                "_CARDINALITY": vector.cardinality,
+            }
+            for vector in file.deletion_vectors
+        ]
+    return {
+        "_VERSION": INDEX_VERSION,
+        "_KIND": entry.kind.value,
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+        "_INDEX_TYPE": file.index_type,
+        "_FILE_NAME": file.file_name,
+        "_FILE_SIZE": file.file_size,
+        "_ROW_COUNT": file.row_count,
+        "_DELETIONS_VECTORS_RANGES": ranges,
+        "_EXTERNAL_PATH": file.external_path,
+    }

@@ -1,0 +1,204 @@
+"""The columns of manifests and manifest lists, whoever wrote them and whatever he left out."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.codec.avro import decode_table
+
+ENTRY_VERSION = 2
+INDEX_VERSION = 1
+
+
+@record
+class KnownColumn:
+    """A column of a metadata file: its Arrow type, and whether a writer may leave it out."""
+
+    kind: pa.DataType
+    required: bool = False
+
+
+def _stats(prefix: str) -> dict[str, KnownColumn]:
+    # RS writes nullable statistics records; null is "nothing known".
+    return {
+        f"{prefix}._MIN_VALUES": KnownColumn(kind=pa.binary()),
+        f"{prefix}._MAX_VALUES": KnownColumn(kind=pa.binary()),
+        f"{prefix}._NULL_COUNTS": KnownColumn(kind=pa.list_(pa.int64())),
+    }
+
+
+def _needed(kind: pa.DataType) -> KnownColumn:
+    return KnownColumn(kind=kind, required=True)
+
+
+def _optional(kind: pa.DataType) -> KnownColumn:
+    return KnownColumn(kind=kind)
+
+
+_INT, _LONG, _TEXT, _BYTES = pa.int32(), pa.int64(), pa.string(), pa.binary()
+_TEXTS = pa.list_(pa.string())
+
+MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
+    "_VERSION": _needed(_INT),
+    "_KIND": _needed(_INT),
+    "_PARTITION": _needed(_BYTES),
+    "_BUCKET": _needed(_INT),
+    "_TOTAL_BUCKETS": _needed(_INT),
+    "_FILE._FILE_NAME": _needed(_TEXT),
+    "_FILE._FILE_SIZE": _needed(_LONG),
+    "_FILE._ROW_COUNT": _needed(_LONG),
+    "_FILE._MIN_KEY": _needed(_BYTES),
+    "_FILE._MAX_KEY": _needed(_BYTES),
+    **_stats("_FILE._KEY_STATS"),
+    **_stats("_FILE._VALUE_STATS"),
+    "_FILE._MIN_SEQUENCE_NUMBER": _needed(_LONG),
+    "_FILE._MAX_SEQUENCE_NUMBER": _needed(_LONG),
+    "_FILE._SCHEMA_ID": _needed(_LONG),
+    "_FILE._LEVEL": _needed(_INT),
+    "_FILE._EXTRA_FILES": _optional(_TEXTS),
+    "_FILE._CREATION_TIME": _optional(pa.timestamp("ms")),
+    "_FILE._DELETE_ROW_COUNT": _optional(_LONG),
+    "_FILE._EMBEDDED_FILE_INDEX": _optional(_BYTES),
+    "_FILE._FILE_SOURCE": _optional(_INT),
+    "_FILE._VALUE_STATS_COLS": _optional(_TEXTS),
+    "_FILE._EXTERNAL_PATH": _optional(_TEXT),
+    "_FILE._FIRST_ROW_ID": _optional(_LONG),
+    "_FILE._WRITE_COLS": _optional(_TEXTS),
+}
+
+MANIFEST_LIST_COLUMNS: Mapping[str, KnownColumn] = {
+    "_VERSION": _needed(_INT),
+    "_FILE_NAME": _needed(_TEXT),
+    "_FILE_SIZE": _needed(_LONG),
+    "_NUM_ADDED_FILES": _needed(_LONG),
+    "_NUM_DELETED_FILES": _needed(_LONG),
+    **_stats("_PARTITION_STATS"),
+    "_SCHEMA_ID": _needed(_LONG),
+    "_MIN_BUCKET": _optional(_INT),
+    "_MAX_BUCKET": _optional(_INT),
+    "_MIN_LEVEL": _optional(_INT),
+    "_MAX_LEVEL": _optional(_INT),
+    "_MIN_ROW_ID": _optional(_LONG),
+    "_MAX_ROW_ID": _optional(_LONG),
+    "_TOTAL_BUCKETS": _optional(_INT),
+    "_EXTRA_FILES": _optional(_TEXTS),
+}
+
+_RANGE = pa.struct(
+    [("f0", pa.string()), ("f1", pa.int32()), ("f2", pa.int32()), ("_CARDINALITY", pa.int64())]
+)
+INDEX_MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
+    "_VERSION": _needed(_INT),
+    "_KIND": _needed(_INT),
+    "_PARTITION": _needed(_BYTES),
+    "_BUCKET": _needed(_INT),
+    "_INDEX_TYPE": _needed(_TEXT),
+    "_FILE_NAME": _needed(_TEXT),
+    "_FILE_SIZE": _needed(_LONG),
+    "_ROW_COUNT": _needed(_LONG),
+    "_DELETIONS_VECTORS_RANGES": _optional(pa.list_(_RANGE)),
+    "_EXTERNAL_PATH": _optional(_TEXT),
+}
+
+
+def decode_known(
+    data: bytes,
+    known: Mapping[str, KnownColumn],
+    *,
+    file_name: str,
+    version: int,
+    columns: Collection[str] | None = None,
+) -> pa.Table:
+    """Return the known columns of a metadata file, in their order; `columns` None: all of them.
+
+    Columns that the writer left out are null. Raises CorruptFileError where a required column is
+    missing or null or a column has another type, UnsupportedError for another format version.
+    """
+    chosen = [name for name in known if columns is None or name in columns]
+    found = decode_table(data, file_name=file_name, columns={*chosen, "_VERSION"})
+    _check_version(found, version, file_name)
+    arrays = [_column(found, name, known[name], file_name) for name in chosen]
+    return pa.Table.from_arrays(arrays, names=chosen)
+
+
+def _check_version(found: pa.Table, version: int, file_name: str) -> None:
+    if "_VERSION" not in found.column_names:
+        raise CorruptFileError(
+            "the file is no such metadata file: it has no version", file=file_name
+        )
+    versions = pc.unique(found.column("_VERSION")).to_pylist()
+    if any(value != version for value in versions):
+        raise UnsupportedError(
+            f"format version {versions} is not {version}, the one this version reads",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=file_name,
+        )
+
+
+def _column(found: pa.Table, name: str, expected: KnownColumn, file_name: str) -> pa.ChunkedArray:
+    if name not in found.column_names:
+        if expected.required:
+            raise CorruptFileError(
+                f"the file has no column {name}; restore it", file=file_name, column=name
+            )
+        return pa.chunked_array([pa.nulls(found.num_rows, expected.kind)])
+    column = found.column(name)
+    if expected.required and column.null_count:
+        raise CorruptFileError(
+            f"column {name} holds a null; restore the file", file=file_name, column=name
+        )
+    if column.type == expected.kind:
+        return column
+    try:
+        return _cast(column, expected.kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as cause:
+        raise CorruptFileError(
+            f"column {name} holds {column.type} and not {expected.kind}; restore the file",
+            file=file_name,
+            column=name,
+        ) from cause
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        return pa.chunked_array([_cast_ranges(chunk) for chunk in column.chunks], kind)
+    if not (_is_number(column.type) and (_is_number(kind) or pa.types.is_timestamp(kind))) and not (
+        pa.types.is_list(kind) and pa.types.is_list(column.type)
+    ):
+        raise pa.ArrowInvalid("the types have nothing in common")
+    return column.cast(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind))
+
+
+def _cast_ranges(chunk: pa.Array) -> pa.Array:
+    """Fill in the members of deletion-vector ranges that older writers did not have."""
+    if not (pa.types.is_list(chunk.type) and pa.types.is_struct(chunk.type.value_type)):
+        raise pa.ArrowInvalid("no list of records")
+    items = chunk.values
+    members = [
+        items.field(member.name)
+        if items.type.get_field_index(member.name) >= 0
+        else pa.nulls(len(items), member.type)
+        for member in _RANGE
+    ]
+    mask = items.is_null() if items.null_count else None
+    filled = pa.StructArray.from_arrays(
+        [member.cast(field.type) for member, field in zip(members, _RANGE, strict=True)],
+        fields=list(_RANGE),
+        mask=mask,
+    )
+    nulls = chunk.is_null() if chunk.null_count else None
+    return pa.ListArray.from_arrays(chunk.offsets, filled, pa.list_(_RANGE), mask=nulls)
+
+
+def require(table: pa.Table, checks: Sequence[tuple[str, object]], file_name: str) -> None:
+    """Raise CorruptFileError for the first (message, mask) whose mask holds anywhere."""
+    for message, mask in checks:
+        if table.num_rows and pc.any(mask).as_py():
+            raise CorruptFileError(f"{message}; restore or re-create the file", file=file_name)

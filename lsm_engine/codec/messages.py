@@ -1,0 +1,102 @@
+"""Commit messages as JSON, for travel between tasks and the driver. Never stored in a table.
+
+A message of records becomes objects of the same member names; bytes become base64. The types that
+the records declare say how to read it back, so the text names no class and can build none but these.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.json_object import parse_object
+
+T = TypeVar("T")
+
+
+def encode_message(message: object) -> bytes:
+    """Return a record of meta/commit_message.py (or any part of one) as compact JSON."""
+    return json.dumps(_plain(message), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_message(data: bytes, kind: type[T]) -> T:
+    """Return the record of class `kind` that `encode_message` turned into `data`.
+
+    Raises CorruptFileError where the text is no such record.
+    """
+    found = parse_object(data, file_name=kind.__name__)
+    try:
+        made = _made(dict(found.members), kind)
+    except (TypeError, ValueError, KeyError, AssertionError, RecursionError) as cause:
+        if isinstance(cause, CorruptFileError):
+            raise
+        raise CorruptFileError(
+            f"the text is no {kind.__name__}: {str(cause)[:120]}", message_kind=kind.__name__
+        ) from cause
+    assert isinstance(made, kind)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        members = ((member.name, getattr(value, member.name)) for member in fields(value))
+        return {name: _plain(member) for name, member in members if member is not None}
+    match value:
+        case Enum():
+            return value.value
+        case bytes():
+            return base64.b64encode(value).decode()
+        case tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _made(value: Any, kind: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        others = [option for option in get_args(kind) if option is not NoneType]
+        return None if value is None else _made(value, others[0])
+    if origin is tuple:
+        item = get_args(kind)[0]
+        return tuple(_made(part, item) for part in _expected(value, list))
+    if origin is not None and issubclass(origin, Mapping):
+        item = get_args(kind)[1]
+        return {key: _made(part, item) for key, part in _expected(value, dict).items()}
+    if is_dataclass(kind):
+        return _record(_expected(value, dict), kind)
+    if issubclass(kind, Enum):
+        return kind(value)
+    if kind is bytes:
+        try:
+            return base64.b64decode(_expected(value, str), validate=True)
+        except binascii.Error as cause:
+            raise ValueError("bytes are not in base64") from cause
+    return _expected(value, kind)
+
+
+def _record(members: dict[str, Any], kind: Any) -> Any:
+    hints = get_type_hints(kind)
+    given: dict[str, Any] = {}
+    for member in fields(kind):
+        if member.name in members:
+            given[member.name] = _made(members[member.name], hints[member.name])
+        elif member.default is MISSING and member.default_factory is MISSING:
+            # None is left out when written; a member without default may still be None.
+            given[member.name] = _made(None, hints[member.name])
+        elif NoneType in get_args(hints[member.name]):
+            given[member.name] = None
+    return kind(**given)
+
+
+def _expected(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

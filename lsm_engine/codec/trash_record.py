@@ -1,0 +1,53 @@
+"""The JSON document of a trash record. Ours alone: no other client knows the directory trash/."""
+
+from lsm_engine.base.errors import CorruptFileError, UnsupportedError
+from lsm_engine.codec.documents import decode_snapshot, decode_tag, encode_snapshot, encode_tag
+from lsm_engine.codec.json_object import object_text, parse_object
+from lsm_engine.meta.trash import TrashRecord
+
+VERSION = 1
+
+
+def encode_trash(record: TrashRecord) -> bytes:
+    """Return the file of a record. Documents that it holds are kept as the text they were."""
+    return object_text(
+        {
+            "version": VERSION,
+            "createdMillis": record.created_millis,
+            "reason": record.reason,
+            "branch": record.branch,
+            "snapshots": [encode_snapshot(one).decode() for one in record.snapshots],
+            "changelogs": [encode_snapshot(one).decode() for one in record.changelogs],
+            "tagNames": [one.name for one in record.tags],
+            "tags": [encode_tag(one).decode() for one in record.tags],
+            "paths": list(record.paths),
+        }
+    )
+
+
+def decode_trash(data: bytes, *, name: str, file_name: str) -> TrashRecord:
+    """Return a record; raises CorruptFileError, and UnsupportedError for a newer version."""
+    found = parse_object(data, file_name=file_name)
+    if found.long("version") > VERSION:
+        raise UnsupportedError("the trash record is newer than this version", file=file_name)
+    names, tags = found.texts("tagNames"), found.texts("tags")
+    if len(names) != len(tags):
+        raise CorruptFileError("a trash record names other tags than it holds", file=file_name)
+    return TrashRecord(
+        name=name,
+        created_millis=found.long("createdMillis"),
+        reason=found.text("reason"),
+        branch=found.text("branch"),
+        snapshots=tuple(
+            decode_snapshot(text.encode(), file_name=file_name) for text in found.texts("snapshots")
+        ),
+        changelogs=tuple(
+            decode_snapshot(text.encode(), file_name=file_name)
+            for text in found.texts("changelogs")
+        ),
+        tags=tuple(
+            decode_tag(text.encode(), name=name, file_name=file_name)
+            for name, text in zip(names, tags, strict=True)
+        ),
+        paths=found.texts("paths"),
+    )

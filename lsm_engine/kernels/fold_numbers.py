@@ -1,0 +1,346 @@
+"""Sums, products and extremes of the valid values of each group, read where the sources lie; overflow is found.
+
+Groups are stretches of rows: group g is rows `offsets[g]` to `offsets[g + 1]`, possibly none. A
+marked row is taken back: subtracted, or divided by. `out` and `valid` get one entry per group. The
+functions return -1, or what went wrong in group g: g if a result does not fit, -2 - g for a division
+by zero.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lsm_engine.kernels.arrow_views import Bools, Longs, Words
+from lsm_engine.kernels.compiled import (
+    compiled,
+    load_f32,
+    load_f64,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u64,
+)
+from lsm_engine.kernels.pick_rows import is_valid_at
+
+SUM = 0
+PRODUCT = 1
+GREATEST = 2
+LEAST = 3
+FITS = -1
+_LEAST = np.int64(-(2**63))
+_GREATEST = np.int64(2**63 - 1)
+
+
+# --- compiled loops: about 0.5 s each -------------------------------------------------------------
+
+
+@compiled
+def _integer_at(width: int, source: Any, row: Any) -> Any:
+    if width == 8:
+        return load_i64(source + 8 * row)
+    if width == 4:
+        return np.int64(load_i32(source + 4 * row))
+    if width == 2:
+        return np.int64(load_i16(source + 2 * row))
+    if width == 1:
+        return np.int64(load_i8(source + row))
+    return load_i64(source + 16 * row)  # the low half of a decimal of at most 18 digits
+
+
+@compiled
+def _quotient(a: Any, b: Any) -> Any:
+    """Divide towards zero."""
+    whole = a // b
+    if whole * b != a and (a < 0) != (b < 0):
+        whole += 1
+    return whole
+
+
+# Arithmetic that would wrap is undefined once compiled: what does not fit is told beforehand.
+
+
+@compiled
+def _sum_overflows(total: Any, value: Any, marked: Any) -> Any:
+    if marked:
+        return total < _LEAST + value if value > 0 else total > _GREATEST + value
+    return total > _GREATEST - value if value > 0 else total < _LEAST - value
+
+
+@compiled
+def _product_overflows(total: Any, value: Any) -> Any:
+    if value == 0:
+        return False
+    if value == -1:
+        return total == _LEAST
+    if value > 0:
+        return total > _GREATEST // value or total < _quotient(_LEAST, value)
+    return total > _quotient(_LEAST, value) or total < _quotient(_GREATEST, value)
+
+
+_FITS_SO_FAR, _OVERFLOWS, _DIVIDES_BY_ZERO = 0, 1, 2
+
+
+@compiled
+def _next_total(
+    operation: int,
+    total: int,
+    value: int,
+    marked: bool,  # noqa: FBT001 -- compiled functions take positions
+    seen: bool,  # noqa: FBT001
+) -> tuple[int, int]:
+    """Fold one more value; marked ones are taken away again. Returns how it went, and the total."""
+    if operation == SUM:
+        if _sum_overflows(total, value, marked):
+            return _OVERFLOWS, total
+        return _FITS_SO_FAR, total - value if marked else total + value
+    if not seen:
+        return _FITS_SO_FAR, value
+    if operation == GREATEST:
+        return _FITS_SO_FAR, max(total, value)
+    if operation == LEAST:
+        return _FITS_SO_FAR, min(total, value)
+    if not marked:
+        if _product_overflows(total, value):
+            return _OVERFLOWS, total
+        return _FITS_SO_FAR, total * value
+    if value == 0:
+        return _DIVIDES_BY_ZERO, total
+    if total == _LEAST and value == -1:
+        return _OVERFLOWS, total
+    return _FITS_SO_FAR, _quotient(total, value)
+
+
+@compiled
+def fold_integers(
+    operation: int,
+    width: int,
+    data: Longs,
+    bitmaps: Longs,
+    bit_offsets: Longs,
+    run: NDArray[np.uint16],
+    row: NDArray[np.int32],
+    offsets: Longs,
+    marks: Bools,
+    lowest: int,
+    highest: int,
+    out: Longs,
+    valid: Bools,
+) -> int:
+    """Fold signed integers of 1, 2, 4, 8 or (low half) 16 bytes into [lowest, highest].
+
+    `out` has one entry per group, or two: the low and the high half of a 128-bit number.
+    """
+    step = 2 if len(out) > len(valid) else 1
+    for group in range(len(offsets) - 1):
+        total: Any = np.int64(0)
+        seen: Any = False
+        for at in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+                continue
+            value = _integer_at(width, data[run[at]], np.int64(row[at]))
+            marked = len(marks) > 0 and marks[at]
+            if operation not in (SUM, GREATEST, LEAST) and marked and not seen:
+                continue  # nothing to divide: an empty product stays empty
+            outcome, made = _next_total(operation, total, value, marked, seen)
+            if outcome == _OVERFLOWS:
+                return group
+            if outcome == _DIVIDES_BY_ZERO:
+                return -2 - group
+            total, seen = made, True
+        if total < lowest or total > highest:
+            return group
+        out[step * group], valid[group] = total, seen
+        if step == 2:
+            out[2 * group + 1] = total >> 63
+    return FITS
+
+
+@compiled
+def fold_floats(
+    operation: int,
+    width: int,
+    data: Longs,
+    bitmaps: Longs,
+    bit_offsets: Longs,
+    run: NDArray[np.uint16],
+    row: NDArray[np.int32],
+    offsets: Longs,
+    marks: Bools,
+    out: NDArray[np.float64],
+    valid: Bools,
+) -> int:
+    """Fold floating numbers of 4 or 8 bytes, each step rounded to their width."""
+    for group in range(len(offsets) - 1):
+        total: Any = 0.0
+        seen = False
+        for at in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+                continue
+            source, position = data[run[at]], np.int64(row[at])
+            value: Any = 0.0
+            if width == 4:
+                value = np.float64(load_f32(source + 4 * position))
+            else:
+                value = load_f64(source + 8 * position)
+            marked = len(marks) > 0 and marks[at]
+            if operation == SUM:
+                made = total - value if marked else total + value
+                if not seen:
+                    made = -value if marked else value  # keeps the sign of a lone zero
+            elif not seen:
+                if marked:
+                    continue
+                made = value
+            elif operation == GREATEST:
+                # NaN is greater than every number.
+                made = value if value > total or np.isnan(value) else total
+            elif operation == LEAST:
+                made = value if value < total or np.isnan(total) else total
+            else:
+                made = total / value if marked else total * value
+            total = np.float64(np.float32(made)) if width == 4 else made
+            seen = True
+        out[group], valid[group] = total, seen
+    return FITS
+
+
+# The usual case: nothing is taken back, no group is empty. One step per row and no branch that the
+# processor would have to guess, neither at nulls nor where a group ends; two thirds of the time.
+
+
+@compiled
+def reduce_integers(
+    operation: int,
+    width: int,
+    data: Longs,
+    bitmaps: Longs,
+    bit_offsets: Longs,
+    run: NDArray[np.uint16],
+    row: NDArray[np.int32],
+    offsets: Longs,
+    out: Longs,
+    valid: Bools,
+) -> bool:
+    """Do what fold_integers does, but products; False if some sum may have overflowed."""
+    step = 2 if len(out) > len(valid) else 1
+    start: Any = np.uint64(0)
+    if operation == GREATEST:
+        start = np.uint64(2**63)  # the least signed number
+    elif operation == LEAST:
+        start = np.uint64(2**63 - 1)
+    total, seen, wrapped = start, False, np.uint64(0)
+    group, following = -1, np.int64(0)
+    for at in range(len(run)):
+        fresh = at == following
+        group += fresh
+        following = offsets[group + 1]
+        here = is_valid_at(bitmaps, bit_offsets, run[at], row[at])
+        value = np.uint64(_integer_at(width, data[run[at]], np.int64(row[at])))
+        total = start if fresh else total
+        seen = here or (seen and not fresh)
+        if operation == SUM:
+            value = value if here else np.uint64(0)
+            made = total + value
+            wrapped |= (total ^ made) & (value ^ made)
+            total = made
+        elif operation == GREATEST:
+            total = value if here and np.int64(value) > np.int64(total) else total
+        else:
+            total = value if here and np.int64(value) < np.int64(total) else total
+        out[step * group] = np.int64(total)
+        if step == 2:
+            out[2 * group + 1] = np.int64(total) >> 63
+        valid[group] = seen
+    return bool(wrapped < np.uint64(2**63))
+
+
+@compiled
+def reduce_floats(
+    operation: int,
+    width: int,
+    data: Longs,
+    bitmaps: Longs,
+    bit_offsets: Longs,
+    run: NDArray[np.uint16],
+    row: NDArray[np.int32],
+    offsets: Longs,
+    out: NDArray[np.float64],
+    valid: Bools,
+) -> None:
+    """Do what fold_floats does, but products."""
+    start = -0.0  # added to any number, zeros included, it gives that number
+    if operation == GREATEST:
+        start = -np.inf
+    elif operation == LEAST:
+        start = np.nan
+    total, seen = start, False
+    group, following = -1, np.int64(0)
+    for at in range(len(run)):
+        fresh = at == following
+        group += fresh
+        following = offsets[group + 1]
+        here = is_valid_at(bitmaps, bit_offsets, run[at], row[at])
+        source, position = data[run[at]], np.int64(row[at])
+        value: Any = 0.0
+        if width == 4:
+            value = np.float64(load_f32(source + 4 * position))
+        else:
+            value = load_f64(source + 8 * position)
+        total = start if fresh else total
+        seen = here or (seen and not fresh)
+        if operation == SUM:
+            total = total + (value if here else -0.0)
+            if width == 4:
+                total = np.float64(np.float32(total))
+        elif operation == GREATEST:
+            better = value > total or value != value  # NaN is greater than every number
+            total = value if here and better else total
+        else:
+            better = value < total or total != total
+            total = value if here and better else total
+        out[group], valid[group] = total, seen
+
+
+@compiled
+def sum_wide(
+    data: Longs,
+    bitmaps: Longs,
+    bit_offsets: Longs,
+    run: NDArray[np.uint16],
+    row: NDArray[np.int32],
+    offsets: Longs,
+    marks: Bools,
+    limit_low: np.uint64,
+    limit_high: np.uint64,
+    low: Words,
+    high: Words,
+    valid: Bools,
+) -> int:
+    """Sum 128-bit integers, given and returned as a low and a high half, to below +-limit."""
+    for group in range(len(offsets) - 1):
+        sum_low, sum_high, seen = np.uint64(0), np.uint64(0), False
+        for at in range(offsets[group], offsets[group + 1]):
+            if not is_valid_at(bitmaps, bit_offsets, run[at], row[at]):
+                continue
+            source = data[run[at]] + 16 * np.int64(row[at])
+            value_low, value_high = load_u64(source), load_u64(source + 8)
+            if len(marks) > 0 and marks[at]:
+                borrow = np.uint64(sum_low < value_low)
+                sum_low = sum_low - value_low
+                sum_high = sum_high - value_high - borrow
+            else:
+                sum_low = sum_low + value_low
+                carry = np.uint64(sum_low < value_low)
+                sum_high = sum_high + value_high + carry
+            size_low, size_high = sum_low, sum_high
+            if sum_high >> np.uint64(63) != 0:
+                size_low = ~sum_low + np.uint64(1)
+                size_high = ~sum_high + np.uint64(size_low == 0)
+            # Two numbers of 38 digits may pass 2^127; what they wrap to is still beyond the limit.
+            if size_high > limit_high or (size_high == limit_high and size_low >= limit_low):
+                return group
+            seen = True
+        low[group], high[group], valid[group] = sum_low, sum_high, seen
+    return FITS

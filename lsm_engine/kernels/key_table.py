@@ -1,0 +1,125 @@
+"""The keys of several inputs as compiled loops see them, and how those compare two rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, addresses_of
+from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
+from lsm_engine.kernels.keys import ONE_WORD, WORDS_AND_BYTES, SortKeys, words_from
+
+_WORD_BYTES = 16
+
+
+@record
+class KeyTable:
+    """The keys of several inputs as compiled loops see them. Keeps the buffers alive.
+
+    `addresses` has a row each for second words, data and offsets, and a column per input; `tail` is
+    the first byte that the words do not hold.
+    """
+
+    form: int
+    tail: int
+    first: tuple[Words, ...]
+    second: tuple[Words, ...]
+    keys: tuple[SortKeys, ...]
+    addresses: NDArray[np.int64]
+
+    @property
+    def parts(self) -> tuple[int, int, NDArray[np.int64]]:
+        """What compare_tied takes."""
+        return self.form, self.tail, self.addresses
+
+    @staticmethod
+    def of(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
+        """Return the table of inputs, which are sorted by key if `in_order` says so."""
+        form = max((one.form for one in keys if len(one)), default=ONE_WORD)
+        assert all(one.form == form for one in keys if len(one)), "keys of different columns"
+        first = [np.ascontiguousarray(one.prefix) for one in keys]
+        second = [np.ascontiguousarray(one.second) for one in keys]
+        skipped = 0
+        if form == WORDS_AND_BYTES:
+            skipped = _prefix_of_sorted(keys) if in_order else _prefix_of_any(keys)
+        if skipped:
+            # What all keys begin with decides nothing: let the words hold what follows.
+            pairs = [words_from(one.data, one.offsets, skipped) for one in keys]
+            first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        addresses = [
+            addresses_of(second),
+            addresses_of([one.data for one in keys]),
+            addresses_of([one.offsets for one in keys]),
+        ]
+        return KeyTable(
+            form=form,
+            tail=_WORD_BYTES + skipped,
+            first=tuple(first),
+            second=tuple(second),
+            keys=tuple(keys),
+            addresses=np.stack(addresses),
+        )
+
+
+def _prefix_of_sorted(keys: Sequence[SortKeys]) -> int:
+    """Return how many bytes all keys of sorted inputs have in common at the front."""
+    ends = [one.bytes_of(row) for one in keys if len(one) for row in (0, len(one) - 1)]
+    low, high = min(ends), max(ends)
+    shared = min(len(low), len(high))
+    return next((at for at in range(shared) if low[at] != high[at]), shared)
+
+
+def _prefix_of_any(keys: Sequence[SortKeys]) -> int:
+    """Return how many bytes all keys have in common at the front."""
+    filled = [one for one in keys if len(one)]
+    pattern = np.frombuffer(filled[0].bytes_of(0), np.uint8)
+    return min(_shared_with(pattern, one.data, one.offsets) for one in filled)
+
+
+@compiled
+def _shared_with(pattern: Bytes, data: Bytes, offsets: Longs) -> int:
+    shared = len(pattern)
+    for row in range(len(offsets) - 1):
+        start = offsets[row]
+        shared = min(shared, offsets[row + 1] - start)
+        for at in range(shared):
+            if data[start + at] != pattern[at]:
+                shared = at
+                break
+        if shared == 0:
+            break
+    return shared
+
+
+@compiled
+def compare_tied(
+    form: int, tail: int, addresses: NDArray[np.int64], a: int, i: int, b: int, j: int
+) -> int:
+    """Compare row i of input a and row j of input b, whose first words are equal.
+
+    Returns a number below, at or above zero.
+    """
+    if form == ONE_WORD:
+        return 0
+    one, other = load_u64(addresses[0, a] + 8 * i), load_u64(addresses[0, b] + 8 * j)
+    if one != other:
+        return -1 if one < other else 1
+    if form != WORDS_AND_BYTES:
+        return 0
+    offset_a, offset_b = addresses[2, a] + 8 * i, addresses[2, b] + 8 * j
+    start_a, start_b = load_i64(offset_a), load_i64(offset_b)
+    length_a, length_b = load_i64(offset_a + 8) - start_a, load_i64(offset_b + 8) - start_b
+    at_a, at_b = addresses[1, a] + start_a, addresses[1, b] + start_b
+    for at in range(tail, min(length_a, length_b)):
+        x, y = load_u8(at_a + at), load_u8(at_b + at)
+        if x != y:
+            return -1 if x < y else 1
+    return length_a - length_b
+
+
+@compiled
+def compare_tags(form: int, tail: int, addresses: NDArray[np.int64], one: int, other: int) -> int:
+    return compare_tied(
+        form, tail, addresses, one >> 32, one & 0xFFFFFFFF, other >> 32, other & 0xFFFFFFFF
+    )
