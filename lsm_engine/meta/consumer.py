@@ -1,0 +1,15 @@
+"""Consumer: a named reader of changes, and how far it has got."""
+
+from lsm_engine.base.record import record
+
+
+@record
+class Consumer:
+    """A named reader. `next_snapshot_id` is what it reads next: expiry keeps that and what follows.
+
+    `modified_millis`: when it last moved, by the storage's own clock.
+    """
+
+    name: str
+    next_snapshot_id: int
+    modified_millis: int = 0

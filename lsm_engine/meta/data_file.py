@@ -1,0 +1,75 @@
+"""DataFileMeta: one sorted, immutable data file of a bucket."""
+
+from dataclasses import replace
+from typing import Self
+
+from lsm_engine.base.modes import FileSource
+from lsm_engine.base.record import record
+from lsm_engine.meta.stats import SimpleStats
+
+
+@record
+class DataFileMeta:
+    """What a manifest says about one data or changelog file. docs/formats.md lists the bytes.
+
+    `min_key` and `max_key` are stored rows (arity, then BinaryRow) of the trimmed primary key; they
+    compare only through a key order (codec/key_order.py). Counts are of rows, sizes of bytes.
+    """
+
+    file_name: str
+    file_size: int
+    row_count: int
+    min_key: bytes
+    max_key: bytes
+    key_stats: SimpleStats
+    value_stats: SimpleStats
+    min_sequence_number: int
+    max_sequence_number: int
+    schema_id: int
+    level: int
+    extra_files: tuple[str, ...] = ()
+    creation_millis: int | None = None
+    delete_row_count: int | None = None  # None: written before the count was recorded
+    embedded_index: bytes | None = None
+    file_source: FileSource | None = None
+    value_stats_columns: tuple[str, ...] | None = None  # None: every column, in schema order
+    external_path: str | None = None
+    first_row_id: int | None = None
+    write_columns: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.min_sequence_number <= self.max_sequence_number, self
+        assert self.row_count >= 0, self
+
+    def upgrade(self, level: int) -> Self:
+        """Same bytes, deeper level: what a compaction does when there is nothing to merge."""
+        assert level > self.level, (level, self)
+        return replace(self, level=level)
+
+    def rename(self, file_name: str) -> Self:
+        """Same facts under another name."""
+        return replace(self, file_name=file_name)
+
+    def with_extra_files(self, extra_files: tuple[str, ...]) -> Self:
+        """Same file with other sidecars."""
+        return replace(self, extra_files=extra_files)
+
+    def with_external_path(self, external_path: str | None) -> Self:
+        """Same file, stored elsewhere."""
+        return replace(self, external_path=external_path)
+
+    def without_stats(self) -> Self:
+        """Same file with nothing said about its values."""
+        if not self.value_stats.min_values and self.value_stats.null_counts is None:
+            return self
+        blank = SimpleStats(
+            min_values=self.value_stats.min_values[:0],
+            max_values=self.value_stats.max_values[:0],
+            null_counts=None,
+        )
+        return replace(self, value_stats=blank)
+
+    @property
+    def may_hold_deletes(self) -> bool:
+        """Whether the file holds retract rows, or does not say."""
+        return self.delete_row_count is None or self.delete_row_count > 0

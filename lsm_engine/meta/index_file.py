@@ -1,0 +1,87 @@
+"""Index files: deletion vectors and hash indexes, as the index manifest lists them."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+
+DELETION_VECTORS = "DELETION_VECTORS"
+HASH = "HASH"
+
+
+@record
+class DeletionVectorMeta:
+    """Where one data file's deletion vector lies in its index file."""
+
+    data_file_name: str
+    offset: int
+    length: int
+    cardinality: int | None = None
+
+
+@record
+class VectorPlace:
+    """Where the deletion vector of one data file is: in which index file, and where in that.
+
+    Small enough to travel with every split; the bitmap is read where the data file is.
+    """
+
+    index_file: str
+    vector: DeletionVectorMeta
+
+    @property
+    def data_file_name(self) -> str:
+        """The data file whose rows it takes away."""
+        return self.vector.data_file_name
+
+
+@record
+class IndexFileMeta:
+    """One index file; `deletion_vectors` only for that type."""
+
+    index_type: str
+    file_name: str
+    file_size: int
+    row_count: int
+    deletion_vectors: tuple[DeletionVectorMeta, ...] | None = None
+    external_path: str | None = None
+
+
+def vector_places(files: Iterable[IndexFileMeta]) -> dict[str, VectorPlace]:
+    """Return, by data file, where the vectors of a bucket are. `files`: all index files it has.
+
+    Raises CorruptFileError if a data file has two vectors, and UnsupportedError for index files that
+    lie outside of the table.
+    """
+    places: dict[str, VectorPlace] = {}
+    for file in files:
+        if file.index_type != DELETION_VECTORS:
+            continue
+        if file.external_path is not None:
+            raise UnsupportedError(
+                "an index file lies outside of the table's directory, which this version does not "
+                "read",
+                kind=ErrorKind.UNSUPPORTED_FORMAT,
+                file=file.file_name,
+                external_path=file.external_path,
+            )
+        for vector in file.deletion_vectors or ():
+            if vector.data_file_name in places:
+                raise CorruptFileError(
+                    "a data file has two deletion vectors; run verify",
+                    file=vector.data_file_name,
+                    index_file=file.file_name,
+                )
+            places[vector.data_file_name] = VectorPlace(index_file=file.file_name, vector=vector)
+    return places
+
+
+@record
+class IndexManifestEntry:
+    """One row of an index manifest."""
+
+    kind: EntryKind
+    partition: bytes
+    bucket: int
+    index_file: IndexFileMeta

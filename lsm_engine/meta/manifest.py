@@ -1,0 +1,85 @@
+"""Manifest entries and the facts about manifests."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base.errors import CommitConflictError, CorruptFileError
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.stats import SimpleStats
+
+FileIdentity = tuple[bytes, int, int, str]
+"""(partition, bucket, level, file name): what a DELETE entry must match."""
+
+
+@record
+class ManifestEntry:
+    """One file added to or taken from a table. `partition` is a stored row."""
+
+    kind: EntryKind
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    file: DataFileMeta
+
+    @property
+    def identity(self) -> FileIdentity:
+        """What ADD and DELETE of the same file share."""
+        return (self.partition, self.bucket, self.file.level, self.file.file_name)
+
+
+@record
+class ManifestFileMeta:
+    """One row of a manifest list. The optional members are None when the writer left them out."""
+
+    file_name: str
+    file_size: int
+    added_file_count: int
+    deleted_file_count: int
+    partition_stats: SimpleStats
+    schema_id: int
+    min_bucket: int | None = None
+    max_bucket: int | None = None
+    min_level: int | None = None
+    max_level: int | None = None
+    min_row_id: int | None = None
+    max_row_id: int | None = None
+    total_buckets: int | None = None
+    extra_files: tuple[str, ...] | None = None
+
+
+def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:
+    """Return what ADD and DELETE entries, oldest first, leave standing, in order of first addition.
+
+    A DELETE whose ADD is not among `entries` stays as an entry, as it belongs to a file of an older
+    manifest. With `strict`, adding a live file twice raises CommitConflictError.
+    """
+    live: dict[FileIdentity, ManifestEntry] = {}
+    for entry in entries:
+        known = live.get(entry.identity)
+        if entry.kind is EntryKind.ADD:
+            if strict and known is not None and known.kind is EntryKind.ADD:
+                raise CommitConflictError(
+                    "a file is added twice; reload the table and try again",
+                    file=entry.file.file_name,
+                )
+            live[entry.identity] = entry
+        elif known is not None and known.kind is EntryKind.ADD:
+            del live[entry.identity]
+        else:
+            live[entry.identity] = entry
+    return list(live.values())
+
+
+def live_files(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """Return the files that a whole history of entries leaves live; raises CorruptFileError if a
+    DELETE has no ADD before it.
+    """
+    folded = fold(entries)
+    for entry in folded:
+        if entry.kind is EntryKind.DELETE:
+            raise CorruptFileError(
+                "a manifest deletes a file that no manifest added; run verify",
+                file=entry.file.file_name,
+            )
+    return folded

@@ -1,0 +1,62 @@
+"""How many rows a commit inserted, updated, deleted and skipped: carried in the snapshot's properties.
+
+    lsm.rows.inserted   keys that were not there before
+    lsm.rows.updated    keys that were there, and got a new version
+    lsm.rows.deleted    keys that were there, and went
+    lsm.rows.skipped    rows that were not written, because their key was there, or was not
+
+All values are whole numbers as text. Other clients ignore them. Each key counts once a commit.
+"""
+
+from collections.abc import Mapping
+
+from lsm_engine.base.record import record
+
+INSERTED = "lsm.rows.inserted"
+UPDATED = "lsm.rows.updated"
+DELETED = "lsm.rows.deleted"
+SKIPPED = "lsm.rows.skipped"
+
+
+@record
+class RowCounts:
+    """What a commit did to rows. `skipped` rows are those that an insert or update left out."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "RowCounts") -> "RowCounts":
+        return RowCounts(
+            inserted=self.inserted + other.inserted,
+            updated=self.updated + other.updated,
+            deleted=self.deleted + other.deleted,
+            skipped=self.skipped + other.skipped,
+        )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The snapshot properties that carry the counts; skipped rows only where there are some."""
+        told = {
+            INSERTED: str(self.inserted),
+            UPDATED: str(self.updated),
+            DELETED: str(self.deleted),
+        }
+        return {**told, SKIPPED: str(self.skipped)} if self.skipped else told
+
+
+def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
+    """Return the counts that a snapshot carries; None if it carries none that can be read."""
+    told = properties or {}
+    if INSERTED not in told:
+        return None
+    try:
+        return RowCounts(
+            inserted=int(told[INSERTED]),
+            updated=int(told.get(UPDATED, "0")),
+            deleted=int(told.get(DELETED, "0")),
+            skipped=int(told.get(SKIPPED, "0")),
+        )
+    except ValueError:
+        return None

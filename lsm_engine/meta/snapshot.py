@@ -1,0 +1,39 @@
+"""Snapshot: one committed state, by number. A changelog file has the same shape."""
+
+from collections.abc import Mapping
+
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.record import record
+
+SNAPSHOT_VERSION = 3
+
+
+@record
+class Snapshot:
+    """All members of a snapshot file (format section 3). Counts are of rows, not merged."""
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    delta_manifest_list: str
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_millis: int
+    total_record_count: int | None
+    delta_record_count: int | None
+    version: int | None = SNAPSHOT_VERSION
+    changelog_manifest_list: str | None = None
+    base_manifest_list_size: int | None = None
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    log_offsets: Mapping[str, int] | None = None
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] | None = None
+    next_row_id: int | None = None
+    uuid: str | None = None
+    operation: str | None = None
+    writer_version: str | None = None

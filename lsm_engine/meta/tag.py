@@ -1,0 +1,18 @@
+"""Tag: a snapshot with a name, a birthday and a lifetime."""
+
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+
+
+@record
+class Tag:
+    """A named snapshot; it pins the snapshot's files for as long as it exists.
+
+    `created` is the wall clock of its maker as (year, month, day, hour, minute, second, nanosecond),
+    as the format stores it; None when the maker recorded none. `retained_millis` None: for ever.
+    """
+
+    name: str
+    snapshot: Snapshot
+    created: tuple[int, ...] | None = None
+    retained_millis: int | None = None

@@ -1,0 +1,28 @@
+"""TrashRecord: what one act of maintenance took, kept so that it can be given back."""
+
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+
+
+@record
+class TrashRecord:
+    """What was taken from one line of a table (`branch`; "" is main), when, and why.
+
+    `snapshots`, `changelogs` and `tags` are gone as files and kept here; `paths` are files that stay
+    where they are until the record is emptied, relative to the table's directory.
+    """
+
+    name: str
+    created_millis: int
+    reason: str
+    branch: str = ""
+    snapshots: tuple[Snapshot, ...] = ()
+    changelogs: tuple[Snapshot, ...] = ()
+    tags: tuple[Tag, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    @property
+    def created_text(self) -> str:
+        """The record's name, which begins with the time at which it was made."""
+        return self.name

@@ -1,0 +1,251 @@
+"""One commit step on one base: what the next snapshot says, and what has to be true before.
+
+The walk of a commit: `commit_steps.steps_of` says which snapshots a committable asks for. Each step
+is planned on the newest snapshot by `plan_commit`, and again whenever that snapshot turns out not to
+be the newest any more. plan/conflicts checks the plan; `snapshot_of` writes it down once its
+manifests have names. plan/ownership answers "is it mine?" after a replay or a lost answer.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
+from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.plan.ownership import same_state
+
+BucketKey = tuple[bytes, int]
+"""(partition as a stored row, bucket): one LSM tree."""
+
+
+@record
+class LiveScope:
+    """Whose live entries a check has to see: whole partitions, and single buckets."""
+
+    partitions: frozenset[bytes] = frozenset()
+    buckets: frozenset[BucketKey] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be read."""
+        return not (self.partitions or self.buckets)
+
+    def holds(self, partition: bytes, bucket: int) -> bool:
+        """Whether entries of this bucket are asked for."""
+        return partition in self.partitions or (partition, bucket) in self.buckets
+
+
+@record
+class CommitPlan:
+    """A step on one base: what the next snapshot will say, and what has to be true before.
+
+    `scope` names the buckets whose live entries plan/conflicts must see; empty: nothing to check.
+    Counts are of rows, not merged; the total is None where the base does not know its own.
+    """
+
+    step: CommitStep
+    base: Snapshot | None
+    delta: tuple[ManifestEntry, ...]
+    overwritten: frozenset[BucketKey]
+    scope: LiveScope
+    delta_record_count: int
+    total_record_count: int | None
+    changelog_record_count: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the snapshot would change nothing."""
+        return not (self.delta or self.step.changelog or self.step.index_changes)
+
+    @property
+    def snapshot_id(self) -> int:
+        """The id that this plan publishes under."""
+        return FIRST_SNAPSHOT_ID if self.base is None else self.base.id + 1
+
+
+@record
+class SnapshotFiles:
+    """The metadata files written for one attempt, by bare name; sizes in bytes."""
+
+    base_manifest_list: str
+    base_manifest_list_size: int
+    delta_manifest_list: str
+    delta_manifest_list_size: int
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+
+
+def plan_commit(
+    step: CommitStep,
+    base: Snapshot | None,
+    *,
+    planned_on: Snapshot | None,
+    since: Sequence[Snapshot] | None = None,
+    overwritten: Sequence[ManifestEntry] = (),
+) -> CommitPlan:
+    """Plan `step` on `base`, the newest snapshot (None: the table is empty).
+
+    `planned_on` is the snapshot that the work was done against. `since` holds the snapshots after it
+    up to and including `base`; None means that they are not known, because some have expired.
+    `overwritten` holds the live entries of `base` (never of an older one) that an overwrite
+    replaces; plan/overwrite chooses them.
+    """
+    assert step.kind is CommitKind.OVERWRITE or not overwritten, step.kind
+    deletes = tuple(_entry_like(entry, EntryKind.DELETE) for entry in overwritten)
+    delta = (*deletes, *step.delta)
+    delta_rows = sum(
+        entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
+        for entry in delta
+    )
+    before = 0 if base is None else base.total_record_count
+    return CommitPlan(
+        step=step,
+        base=base,
+        delta=delta,
+        overwritten=frozenset((entry.partition, entry.bucket) for entry in overwritten),
+        scope=_scope(step, base, planned_on, since, delta),
+        delta_record_count=delta_rows,
+        total_record_count=None if before is None else before + delta_rows,
+        changelog_record_count=sum(entry.file.row_count for entry in step.changelog),
+    )
+
+
+def snapshot_of(
+    plan: CommitPlan,
+    files: SnapshotFiles,
+    *,
+    schema_id: int,
+    now_millis: int,
+    writer_version: str | None = None,
+) -> Snapshot:
+    """Return the snapshot that publishes `plan`.
+
+    Its time never lies before its base's, so that "the newest at or before" has one answer. The
+    index manifest, the watermark and statistics of the base live on, the last not over an overwrite.
+    """
+    base, step = plan.base, plan.step
+    assert bool(step.changelog) == (files.changelog_manifest_list is not None), step
+    inherited_index = None if base is None else base.index_manifest
+    index_changes = bool(step.index_changes or plan.overwritten)
+    marks = [
+        mark for mark in (step.watermark, base.watermark if base else None) if mark is not None
+    ]
+    keeps_statistics = base is not None and step.kind is not CommitKind.OVERWRITE
+    return Snapshot(
+        id=plan.snapshot_id,
+        schema_id=schema_id,
+        base_manifest_list=files.base_manifest_list,
+        base_manifest_list_size=files.base_manifest_list_size,
+        delta_manifest_list=files.delta_manifest_list,
+        delta_manifest_list_size=files.delta_manifest_list_size,
+        changelog_manifest_list=files.changelog_manifest_list,
+        changelog_manifest_list_size=files.changelog_manifest_list_size,
+        index_manifest=files.index_manifest if index_changes else inherited_index,
+        commit_user=step.commit_user,
+        commit_identifier=step.commit_identifier,
+        commit_kind=step.kind,
+        time_millis=now_millis if base is None else max(now_millis, base.time_millis),
+        total_record_count=plan.total_record_count,
+        delta_record_count=plan.delta_record_count,
+        changelog_record_count=plan.changelog_record_count if step.changelog else None,
+        watermark=max(marks) if marks else None,
+        statistics=base.statistics if base is not None and keeps_statistics else None,
+        properties=step.properties or None,
+        next_row_id=None if base is None else base.next_row_id,
+        uuid=step.uuid,
+        writer_version=writer_version,
+    )
+
+
+def index_entries_after(
+    existing: Iterable[IndexManifestEntry], plan: CommitPlan
+) -> tuple[IndexManifestEntry, ...]:
+    """Return the complete index manifest of the next snapshot; call it if `rewrites_index(plan)`.
+
+    Index files of overwritten buckets go, deleted ones go, new ones come last. Where an overwrite
+    brings indexes of dynamic buckets, those of its whole partition go: a bucket without a file may
+    still have one, and would keep keys that another bucket has now.
+    """
+    gone = {
+        change.index_file.file_name
+        for change in plan.step.index_changes
+        if change.kind is EntryKind.DELETE
+    }
+    assigned = frozenset(
+        change.partition
+        for change in plan.step.index_changes
+        if plan.step.kind is CommitKind.OVERWRITE and change.index_file.index_type == HASH
+    )
+    kept = (
+        entry
+        for entry in existing
+        if entry.index_file.file_name not in gone
+        and (entry.partition, entry.bucket) not in plan.overwritten
+        and not (entry.partition in assigned and entry.index_file.index_type == HASH)
+    )
+    new = (change for change in plan.step.index_changes if change.kind is EntryKind.ADD)
+    return (*kept, *new)
+
+
+def rewrites_index(plan: CommitPlan) -> bool:
+    """Whether the next snapshot needs an index manifest of its own (else the base's lives on)."""
+    inherited = plan.base is not None and plan.base.index_manifest is not None
+    return bool(plan.step.index_changes) or (inherited and bool(plan.overwritten))
+
+
+# --- what has to be checked ----------------------------------------------------------------------
+
+
+def _scope(
+    step: CommitStep,
+    base: Snapshot | None,
+    planned_on: Snapshot | None,
+    since: Sequence[Snapshot] | None,
+    delta: Sequence[ManifestEntry],
+) -> LiveScope:
+    if same_state(base, planned_on):
+        return LiveScope()
+    marked = frozenset(
+        (change.partition, change.bucket)
+        for change in step.index_changes
+        if change.kind is EntryKind.ADD and change.index_file.index_type == DELETION_VECTORS
+    )
+    buckets = marked | frozenset((entry.partition, entry.bucket) for entry in delta)
+    if step.kind is CommitKind.OVERWRITE:
+        # It may change the number of buckets: what others put beside them has to be seen.
+        return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
+    if step.kind is not CommitKind.APPEND:
+        return LiveScope(buckets=buckets)
+    settled = marked | frozenset(
+        (entry.partition, entry.bucket)
+        for entry in delta
+        if entry.kind is EntryKind.DELETE or entry.file.level > 0
+    )
+    if not _bucket_count_may_differ(planned_on, since):
+        return LiveScope(buckets=settled)
+    # Any bucket of the partition may tell the new count, not only those written to.
+    return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
+
+
+def _bucket_count_may_differ(planned_on: Snapshot | None, since: Sequence[Snapshot] | None) -> bool:
+    """Only an overwrite rescales a partition; a first commit or a new schema may differ as well."""
+    if since is None or planned_on is None:
+        return True
+    return any(
+        other.commit_kind is CommitKind.OVERWRITE or other.schema_id != planned_on.schema_id
+        for other in since
+    )
+
+
+def _entry_like(entry: ManifestEntry, kind: EntryKind) -> ManifestEntry:
+    return ManifestEntry(
+        kind=kind,
+        partition=entry.partition,
+        bucket=entry.bucket,
+        total_buckets=entry.total_buckets,
+        file=entry.file,
+    )

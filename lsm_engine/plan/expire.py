@@ -1,0 +1,293 @@
+"""What goes with expired snapshots or a deleted tag: the files that no other root names.
+
+Every root has to be handed in, and read in full: a root that cannot be read ends the expiry before
+it begins (the caller's duty). Files are told apart by partition, bucket and name, never by level: a
+file that was upgraded keeps its name and its bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.manifest import FileIdentity, ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.retention import ExpiryChoice
+
+PhysicalFile = tuple[bytes, int, str]
+"""(partition, bucket, file name): one file on disk."""
+
+
+@record
+class DeadFile:
+    """A data or changelog file to be deleted, with its sidecars beside it."""
+
+    partition: bytes
+    bucket: int
+    file_name: str
+    file_size: int
+    extra_files: tuple[str, ...] = ()
+    external_path: str | None = None
+
+
+@record
+class MetadataNames:
+    """Metadata files that roots name, by bare name."""
+
+    manifest_lists: frozenset[str] = frozenset()
+    manifests: frozenset[str] = frozenset()
+    index_manifests: frozenset[str] = frozenset()
+    index_files: frozenset[str] = frozenset()
+    statistics: frozenset[str] = frozenset()
+
+    def __or__(self, other: "MetadataNames") -> "MetadataNames":
+        return MetadataNames(
+            manifest_lists=self.manifest_lists | other.manifest_lists,
+            manifests=self.manifests | other.manifests,
+            index_manifests=self.index_manifests | other.index_manifests,
+            index_files=self.index_files | other.index_files,
+            statistics=self.statistics | other.statistics,
+        )
+
+    def __sub__(self, other: "MetadataNames") -> "MetadataNames":
+        return MetadataNames(
+            manifest_lists=self.manifest_lists - other.manifest_lists,
+            manifests=self.manifests - other.manifests,
+            index_manifests=self.index_manifests - other.index_manifests,
+            index_files=self.index_files - other.index_files,
+            statistics=self.statistics - other.statistics,
+        )
+
+
+@record
+class KeptRoot:
+    """A root that stays: a snapshot, a changelog, a tag, a branch's. `name` is for people.
+
+    `entries` are the ADD entries of everything that the root can still read; for a kept snapshot
+    after the first one its delta is enough, as the state before it belongs to the one before.
+    Entries outside of the buckets of the candidates may be left out. `changelog` are the entries of
+    changelog lists that it can still read, `file_names` data files that it keeps by name alone.
+    """
+
+    name: str
+    entries: Iterable[ManifestEntry]
+    names: MetadataNames
+    changelog: Iterable[ManifestEntry] = ()
+    file_names: frozenset[str] = frozenset()
+
+
+@record
+class ExpirePlan:
+    """What to delete, in this order: tags, data files, changelog files, manifests, index files, lists,
+    and the files of snapshots and changelogs last, oldest first. Before that, the changelogs of
+    `outlived` are written: those of expiring snapshots that outlive them.
+
+    The snapshot file is the to-do list: after a crash in between the same plan is found again.
+    """
+
+    expired: tuple[Snapshot, ...]
+    data_files: tuple[DeadFile, ...]
+    changelog_files: tuple[DeadFile, ...]
+    metadata: MetadataNames
+    new_earliest_id: int | None
+    reason: str
+    kept_by: tuple[tuple[str, int], ...] = ()
+    tags: tuple[Tag, ...] = ()
+    outlived: tuple[Snapshot, ...] = ()
+    expired_changelogs: tuple[Snapshot, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        files = self.data_files or self.changelog_files or self.metadata != MetadataNames()
+        return not (self.expired or self.expired_changelogs or self.tags or files)
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes of data and changelog files that go."""
+        return sum(file.file_size for file in (*self.data_files, *self.changelog_files))
+
+
+def empty_plan(reason: str, *, tags: Sequence[Tag] = ()) -> ExpirePlan:
+    """Return a plan that takes no files, for acts whose files are told some other way."""
+    return ExpirePlan(
+        expired=(),
+        data_files=(),
+        changelog_files=(),
+        metadata=MetadataNames(),
+        new_earliest_id=None,
+        reason=reason,
+        tags=tuple(tags),
+    )
+
+
+def snapshots_to_replay(choice: ExpiryChoice) -> tuple[Snapshot, ...]:
+    """Return the snapshots whose deltas may have taken files from expired ones, oldest first.
+
+    That is every expired snapshot but the first, and the first kept one.
+    """
+    return (*choice.expired, *choice.kept[:1])[1:]
+
+
+def dead_candidates(deltas: Iterable[ManifestEntry]) -> dict[PhysicalFile, DeadFile]:
+    """Return the files that deltas, oldest first, take away and do not bring back at another level.
+
+    `deltas`: all entries of the delta lists of `snapshots_to_replay`.
+    """
+    deleted: dict[PhysicalFile, DeadFile] = {}
+    standing: dict[FileIdentity, PhysicalFile] = {}
+    for entry in deltas:
+        if entry.kind is EntryKind.ADD:
+            standing[entry.identity] = physical(entry)
+        else:
+            standing.pop(entry.identity, None)
+            deleted[physical(entry)] = _dead(entry)
+    for upgraded in standing.values():
+        deleted.pop(upgraded, None)
+    return deleted
+
+
+def candidate_buckets(candidates: Iterable[PhysicalFile]) -> frozenset[tuple[bytes, int]]:
+    """Return the buckets whose entries kept roots have to be asked for."""
+    return frozenset((partition, bucket) for partition, bucket, _ in candidates)
+
+
+def plan_expiry(
+    choice: ExpiryChoice,
+    candidates: dict[PhysicalFile, DeadFile],
+    *,
+    changelogs: Iterable[ManifestEntry],
+    names: MetadataNames,
+    kept: Sequence[KeptRoot],
+    outlived: Sequence[Snapshot] = (),
+) -> ExpirePlan:
+    """Plan the removal of `choice.expired`.
+
+    `changelogs`: entries of the changelog lists of the expired snapshots, `names`: the metadata that
+    they name. `kept` must hold every root that stays: all of `choice.kept`, every tag, branch,
+    long-lived changelog, those of `outlived` included. Tags do not pin changelog files: nothing reads
+    a changelog through a tag.
+    """
+    assert choice.kept or not choice.expired, "the newest snapshot never expires"
+    left = _unreferenced(candidates, changelogs, kept)
+    return ExpirePlan(
+        expired=choice.expired,
+        data_files=left.data_files if choice.expired else (),
+        changelog_files=left.changelog_files,
+        metadata=names - left.names if choice.expired else MetadataNames(),
+        new_earliest_id=choice.kept[0].id if choice.kept else None,
+        reason=choice.reason,
+        kept_by=left.kept_by,
+        outlived=tuple(outlived),
+    )
+
+
+def plan_tag_removal(
+    state: Iterable[ManifestEntry],
+    names: MetadataNames,
+    kept: Sequence[KeptRoot],
+    *,
+    reason: str,
+    tags: Sequence[Tag] = (),
+) -> ExpirePlan:
+    """Plan what goes with tags: what they name (`state`: their live entries) and no other root does.
+
+    `kept` must hold every other tag and every snapshot; of the snapshots the first one's whole state
+    and the deltas of the rest. The tag files go first, so that nobody finds a tag without files.
+    """
+    left = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), kept)
+    return ExpirePlan(
+        expired=(),
+        data_files=left.data_files,
+        changelog_files=(),
+        metadata=names - left.names,
+        new_earliest_id=None,
+        reason=reason,
+        kept_by=left.kept_by,
+        tags=tuple(tags),
+    )
+
+
+def plan_changelog_expiry(
+    expired: Sequence[Snapshot],
+    data: Iterable[ManifestEntry],
+    changelogs: Iterable[ManifestEntry],
+    *,
+    names: MetadataNames,
+    kept: Sequence[KeptRoot],
+    reason: str,
+) -> ExpirePlan:
+    """Plan the removal of changelogs that had outlived their snapshots.
+
+    `data`: data files that only they still kept readable, `changelogs`: entries of their changelog
+    lists. `kept` must hold every root that stays, the other changelogs included.
+    """
+    left = _unreferenced({physical(entry): _dead(entry) for entry in data}, changelogs, kept)
+    return ExpirePlan(
+        expired=(),
+        data_files=left.data_files,
+        changelog_files=left.changelog_files,
+        metadata=names - left.names,
+        new_earliest_id=None,
+        reason=reason,
+        kept_by=left.kept_by,
+        expired_changelogs=tuple(expired),
+    )
+
+
+@record
+class _Unreferenced:
+    """Candidates that no root names; how many each root saved; all metadata that roots name."""
+
+    data_files: tuple[DeadFile, ...]
+    changelog_files: tuple[DeadFile, ...]
+    kept_by: tuple[tuple[str, int], ...]
+    names: MetadataNames
+
+
+def _unreferenced(
+    candidates: dict[PhysicalFile, DeadFile],
+    changelogs: Iterable[ManifestEntry],
+    kept: Sequence[KeptRoot],
+) -> _Unreferenced:
+    left = dict(candidates)
+    feed = {physical(entry): _dead(entry) for entry in changelogs}
+    kept_by: list[tuple[str, int]] = []
+    names = MetadataNames()
+    for root in kept:
+        before = len(left) + len(feed)
+        for entry in root.entries:
+            if entry.kind is EntryKind.ADD:
+                left.pop(physical(entry), None)
+        if feed:
+            for entry in root.changelog:
+                feed.pop(physical(entry), None)
+        if root.file_names:
+            for files in (left, feed):
+                for key in [key for key in files if key[2] in root.file_names]:
+                    del files[key]
+        if len(left) + len(feed) < before:
+            kept_by.append((root.name, before - len(left) - len(feed)))
+        names |= root.names
+    return _Unreferenced(
+        data_files=tuple(left[key] for key in sorted(left)),
+        changelog_files=tuple(feed[key] for key in sorted(feed)),
+        kept_by=tuple(kept_by),
+        names=names,
+    )
+
+
+def physical(entry: ManifestEntry) -> PhysicalFile:
+    """Return which file on disk an entry speaks of."""
+    return (entry.partition, entry.bucket, entry.file.file_name)
+
+
+def _dead(entry: ManifestEntry) -> DeadFile:
+    return DeadFile(
+        partition=entry.partition,
+        bucket=entry.bucket,
+        file_name=entry.file.file_name,
+        file_size=entry.file.file_size,
+        extra_files=entry.file.extra_files,
+        external_path=entry.file.external_path,
+    )

@@ -1,0 +1,102 @@
+"""What a scan read, what it left alone and why; as facts, and as text for people."""
+
+from collections.abc import Sequence
+
+from lsm_engine.base.record import record
+from lsm_engine.base.units import format_bytes
+from lsm_engine.plan.scan import Split
+
+
+@record
+class PruneCounts:
+    """How many there were, and what each kind of pruning took out, in this order."""
+
+    total: int
+    by_partition: int = 0
+    by_bucket: int = 0
+    by_key_range: int = 0
+    by_stats: int = 0
+    by_level: int = 0
+
+    @property
+    def kept(self) -> int:
+        """What is left to read."""
+        gone = self.by_partition + self.by_bucket + self.by_key_range + self.by_stats
+        return self.total - gone - self.by_level
+
+    def text(self, noun: str) -> str:
+        """Say it in one line: "12 of 40 data files (20 by partition, 8 by bucket)"."""
+        causes = (
+            ("partition", self.by_partition),
+            ("bucket", self.by_bucket),
+            ("key range", self.by_key_range),
+            ("statistics", self.by_stats),
+            ("level", self.by_level),
+        )
+        pruned = ", ".join(f"{count} by {cause}" for cause, count in causes if count)
+        return f"{self.kept} of {_count(self.total, noun)}" + (
+            f" ({pruned} pruned)" if pruned else ""
+        )
+
+
+@record
+class ScanExplanation:
+    """One planned scan. Filters are given as text; None: no filter."""
+
+    snapshot_id: int | None
+    pushed_filter: str | None
+    residual_filter: str | None
+    manifests: PruneCounts
+    files: PruneCounts
+    splits: Sequence[Split]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the data files to be read, before column projection."""
+        return sum(split.size_bytes for split in self.splits)
+
+    @property
+    def row_count(self) -> int:
+        """Rows to be read, before merging and filtering."""
+        return sum(split.row_count for split in self.splits)
+
+    def text(self, *, split_lines_max: int = 20) -> str:
+        """Render for people; equal reasons beyond `split_lines_max` splits are counted, not listed."""
+        state = "an empty table" if self.snapshot_id is None else f"snapshot {self.snapshot_id}"
+        raw = sum(split.raw for split in self.splits)
+        lines = [
+            f"scan of {state}",
+            f"  filter below the merge: {self.pushed_filter or 'none'}",
+            f"  filter after the merge: {self.residual_filter or 'none'}",
+            f"  reads {self.manifests.text('manifest')}",
+            f"  reads {self.files.text('data file')}",
+            f"  reads {self.row_count:,} rows, {format_bytes(self.size_bytes)}, in "
+            f"{_count(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
+        ]
+        lines += [_split_line(split) for split in self.splits[:split_lines_max]]
+        if len(self.splits) > split_lines_max:
+            lines.append(f"  … and {_count(len(self.splits) - split_lines_max, 'more split')}")
+        return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _split_line(split: Split) -> str:
+    levels = sorted({file.level for file in split.files})
+    where = ", ".join(f"L{level}" for level in levels)
+    return (
+        f"  bucket {split.bucket} {where}: {split.reason} "
+        f"({split.row_count:,} rows, {format_bytes(split.size_bytes)})"
+    )
+
+
+def prune_counts(total: int, kept_after: Sequence[tuple[str, int]]) -> PruneCounts:
+    """Build counts from what was left after each step, in order: [("by_partition", 40), …]."""
+    counts: dict[str, int] = {}
+    left = total
+    for step, kept in kept_after:
+        counts[step] = counts.get(step, 0) + left - kept
+        left = kept
+    return PruneCounts(total=total, **counts)

@@ -1,0 +1,207 @@
+"""What to read of each snapshot to learn what changed: its changelog, its delta, or both states.
+
+A split is the changes of one snapshot in one bucket: rows keep their order in it, and a -U is never
+parted from its +U by reading splits apart.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from lsm_engine.base.modes import ChangelogProducer, CommitKind, EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.mergetree.sections import sections
+from lsm_engine.mergetree.sorted_run import KeyOrder
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.scan import Section, VectorPlaces
+
+BucketKey = tuple[bytes, int]
+_POSTPONED = -2
+
+
+class ChangeMode(Enum):
+    """Where changes are taken from."""
+
+    AUTO = "auto"
+    """The changelog where one is produced, else the delta."""
+    CHANGELOG = "changelog"
+    """Changelog files."""
+    DELTA = "delta"
+    """New files of APPEND snapshots, merged within each snapshot; no -U is known."""
+    DIFF = "diff"
+    """The first and the last state compared: what lies between does not show."""
+
+
+class ChangeSource(Enum):
+    """What is read of one snapshot."""
+
+    CHANGELOG = "changelog"
+    DELTA = "delta"
+    STATES = "states"
+    NOTHING = "nothing"
+
+
+def change_source(
+    snapshot: Snapshot,
+    mode: ChangeMode,
+    *,
+    producer: ChangelogProducer,
+    reads_overwrites: bool,
+) -> ChangeSource:
+    """Return what to read of a snapshot whose table had `producer` when it was made.
+
+    `reads_overwrites`: the state before an overwrite and that after it are compared; else what an
+    overwrite did does not show, as it is not a change of rows but of the table.
+    """
+    assert mode is not ChangeMode.DIFF, "states are compared for a range, not per snapshot"
+    if snapshot.commit_kind is CommitKind.OVERWRITE:
+        return ChangeSource.STATES if reads_overwrites else ChangeSource.NOTHING
+    if mode is ChangeMode.AUTO:
+        wants_delta = producer is ChangelogProducer.NONE
+        mode = ChangeMode.DELTA if wants_delta else ChangeMode.CHANGELOG
+    if mode is ChangeMode.CHANGELOG:
+        known = snapshot.changelog_manifest_list is not None
+        return ChangeSource.CHANGELOG if known else ChangeSource.NOTHING
+    appends = snapshot.commit_kind is CommitKind.APPEND
+    return ChangeSource.DELTA if appends else ChangeSource.NOTHING
+
+
+@record
+class StatePart:
+    """Files of one key range in one state: sections in key order. `vectors` as in Split."""
+
+    sections: tuple[Section, ...]
+    vectors: tuple[VectorPlace, ...] = ()
+
+
+@record
+class ChangeSplit:
+    """The changes that one snapshot made to one bucket, as a reader task gets them. It pickles.
+
+    One of three: `files`, whose rows are changes, in order; `sections` of new files, to be merged
+    with their deletes; `states`, key range by key range what was and what is.
+    """
+
+    snapshot_id: int
+    partition: bytes
+    bucket: int
+    files: tuple[DataFileMeta, ...] = ()
+    sections: tuple[Section, ...] = ()
+    states: tuple[tuple[StatePart, StatePart], ...] = ()
+
+    @property
+    def all_files(self) -> tuple[DataFileMeta, ...]:
+        """Every file that is read."""
+        compared = [part for pair in self.states for state in pair for part in state.sections]
+        merged = [file for part in (*self.sections, *compared) for run in part for file in run]
+        return (*self.files, *merged)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.file_size for file in self.all_files)
+
+
+def changelog_splits(snapshot_id: int, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
+    """Return the splits of changelog files; `entries` in the order of their manifests."""
+    return [
+        ChangeSplit(snapshot_id=snapshot_id, partition=partition, bucket=bucket, files=tuple(files))
+        for (partition, bucket), files in _added(entries)
+    ]
+
+
+def delta_splits(
+    snapshot_id: int, entries: Iterable[ManifestEntry], *, key_order: KeyOrder | None, merges: bool
+) -> list[ChangeSplit]:
+    """Return the splits of new data files. Rows that wait for a bucket (bucket -2) are not there yet.
+
+    `merges`: the versions of a key that one commit wrote become one; else they come oldest first.
+    """
+    splits = []
+    for (partition, bucket), files in _added(entries):
+        if bucket == _POSTPONED:
+            continue
+        ordered = sorted(files, key=lambda file: file.min_sequence_number)
+        if key_order is None or not merges or len(files) == 1:
+            made = ChangeSplit(
+                snapshot_id=snapshot_id, partition=partition, bucket=bucket, files=tuple(ordered)
+            )
+        else:
+            made = ChangeSplit(
+                snapshot_id=snapshot_id,
+                partition=partition,
+                bucket=bucket,
+                sections=_sections(ordered, key_order),
+            )
+        splits.append(made)
+    return splits
+
+
+def state_splits(
+    snapshot_id: int,
+    before: Iterable[ManifestEntry],
+    after: Iterable[ManifestEntry],
+    *,
+    key_order: KeyOrder,
+    before_vectors: VectorPlaces,
+    after_vectors: VectorPlaces,
+) -> list[ChangeSplit]:
+    """Return the splits that compare two states; key ranges whose files are the same are left out.
+
+    `before` and `after`: live files that readers of the two states see.
+    """
+    was, is_now = dict(_added(before)), dict(_added(after))
+    splits = []
+    for key in sorted({*was, *is_now}):
+        old = _State.of(was.get(key, []), before_vectors.get(key, {}))
+        new = _State.of(is_now.get(key, []), after_vectors.get(key, {}))
+        states = []
+        for section in _sections([*{**old.files, **new.files}.values()], key_order):
+            names = {file.file_name for run in section for file in run}
+            if old.facts(names) != new.facts(names):
+                states.append((old.part(names, key_order), new.part(names, key_order)))
+        if states:
+            splits.append(
+                ChangeSplit(
+                    snapshot_id=snapshot_id, partition=key[0], bucket=key[1], states=tuple(states)
+                )
+            )
+    return splits
+
+
+@record
+class _State:
+    """The files of a bucket in one state, by name."""
+
+    files: Mapping[str, DataFileMeta]
+    places: Mapping[str, VectorPlace]
+
+    @staticmethod
+    def of(files: Iterable[DataFileMeta], places: Mapping[str, VectorPlace]) -> "_State":
+        return _State(files={file.file_name: file for file in files}, places=places)
+
+    def facts(self, names: set[str]) -> dict[str, VectorPlace | None]:
+        """What decides about the rows of a key range: which files, less which rows of them."""
+        return {name: self.places.get(name) for name in names & self.files.keys()}
+
+    def part(self, names: set[str], key_order: KeyOrder) -> StatePart:
+        here = sorted(names & self.files.keys())
+        return StatePart(
+            sections=_sections([self.files[name] for name in here], key_order),
+            vectors=tuple(self.places[name] for name in here if name in self.places),
+        )
+
+
+def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder) -> tuple[Section, ...]:
+    return tuple(tuple(tuple(run.files) for run in part) for part in sections(files, key_order))
+
+
+def _added(entries: Iterable[ManifestEntry]) -> list[tuple[BucketKey, list[DataFileMeta]]]:
+    buckets: dict[BucketKey, list[DataFileMeta]] = {}
+    for entry in entries:
+        if entry.kind is EntryKind.ADD:
+            files = buckets.setdefault((entry.partition, entry.bucket), [])
+            files.append(entry.file.without_stats())
+    return sorted(buckets.items())

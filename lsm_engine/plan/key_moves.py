@@ -1,0 +1,133 @@
+"""Keys that may move between partitions: what becomes of rows whose key is in another one already.
+
+Rows stand sorted by key, and within a key in the order in which they came. Everything is an array
+with one value per row; partitions and buckets are numbers, -1 means none.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from lsm_engine.base.modes import MergeEngine
+from lsm_engine.base.record import record
+
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@record
+class SortedRows:
+    """Rows by key. `heads`: the first row of each key; `known_*`: where each key is, per row.
+
+    `own` is the partition that a row says itself, `adds` whether it is no retract.
+    """
+
+    heads: Bools
+    own: Longs
+    adds: Bools
+    known_partition: Longs
+    known_bucket: Longs
+
+
+@record
+class Moves:
+    """What to write. A row goes to partition `target`; -1: it is dropped.
+
+    It has the bucket of row `root`, itself or an earlier one, whose bucket is `bucket`; -1: a new key
+    of the target. `left`: the partition that the row takes its key away from, -1: none; the key's
+    bucket there is `left_bucket` or, where that is -1, the one that the row before has.
+    """
+
+    target: Longs
+    root: Longs
+    bucket: Longs
+    left: Longs
+    left_bucket: Longs
+
+
+def moves(rows: SortedRows, engine: MergeEngine, *, deletes: bool, keeps: bool = False) -> Moves:
+    """Return what becomes of each row, as the merge engine has it.
+
+    deduplicate: the key leaves its old partition and comes to the new one; partial-update and
+    aggregation: the row goes to the partition where its key is; first-row: a row whose key is
+    anywhere is dropped. With `deletes` rows name keys only, and go where the key is. With `keeps` a
+    key of a deduplicate table stays in its partition, too.
+    """
+    match engine:
+        case MergeEngine.DEDUPLICATE if not keeps:
+            return _newest_moves(rows)
+        case MergeEngine.FIRST_ROW:
+            return _first_stays(rows)
+        case _:
+            return _all_stay(rows, deletes=deletes)
+
+
+def _newest_moves(rows: SortedRows) -> Moves:
+    before = np.roll(np.where(rows.adds, rows.own, -1), 1)
+    left = np.where(rows.heads, rows.known_partition, before)
+    stays = left == np.where(rows.adds, rows.own, left)
+    found = stays & (left >= 0)
+    # A row that finds its key where the row before it has put it has the bucket of that one.
+    begins = rows.heads | ~found
+    return Moves(
+        target=np.where(rows.adds, rows.own, left),
+        root=np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0)),
+        bucket=np.where(rows.heads & found, rows.known_bucket, -1),
+        left=np.where(rows.adds & ~stays, left, -1),
+        left_bucket=np.where(rows.heads, rows.known_bucket, -1),
+    )
+
+
+def _first_stays(rows: SortedRows) -> Moves:
+    count = len(rows.own)
+    comes = rows.heads & rows.adds & (rows.known_partition < 0)
+    return _without_leaving(
+        target=np.where(comes, rows.own, -1),
+        root=np.arange(count, dtype=np.int64),
+        bucket=np.full(count, -1, np.int64),
+    )
+
+
+def _all_stay(rows: SortedRows, *, deletes: bool) -> Moves:
+    count = len(rows.own)
+    places = np.arange(count, dtype=np.int64)
+    heads = np.flatnonzero(rows.heads)
+    of_key = np.cumsum(rows.heads) - 1
+    # A key that is nowhere comes to the partition of its first row that adds it.
+    first_add = np.minimum.reduceat(np.where(rows.adds, places, count), heads)
+    leader = np.where(first_add < count, first_add, heads)[of_key]
+    nowhere = rows.known_partition < 0
+    new = np.full(count, -1, np.int64) if deletes else rows.own[leader]
+    return _without_leaving(
+        target=np.where(nowhere, new, rows.known_partition),
+        root=heads[of_key],
+        bucket=np.where(nowhere, -1, rows.known_bucket),
+    )
+
+
+def _without_leaving(*, target: Longs, root: Longs, bucket: Longs) -> Moves:
+    nobody = np.full(len(target), -1, np.int64)
+    return Moves(target=target, root=root, bucket=bucket, left=nobody, left_bucket=nobody)
+
+
+def fill_buckets(
+    counts: Longs, new: int, *, target_rows: int, bucket_limit: int
+) -> tuple[Longs, Longs] | None:
+    """Return the buckets of `new` keys, and the keys of each bucket afterwards: first non-full first.
+
+    `counts` are the keys of each bucket by now. Beyond `bucket_limit` buckets keys spread over all;
+    None where even that is no bucket.
+    """
+    room = np.maximum(target_rows - counts, 0)
+    missing = new - int(room.sum())
+    more = min(max(0, -(-missing // target_rows)), max(0, bucket_limit - len(counts)))
+    counts = np.concatenate([counts, np.zeros(more, np.int64)])
+    room = np.concatenate([room, np.full(more, target_rows, np.int64)])
+    ends = np.minimum(np.cumsum(room), new)
+    taken = np.diff(ends, prepend=0)
+    buckets = np.repeat(np.arange(len(counts), dtype=np.int64), taken)
+    left = new - len(buckets)
+    if left and not len(counts):
+        return None
+    if left:
+        buckets = np.concatenate([buckets, np.arange(left, dtype=np.int64) % len(counts)])
+    return buckets, counts + np.bincount(buckets, minlength=len(counts))

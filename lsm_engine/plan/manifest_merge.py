@@ -1,0 +1,165 @@
+"""Which manifests become one, so that neither the base list nor a commit grows with the table.
+
+Two shapes. Minor: neighbouring small manifests are joined, the newest first and older ones only
+while they are no bigger than what has been gathered; so each entry is rewritten a logarithmic
+number of times and no commit rewrites the whole tail. Full: once manifests with DELETE entries weigh
+more than a threshold, they are rewritten together with those whose files they delete.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.manifest import FileIdentity, ManifestEntry, ManifestFileMeta
+
+
+@record
+class Keep:
+    """A manifest that goes on as it is."""
+
+    meta: ManifestFileMeta
+
+
+@record
+class MergeGroup:
+    """Manifests, oldest first, whose folded entries become new manifests in this place.
+
+    `is_complete`: the group holds the ADD of every DELETE in it, so that a DELETE left standing
+    after the fold is corruption (meta/manifest.live_files) and not a file of an older manifest.
+    """
+
+    metas: tuple[ManifestFileMeta, ...]
+    is_complete: bool = False
+
+
+@record
+class ManifestMerge:
+    """The next base list, oldest first: what is kept and what is merged, and why."""
+
+    parts: tuple[Keep | MergeGroup, ...]
+    reason: str
+
+    @property
+    def kept(self) -> tuple[ManifestFileMeta, ...]:
+        """Manifests that go on."""
+        return tuple(part.meta for part in self.parts if isinstance(part, Keep))
+
+    @property
+    def groups(self) -> tuple[MergeGroup, ...]:
+        """Groups to be merged, oldest first."""
+        return tuple(part for part in self.parts if isinstance(part, MergeGroup))
+
+
+def plan_manifest_merge(
+    metas: Sequence[ManifestFileMeta], *, target_size_bytes: int, min_count: int
+) -> ManifestMerge:
+    """Plan the minor merge of a base list (previous base, then previous delta, oldest first).
+
+    Manifests without entries are left out. Small ones (below `target_size_bytes`) next to each other
+    are joined once they fill a manifest, or once there are `min_count` of them.
+    """
+    parts: list[Keep | MergeGroup] = []
+    small: list[ManifestFileMeta] = []
+    for meta in metas:
+        if meta.added_file_count + meta.deleted_file_count == 0:
+            continue
+        if meta.file_size < target_size_bytes:
+            small.append(meta)
+            continue
+        parts += _join(small, target_size_bytes, min_count)
+        parts.append(Keep(meta=meta))
+        small = []
+    parts += _join(small, target_size_bytes, min_count)
+    joined = sum(len(part.metas) for part in parts if isinstance(part, MergeGroup))
+    reason = f"minor: {joined} small manifests joined" if joined else "none is due"
+    return ManifestMerge(parts=tuple(parts), reason=reason)
+
+
+def _join(
+    small: Sequence[ManifestFileMeta], target_size_bytes: int, min_count: int
+) -> list[Keep | MergeGroup]:
+    """Join a stretch of small manifests from its newest end, as far as that is worth its bytes."""
+    gathered, count = 0, 0
+    for meta in reversed(small):
+        if count >= 2 and meta.file_size > gathered:
+            break
+        gathered += meta.file_size
+        count += 1
+    due = gathered >= target_size_bytes or len(small) >= min_count
+    if count < 2 or not due:
+        return [Keep(meta=meta) for meta in small]
+    older = len(small) - count
+    kept: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in small[:older]]
+    return [*kept, MergeGroup(metas=tuple(small[older:]))]
+
+
+def changed_manifests(
+    metas: Iterable[ManifestFileMeta], *, full_threshold_bytes: int
+) -> tuple[ManifestFileMeta, ...]:
+    """Return the manifests with DELETE entries if a full merge is due, else nothing.
+
+    It is due once they weigh at least `full_threshold_bytes`. The caller reads them and hands the
+    DELETE entries that are left after folding to `plan_full_merge`.
+    """
+    changed = tuple(meta for meta in metas if meta.deleted_file_count > 0)
+    due = bool(changed) and sum(meta.file_size for meta in changed) >= full_threshold_bytes
+    return changed if due else ()
+
+
+def plan_full_merge(
+    metas: Sequence[ManifestFileMeta],
+    deletes: Sequence[ManifestEntry],
+    *,
+    target_size_bytes: int,
+    may_hold: Callable[[Sequence[ManifestFileMeta], Sequence[bytes]], Sequence[bool]],
+) -> ManifestMerge:
+    """Plan the rewrite of every manifest that has a DELETE, or an ADD that `deletes` may take away.
+
+    `deletes`: the DELETE entries that stay after folding the changed manifests. `may_hold` says for
+    each manifest whether its partition range may hold one of some partitions
+    (prune/partition.manifests_holding). Untouched manifests of at least `target_size_bytes` are
+    kept, and come first: nothing deletes from them, so their order to the others has no meaning.
+    """
+    assert all(entry.kind is EntryKind.DELETE for entry in deletes)
+    partitions = sorted({entry.partition for entry in deletes})
+    held = may_hold(metas, partitions) if partitions else [False] * len(metas)
+    buckets = [entry.bucket for entry in deletes]
+    levels = [entry.file.level for entry in deletes]
+    kept: list[ManifestFileMeta] = []
+    rewritten: list[ManifestFileMeta] = []
+    for meta, partition_held in zip(metas, held, strict=True):
+        touched = (
+            partition_held
+            and _may_meet(buckets, meta.min_bucket, meta.max_bucket)
+            and _may_meet(levels, meta.min_level, meta.max_level)
+        )
+        small = meta.file_size < target_size_bytes
+        into = rewritten if meta.deleted_file_count > 0 or touched or small else kept
+        if meta.added_file_count + meta.deleted_file_count > 0:
+            into.append(meta)
+    parts: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in kept]
+    if rewritten:
+        parts.append(MergeGroup(metas=tuple(rewritten), is_complete=True))
+    reason = f"full: {len(rewritten)} of {len(metas)} manifests hold deletes or deleted files"
+    return ManifestMerge(parts=tuple(parts), reason=reason)
+
+
+def _may_meet(values: Sequence[int], low: int | None, high: int | None) -> bool:
+    if low is None or high is None:
+        return True
+    return any(low <= value <= high for value in values)
+
+
+def roll(
+    entries: Sequence[ManifestEntry], *, bytes_per_entry: int, target_size_bytes: int
+) -> list[Sequence[ManifestEntry]]:
+    """Cut folded entries into pieces of about `target_size_bytes`, at least one entry each."""
+    per_manifest = max(1, target_size_bytes // max(1, bytes_per_entry))
+    return [entries[start : start + per_manifest] for start in range(0, len(entries), per_manifest)]
+
+
+def untouched(
+    entries: Iterable[ManifestEntry], deleted: frozenset[FileIdentity] | set[FileIdentity]
+) -> bool:
+    """Whether a manifest read for a full merge turns out to be clean, so that it can be kept."""
+    return all(entry.kind is EntryKind.ADD and entry.identity not in deleted for entry in entries)

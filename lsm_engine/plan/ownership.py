@@ -1,0 +1,76 @@
+"""Is it mine? Replays of a commit, and publishes whose answer was lost."""
+
+from collections.abc import Iterable
+from enum import Enum
+
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep
+
+
+def already_committed(step: CommitStep, snapshots: Iterable[Snapshot]) -> Snapshot | None:
+    """Return the snapshot that proves that `step` was committed before, or None.
+
+    `snapshots` come newest first, of any user; reading stops at the first proof or disproof. The
+    same uuid is a proof. So is, for numbered commits, the same (user, identifier, kind), or a
+    greater identifier of the same user: identifiers of a user only grow, hence a step that is not
+    followed by a smaller one has been here, even if its own snapshot has expired. BATCH commits
+    share one identifier and are known by uuid alone.
+    """
+    numbered = step.commit_identifier != BATCH_COMMIT_IDENTIFIER
+    for snapshot in snapshots:
+        if snapshot.uuid is not None and snapshot.uuid == step.uuid:
+            return snapshot
+        theirs = snapshot.commit_identifier
+        if (
+            not numbered
+            or snapshot.commit_user != step.commit_user
+            or theirs == BATCH_COMMIT_IDENTIFIER
+        ):
+            continue
+        same = theirs == step.commit_identifier and snapshot.commit_kind is step.kind
+        if same or theirs > step.commit_identifier:
+            return snapshot
+        if theirs < step.commit_identifier:
+            return None
+    return None
+
+
+class PublishOutcome(Enum):
+    """What is known about a publish whose answer was lost."""
+
+    LANDED = "landed"
+    """The snapshot is ours and visible."""
+    LOST = "lost"
+    """Somebody else has the id: nothing of ours is visible, plan again."""
+    ABSENT = "absent"
+    """Nobody has the id yet: publish the same bytes under the same id again."""
+    UNKNOWN = "unknown"
+    """The id has come and gone: it cannot be told, so nothing may be deleted."""
+
+
+def resolve_publish(
+    step: CommitStep, attempted_id: int, *, found: Snapshot | None, latest_id: int | None
+) -> PublishOutcome:
+    """Say how an attempt to publish `attempted_id` ended.
+
+    `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
+    there is, read after `found`.
+    """
+    if found is not None:
+        assert found.id == attempted_id, (found.id, attempted_id)
+        return PublishOutcome.LANDED if found.uuid == step.uuid else PublishOutcome.LOST
+    if latest_id is not None and latest_id >= attempted_id:
+        return PublishOutcome.UNKNOWN
+    return PublishOutcome.ABSENT
+
+
+def same_state(one: Snapshot | None, other: Snapshot | None) -> bool:
+    """Whether two snapshots are the same commit: an id alone may be used again after a rollback."""
+    if one is None or other is None:
+        return one is other
+    return (one.id, one.delta_manifest_list, one.uuid) == (
+        other.id,
+        other.delta_manifest_list,
+        other.uuid,
+    )

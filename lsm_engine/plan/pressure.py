@@ -1,0 +1,108 @@
+"""Which buckets want a compaction, and how badly."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base.record import record
+from lsm_engine.base.units import format_bytes
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry
+
+
+@record
+class BucketPressure:
+    """The compaction debt of one bucket. Sizes in bytes; runs are sorted runs.
+
+    `debt_bytes`: what a full compaction would read, all but files that already lie alone in the
+    lowest level; 0 if the bucket is one run without deletes. `compactable`: runs have reached the
+    compaction trigger; `stopping`: they are above the stop trigger, so that writers wait.
+    """
+
+    partition: bytes
+    bucket: int
+    run_count: int
+    level0_file_count: int
+    file_count: int
+    size_bytes: int
+    debt_bytes: int
+    delete_row_count: int
+    run_trigger: int
+    stop_trigger: int
+    reason: str
+
+    @property
+    def compactable(self) -> bool:
+        """Whether a compaction is due."""
+        return self.run_count >= self.run_trigger
+
+    @property
+    def stopping(self) -> bool:
+        """Whether writers wait for a compaction."""
+        return self.run_count > self.stop_trigger
+
+    @property
+    def relief_ratio(self) -> float:
+        """Runs in units of the trigger: 1.0 and more is due. Orders buckets by urgency."""
+        return self.run_count / self.run_trigger
+
+
+def pressures(
+    live: Iterable[ManifestEntry], *, run_trigger: int, stop_trigger: int
+) -> tuple[BucketPressure, ...]:
+    """Return the pressure of every bucket with live files, the most urgent first."""
+    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+    for entry in live:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+    found = [
+        pressure_of(partition, bucket, files, run_trigger=run_trigger, stop_trigger=stop_trigger)
+        for (partition, bucket), files in buckets.items()
+    ]
+    return tuple(
+        sorted(found, key=lambda one: (-one.run_count, -one.debt_bytes, one.partition, one.bucket))
+    )
+
+
+def pressure_of(
+    partition: bytes,
+    bucket: int,
+    files: Iterable[DataFileMeta],
+    *,
+    run_trigger: int,
+    stop_trigger: int,
+) -> BucketPressure:
+    """Return the pressure of one bucket: each level-0 file is a run, each deeper level is one."""
+    listed = tuple(files)
+    level0 = sum(file.level == 0 for file in listed)
+    deeper = {file.level for file in listed} - {0}
+    run_count = level0 + len(deeper)
+    size = sum(file.file_size for file in listed)
+    deletes = sum(file.delete_row_count or 0 for file in listed)
+    settled = run_count <= 1 and not any(file.may_hold_deletes for file in listed)
+    return BucketPressure(
+        partition=partition,
+        bucket=bucket,
+        run_count=run_count,
+        level0_file_count=level0,
+        file_count=len(listed),
+        size_bytes=size,
+        debt_bytes=0 if settled else size,
+        delete_row_count=deletes,
+        run_trigger=run_trigger,
+        stop_trigger=stop_trigger,
+        reason=_reason(run_count, size, run_trigger, stop_trigger, settled=settled),
+    )
+
+
+def _reason(
+    run_count: int, size_bytes: int, run_trigger: int, stop_trigger: int, *, settled: bool
+) -> str:
+    runs = f"{run_count} sorted run{'s' if run_count != 1 else ''}"
+    if settled:
+        return f"in shape: {runs}"
+    debt = f"{format_bytes(size_bytes)} to merge"
+    if run_count > stop_trigger:
+        return f"writers wait: {runs}, above the stop trigger {stop_trigger}; {debt}"
+    if run_count >= run_trigger:
+        return f"due: {runs}, trigger {run_trigger}; {debt}"
+    missing = run_trigger - run_count
+    more = f"{missing} more run{'s' if missing != 1 else ''}"
+    return f"{more} until due: {runs}, trigger {run_trigger}; {debt}"

@@ -1,0 +1,108 @@
+"""Which snapshots have outlived their retention, and which rule decided."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import format_millis
+from lsm_engine.meta.snapshot import Snapshot
+
+
+@record
+class Retention:
+    """The `snapshot.*` retention options. Counts are of snapshots."""
+
+    retained_min: int
+    retained_max: int
+    time_retained_millis: int
+    expire_limit: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.retained_min <= self.retained_max:
+            raise InvalidOptionError(
+                "snapshot.num-retained.min must be at least 1 and not above snapshot.num-retained.max",
+                retained_min=self.retained_min,
+                retained_max=self.retained_max,
+            )
+
+
+@record
+class ExpiryChoice:
+    """Snapshots that go and snapshots that stay, each oldest first, and why the line lies there."""
+
+    expired: tuple[Snapshot, ...]
+    kept: tuple[Snapshot, ...]
+    reason: str
+
+
+def choose_expired(
+    snapshots: Sequence[Snapshot],
+    retention: Retention,
+    *,
+    now_millis: int,
+    consumer_next_ids: Iterable[int],
+) -> ExpiryChoice:
+    """Draw the line through all snapshots there are, oldest first (FEATURES section 0, item 2).
+
+    The newest `retained_min` never go. Of the rest, those beyond `retained_max` go whatever their
+    age, the others once their successor is older than the time retained. Snapshots that a consumer
+    still needs (`consumer_next_ids`: the next id of each), and those beyond `expire_limit`, wait.
+    """
+    ids = [snapshot.id for snapshot in snapshots]
+    assert ids == sorted(set(ids)), ids
+    if not snapshots:
+        return ExpiryChoice(expired=(), kept=(), reason="there are no snapshots")
+    latest = ids[-1]
+    by_count = latest - retention.retained_max + 1
+    cuts = [
+        (latest - retention.retained_min + 1, f"the newest {retention.retained_min} always stay"),
+        (
+            min(consumer_next_ids, default=latest + 1),
+            "a consumer still needs the rest",
+        ),
+        # Paimon counts ids from the earliest on, not files: after gaps fewer are taken.
+        (ids[0] + retention.expire_limit, f"at most {retention.expire_limit} go at a time"),
+    ]
+    end, reason = min(cuts)
+    oldest_kept_time = now_millis - retention.time_retained_millis
+    gone = 0
+    for snapshot, successor in pairwise(snapshots):
+        if snapshot.id >= end:
+            break
+        if snapshot.id >= by_count and successor.time_millis >= oldest_kept_time:
+            reason = (
+                f"snapshot {successor.id}, the successor of {snapshot.id}, is not older than "
+                f"{format_millis(retention.time_retained_millis)}"
+            )
+            break
+        gone += 1
+    return ExpiryChoice(
+        expired=tuple(snapshots[:gone]), kept=tuple(snapshots[gone:]), reason=reason
+    )
+
+
+def choose_expired_changelogs(
+    changelogs: Sequence[Snapshot],
+    snapshots: Sequence[Snapshot],
+    retention: Retention,
+    *,
+    now_millis: int,
+    consumer_next_ids: Iterable[int],
+) -> ExpiryChoice:
+    """Draw the line through the changelogs that outlived their snapshots.
+
+    Changelogs and the snapshots that are left (each oldest first) are one chain, of which `retention`
+    counts both; snapshots never go here. A changelog whose snapshot is still there stays.
+    """
+    first = snapshots[0].id if snapshots else None
+    own = [one for one in changelogs if first is None or one.id < first]
+    choice = choose_expired(
+        [*own, *snapshots], retention, now_millis=now_millis, consumer_next_ids=consumer_next_ids
+    )
+    gone = {one.id for one in choice.expired}
+    return ExpiryChoice(
+        expired=tuple(one for one in own if one.id in gone),
+        kept=tuple(one for one in own if one.id not in gone),
+        reason=choice.reason,
+    )

@@ -1,0 +1,249 @@
+"""From the live files of a snapshot to splits: what one reader task reads, merged or raw."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+
+from lsm_engine.base.record import record
+from lsm_engine.mergetree.sections import sections
+from lsm_engine.mergetree.sorted_run import KeyOrder
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.manifest import ManifestEntry
+
+Run = tuple[DataFileMeta, ...]
+"""Files in key order that do not overlap."""
+Section = tuple[Run, ...]
+"""Runs whose keys overlap: they are merged together, and with nothing else."""
+VectorPlaces = Mapping[tuple[bytes, int], Mapping[str, VectorPlace]]
+"""Per (partition, bucket) and data file, where its deletion vector is."""
+
+
+class ReadMode(Enum):
+    """Which files a batch read sees, and whether their rows still have to be merged."""
+
+    MERGE = "merge"
+    """All files; overlapping ones are merged."""
+    ABOVE_LEVEL_0 = "above-level-0"
+    """Not level 0, and nothing is merged: deletion vectors or first-row have settled the rest."""
+    NO_KEY = "no-key"
+    """All files, as they are: an append table."""
+
+
+@record
+class Split:
+    """What one reader task reads: sections of one bucket, in key order; without value statistics.
+
+    `raw`: every section is one file whose rows can be read as they are, without a look at their
+    kind. A filter on key columns must still be applied to the rows of a raw split: the files that
+    could have replaced rows outside of it may have been pruned. `vectors`: where the deletion
+    vectors of its files are; rows that they name are not there, whether raw or merged.
+    """
+
+    snapshot_id: int | None
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    sections: tuple[Section, ...]
+    raw: bool
+    reason: str
+    vectors: tuple[VectorPlace, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """All files, section by section."""
+        return tuple(file for section in self.sections for run in section for file in run)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.file_size for file in self.files)
+
+    @property
+    def row_count(self) -> int:
+        """Rows before merging; for a raw split, the rows there are if `is_counted`."""
+        gone = sum(place.vector.cardinality or 0 for place in self.vectors)
+        return sum(file.row_count for file in self.files) - gone
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether every vector's writer said how many rows it takes away."""
+        return all(place.vector.cardinality is not None for place in self.vectors)
+
+
+@record
+class SplitPlan:
+    """The splits of a scan, by partition, bucket and key, and how many files statistics took out."""
+
+    splits: tuple[Split, ...]
+    skipped_file_count: int
+
+
+@record
+class Packing:
+    """How sections share splits, in bytes. A file weighs at least what opening it costs."""
+
+    target_size_bytes: int = 128 << 20
+    open_file_cost_bytes: int = 4 << 20
+
+    def weight(self, section: Section) -> int:
+        """What a section adds to a split."""
+        return sum(
+            max(file.file_size, self.open_file_cost_bytes) for run in section for file in run
+        )
+
+
+def plan_splits(
+    live: Sequence[ManifestEntry],
+    *,
+    key_order: KeyOrder,
+    mode: ReadMode = ReadMode.MERGE,
+    packing: Packing,
+    snapshot_id: int | None,
+    value_match: Callable[[DataFileMeta], bool] | None = None,
+    merge_keeps_rows: bool = False,
+    vectors: VectorPlaces | None = None,
+) -> SplitPlan:
+    """Return the splits that read `live`, the entries left after pruning.
+
+    `value_match` says whether a file's own statistics allow a match of the whole filter; None: no
+    filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
+    of its files has a match and `merge_keeps_rows`, that is, if merging returns one of the rows as it
+    is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.
+    `vectors`: where the deletion vectors of the snapshot are.
+    """
+    splits: list[Split] = []
+    skipped = 0
+    for entries in _by_bucket(live):
+        files = [entry.file for entry in entries]
+        if mode is ReadMode.ABOVE_LEVEL_0:
+            files = [file for file in files if file.level > 0]
+        found = _sections(files, key_order, mode)
+        raw = [section for section in found if _is_raw(section, mode)]
+        merged = [section for section in found if not _is_raw(section, mode)]
+        kept_raw = _matching(raw, value_match)
+        kept_merged = _matching(merged, value_match if merge_keeps_rows else None)
+        skipped += sum(map(_file_count, (*raw, *merged)))
+        skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
+        for is_raw, kept in ((True, kept_raw), (False, kept_merged)):
+            places = (vectors or {}).get((entries[0].partition, entries[0].bucket), {})
+            splits += (
+                _split(entries[0], packed, snapshot_id, mode, places, raw=is_raw)
+                for packed in _pack(kept, packing)
+            )
+    return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
+
+
+def deepest_level(live: Sequence[ManifestEntry], level_count: int) -> list[ManifestEntry]:
+    """Return the files of each bucket's deepest level, of which nothing has to be merged."""
+    kept = []
+    for entries in _by_bucket(live):
+        # Other writers may have used more levels than the options speak of.
+        deepest = max(level_count - 1, *(entry.file.level for entry in entries))
+        kept += [entry for entry in entries if entry.file.level == deepest]
+    return kept
+
+
+def _by_bucket(live: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
+    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    for entry in live:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return [buckets[key] for key in sorted(buckets)]
+
+
+def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder, mode: ReadMode) -> list[Section]:
+    match mode:
+        case ReadMode.MERGE:
+            return [
+                tuple(tuple(run.files) for run in section) for section in sections(files, key_order)
+            ]
+        case ReadMode.ABOVE_LEVEL_0:
+            ordered = sorted(files, key=lambda file: (key_order(file.min_key), file.level))
+        case ReadMode.NO_KEY:
+            ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
+    return [((file,),) for file in ordered]
+
+
+def _is_raw(section: Section, mode: ReadMode) -> bool:
+    """One file alone holds each key once; without retract rows it needs no look at row kinds."""
+    if mode is not ReadMode.MERGE:
+        # No writer leaves deletes above level 0 where nothing is merged; if one did, they show.
+        return mode is ReadMode.NO_KEY or not section[0][0].delete_row_count
+    return _file_count(section) == 1 and not section[0][0].may_hold_deletes
+
+
+def _file_count(section: Section) -> int:
+    return sum(map(len, section))
+
+
+def _matching(
+    found: Sequence[Section], value_match: Callable[[DataFileMeta], bool] | None
+) -> list[Section]:
+    if value_match is None:
+        return list(found)
+    return [
+        section for section in found if any(value_match(file) for run in section for file in run)
+    ]
+
+
+def _pack(found: Sequence[Section], packing: Packing) -> list[list[Section]]:
+    """Fill splits in key order; a section is never cut."""
+    packed: list[list[Section]] = []
+    weight = 0
+    for section in found:
+        added = packing.weight(section)
+        if not packed or weight + added > packing.target_size_bytes:
+            packed.append([])
+            weight = 0
+        packed[-1].append(section)
+        weight += added
+    return packed
+
+
+def _split(
+    entry: ManifestEntry,
+    packed: Sequence[Section],
+    snapshot_id: int | None,
+    mode: ReadMode,
+    places: Mapping[str, VectorPlace],
+    *,
+    raw: bool,
+) -> Split:
+    files = [file for section in packed for run in section for file in run]
+    vectors = tuple(places[file.file_name] for file in files if file.file_name in places)
+    return Split(
+        snapshot_id=snapshot_id,
+        partition=entry.partition,
+        bucket=entry.bucket,
+        total_buckets=entry.total_buckets,
+        # Tasks are sent to other machines: statistics are most of a file's facts, and of no use there.
+        sections=tuple(
+            tuple(tuple(file.without_stats() for file in run) for run in section)
+            for section in packed
+        ),
+        raw=raw,
+        reason=_reason(packed, mode, vectors, raw=raw),
+        vectors=vectors,
+    )
+
+
+def _reason(
+    packed: Sequence[Section], mode: ReadMode, vectors: Sequence[VectorPlace], *, raw: bool
+) -> str:
+    files = sum(map(_file_count, packed))
+    count = f"{files} file{'s' if files > 1 else ''}"
+    if vectors:
+        gone = sum(place.vector.cardinality or 0 for place in vectors)
+        some = all(place.vector.cardinality is not None for place in vectors)
+        count += f" less {gone if some else 'some'} deleted rows"
+    match mode:
+        case ReadMode.NO_KEY:
+            return f"raw: {count} of a table without a key"
+        case ReadMode.ABOVE_LEVEL_0 if raw:
+            return f"raw: {count} above level 0, where nothing is left to merge"
+        case ReadMode.MERGE if raw:
+            return f"raw: {count}, no keys shared, no deletes"
+        case ReadMode.MERGE | ReadMode.ABOVE_LEVEL_0:
+            runs = max(len(section) for section in packed)
+            if runs > 1:
+                return f"merged: {count} share keys, in up to {runs} runs"
+            return f"merged: {count} may hold deletes"

@@ -1,0 +1,46 @@
+"""Tags: which have outlived themselves, when they were born, and whether two are the same."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+
+
+def expired_tags(tags: Iterable[Tag], *, local_now: datetime) -> tuple[Tag, ...]:
+    """Return the tags whose lifetime is over, by name; tags without a lifetime or birthday stay.
+
+    `local_now` is the wall clock without a zone that tags are stamped with (FEATURES section 0, item
+    9): pass the local time of the process that expires them.
+    """
+    now = local_now.replace(tzinfo=UTC)
+    over = [
+        tag
+        for tag in tags
+        if (born := created_at(tag)) is not None
+        and tag.retained_millis is not None
+        and born + timedelta(milliseconds=tag.retained_millis) < now
+    ]
+    return tuple(sorted(over, key=lambda tag: tag.name))
+
+
+def created_at(tag: Tag) -> datetime | None:
+    """Return a tag's birthday: a local wall clock, written as UTC so that it compares."""
+    if tag.created is None:
+        return None
+    year, month, day, hour, minute, second, nanos = (*tag.created, 0, 0, 0, 0)[:7]
+    return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
+
+
+def created_stamp(local_now: datetime) -> tuple[int, ...]:
+    """Return a birthday as tags store it: (year, month, day, hour, minute, second, nanosecond)."""
+    return (
+        local_now.year, local_now.month, local_now.day,
+        local_now.hour, local_now.minute, local_now.second, local_now.microsecond * 1000,
+    )  # fmt: skip
+
+
+def same_tag(existing: Tag, wanted: Snapshot) -> bool:
+    """Whether a tag of the wanted name already points at the wanted snapshot (a replay)."""
+    mine, theirs = existing.snapshot, wanted
+    return (mine.id, mine.delta_manifest_list) == (theirs.id, theirs.delta_manifest_list)

@@ -1,0 +1,126 @@
+"""Predicates against partitions: exact for the partitions there are, by range for manifests."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.meta.manifest import ManifestFileMeta
+from lsm_engine.prune.expression import matches
+from lsm_engine.prune.predicate import (
+    Compare,
+    Comparison,
+    IsNull,
+    Predicate,
+    all_of,
+    implied_on,
+)
+from lsm_engine.prune.stats import Mask
+from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_bounds, stored_mask
+from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
+from lsm_engine.schema.types import DataField
+
+
+def partition_mask(predicate: Predicate, partitions: pa.Array, fields: Sequence[DataField]) -> Mask:
+    """Return which of some partitions may hold a match.
+
+    `partitions`: binary[n], stored rows, each best given once; `fields`: the partition columns in
+    order. What the predicate says about these columns is evaluated exactly.
+    """
+    about = implied_on(predicate, [field.name for field in fields])
+    if not fields:
+        return np.ones(len(partitions), dtype=np.bool_)
+    return matches(about, partition_rows(partitions, fields))
+
+
+def partition_rows(partitions: pa.Array, fields: Sequence[DataField]) -> pa.Table:
+    """Return stored partition rows as a table of the partition columns."""
+    columns = decode_columns(partitions, [field.type for field in fields])
+    return pa.table(columns, schema=arrow_schema(fields))
+
+
+def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField]) -> Predicate:
+    """Return the predicate of a static partition, such as {"dt": "2024-01-01"}; None means null.
+
+    Not all partition columns need a value. Raises InvalidInputError for a name that is no partition
+    column and for a value that its column does not hold.
+    """
+    by_name = {field.name: field for field in fields}
+    parts: list[Predicate] = []
+    for name, value in values.items():
+        if name not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise InvalidInputError(
+                f"{name!r} is not a partition column; there are: {known}",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=name,
+            )
+        kind = arrow_type(by_name[name].type)
+        try:
+            scalar = pa.scalar(value).cast(kind) if value is not None else None
+        except (pa.ArrowException, ValueError, TypeError) as cause:
+            raise InvalidInputError(
+                f"partition column {name!r} is {kind} and cannot be {value!r}", column=name
+            ) from cause
+        if scalar is None:
+            parts.append(IsNull(column=name))
+        else:
+            parts.append(Compare(column=name, comparison=Comparison.EQUAL, value=scalar))
+    return all_of(parts)
+
+
+def manifest_mask(
+    predicate: Predicate, manifests: Sequence[ManifestFileMeta], fields: Sequence[DataField]
+) -> Mask:
+    """Return which manifests may name a file of a matching partition, by their partition ranges."""
+    about = implied_on(predicate, [field.name for field in fields])
+    return stored_mask(about, _stats_of(manifests), covered_columns(fields, fields))
+
+
+def manifests_holding(
+    manifests: Sequence[ManifestFileMeta], partitions: Sequence[bytes], fields: Sequence[DataField]
+) -> list[bool]:
+    """Return which manifests may name a file of one of some partitions, by their partition ranges."""
+    if not manifests or not partitions:
+        return [False] * len(manifests)
+    names = [field.name for field in fields]
+    bounds = stored_bounds(_stats_of(manifests), covered_columns(fields, fields), names)
+    rows = partition_rows(pa.array(partitions, pa.binary()), fields) if fields else None
+    holding = np.ones((len(manifests), len(partitions)), dtype=np.bool_)
+    for name, known in bounds.items():
+        if rows is None or pa.types.is_floating(known.mins.type):
+            continue  # NaN has no place in a range
+        values: pa.Array = rows[name].combine_chunks()
+        low, high, at = _ranks(known.mins, known.maxs, values)
+        inside = (low[:, None] <= at[None, :]) & (at[None, :] <= high[:, None])
+        unknown = ~(_is_valid(known.mins) & _is_valid(known.maxs))
+        no_nulls = pc.fill_null(pc.equal(known.null_counts, 0), fill_value=False)
+        may_be_null = ~no_nulls.to_numpy(zero_copy_only=False)
+        null = ~_is_valid(values)
+        holding &= np.where(null[None, :], may_be_null[:, None], inside | unknown[:, None])
+    return [bool(row.any()) for row in holding]
+
+
+def _stats_of(manifests: Sequence[ManifestFileMeta]) -> StoredStats:
+    stats = [manifest.partition_stats for manifest in manifests]
+    counts = [manifest.added_file_count + manifest.deleted_file_count for manifest in manifests]
+    return StoredStats(
+        min_values=pa.array([one.min_values for one in stats], pa.binary()),
+        max_values=pa.array([one.max_values for one in stats], pa.binary()),
+        null_counts=pa.array([one.null_counts for one in stats], pa.list_(pa.int64())),
+        row_counts=pa.array(counts, pa.int64()),
+    )
+
+
+def _ranks(*arrays: pa.Array) -> list[np.ndarray]:
+    """Dense ranks that compare across arrays as their values do; nulls come last."""
+    ranks = pc.rank(pa.concat_arrays(arrays), tiebreaker="dense").to_numpy()
+    return np.split(ranks, np.cumsum([len(array) for array in arrays])[:-1])
+
+
+def _is_valid(array: pa.Array) -> Mask:
+    valid: Mask = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return valid

@@ -1,0 +1,107 @@
+"""Statistics as manifests store them, opened into column bounds for the columns that a filter reads.
+
+Stored rows of one layout (one file schema, one list of covered columns) are decoded together. A
+column of an older schema counts by its field id, and only if its type is still the same.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.prune.predicate import Predicate, columns_of
+from lsm_engine.prune.stats import ColumnBounds, Mask, may_match
+from lsm_engine.schema.types import ArrayType, DataField, DataType, MapType, RowType, type_json
+
+
+@record
+class StoredStats:
+    """The statistics of n files or manifests, of one layout.
+
+    `min_values`, `max_values`: binary[n], stored rows; `null_counts`: list<int64>[n], one element
+    per covered column; any of them null or empty where nothing is known. `row_counts`: int64[n].
+    """
+
+    min_values: pa.Array
+    max_values: pa.Array
+    null_counts: pa.Array
+    row_counts: pa.Array
+
+
+@record
+class CoveredColumn:
+    """A column as the stored rows hold it, and as the reader calls it (None: gone, or retyped)."""
+
+    type: DataType
+    name: str | None
+
+
+def covered_columns(
+    stored: Sequence[DataField],
+    read: Sequence[DataField],
+    *,
+    listed: Collection[str] | None = None,
+) -> tuple[CoveredColumn, ...]:
+    """Return what the stored rows of files of schema `stored` hold for a reader of `read`.
+
+    `listed` names the covered columns, in order, for dense statistics; None: all of `stored`.
+    """
+    by_name = {field.name: field for field in stored}
+    covered = stored if listed is None else [by_name[name] for name in listed if name in by_name]
+    now = {field.id: field for field in read}
+    return tuple(
+        CoveredColumn(
+            type=field.type,
+            name=now[field.id].name
+            if field.id in now and _same_values(field.type, now[field.id].type)
+            else None,
+        )
+        for field in covered
+    )
+
+
+def stored_mask(predicate: Predicate, stats: StoredStats, covered: Sequence[CoveredColumn]) -> Mask:
+    """Return for each of n files whether a row of it may satisfy `predicate`.
+
+    Raises CorruptFileError if a stored row is not of the layout that `covered` says.
+    """
+    bounds = stored_bounds(stats, covered, columns_of(predicate))
+    return may_match(predicate, bounds, stats.row_counts)
+
+
+def stored_bounds(
+    stats: StoredStats, covered: Sequence[CoveredColumn], wanted: Collection[str]
+) -> dict[str, ColumnBounds]:
+    """Return the bounds of the `wanted` columns that are covered; nested ones have none."""
+    positions = [
+        position
+        for position, column in enumerate(covered)
+        if column.name in wanted and not isinstance(column.type, ArrayType | MapType | RowType)
+    ]
+    types = [column.type for column in covered]
+    mins = decode_columns(stats.min_values, types, positions)
+    maxs = decode_columns(stats.max_values, types, positions)
+    return {
+        str(covered[position].name): ColumnBounds(
+            mins=low, maxs=high, null_counts=_element(stats.null_counts, position)
+        )
+        for position, low, high in zip(positions, mins, maxs, strict=True)
+    }
+
+
+def _same_values(one: DataType, other: DataType) -> bool:
+    """Whether two types are the same but for nullability, so that bounds mean the same."""
+    texts = [str(type_json(kind)).removesuffix(" NOT NULL") for kind in (one, other)]
+    return texts[0] == texts[1]
+
+
+def _element(lists: pa.Array, position: int) -> pa.Array:
+    """The element at `position` of each list; null where a list is null or too short."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    starts = lists.offsets.to_numpy()[:-1]
+    there = lengths > position
+    indices = pa.array(np.where(there, starts + position, 0), pa.int64(), mask=~there)
+    return lists.values.take(indices)

@@ -1,0 +1,97 @@
+"""Changelogs that outlive their snapshots: copies of snapshot files under changelog/ (format section 11).
+
+A snapshot's changelog is written before the snapshot goes, so that a reader who crosses from changelogs
+to snapshots finds every id in one place or in both.
+"""
+
+from lsm_engine.codec.documents import encode_hint, encode_snapshot
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths, numbered
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.publishing import published
+from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
+
+
+class ChangelogStore:
+    """The long-lived changelogs of one table or branch. Nothing is cached: ids are used again."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def ids(self) -> list[int]:
+        """Return every id there is, oldest first, from a listing that was asked twice."""
+        found = (
+            numbered(status.name, CHANGELOG_PREFIX)
+            for status in settled_listing(self._file_io, self._paths.changelog_directory)
+            if not status.is_directory
+        )
+        return sorted(number for number in found if number is not None)
+
+    def earliest_id(self) -> int | None:
+        """Return the oldest id; None without changelogs. The hint is checked before it is believed."""
+        hint = self._hint(EARLIEST)
+        if hint is not None and self.exists(hint) and not self.exists(hint - 1):
+            return hint
+        return min(self.ids(), default=None)
+
+    def earliest_hint(self) -> int | None:
+        """Return what EARLIEST says, unchecked: smaller ids are being taken, or are gone."""
+        return self._hint(EARLIEST)
+
+    def latest_id(self) -> int | None:
+        """Return the newest id; None without changelogs."""
+        hint = self._hint(LATEST)
+        if hint is not None and self.exists(hint) and not self.exists(hint + 1):
+            return hint
+        return max(self.ids(), default=None)
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether the changelog of this snapshot is kept here."""
+        return snapshot_id > 0 and self._file_io.exists(self._paths.changelog_file(snapshot_id))
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """Return a changelog, or None if there is none of this id; raises CorruptFileError."""
+        if snapshot_id <= 0:
+            return None
+        return found_snapshot(
+            self._file_io,
+            self._paths.changelog_file(snapshot_id),
+            snapshot_id,
+            if_another="a changelog file holds another snapshot's; restore it",
+        )
+
+    def all(self) -> list[Snapshot]:
+        """Return every changelog, oldest first."""
+        return [found for found in map(self.find, self.ids()) if found is not None]
+
+    def publish(self, snapshot: Snapshot) -> bool:
+        """Keep the changelog of a snapshot that is about to expire; False if it is kept already.
+
+        One of another snapshot of the same id, left by a rollback that died, is replaced.
+        """
+        path = self._paths.changelog_file(snapshot.id)
+        data = encode_snapshot(snapshot)
+        made = published(self._file_io, path, data)
+        if not made:
+            there = self.find(snapshot.id)
+            if there is None or there.delta_manifest_list != snapshot.delta_manifest_list:
+                self._file_io.replace(path, data)
+                made = True
+        return made
+
+    def hint_latest(self, snapshot_id: int) -> None:
+        """Write LATEST."""
+        self._file_io.replace(self._paths.changelog_hint(LATEST), encode_hint(snapshot_id))
+
+    def hint_earliest(self, snapshot_id: int) -> None:
+        """Write EARLIEST. Expiry moves it before it deletes older changelogs."""
+        self._file_io.replace(self._paths.changelog_hint(EARLIEST), encode_hint(snapshot_id))
+
+    def delete(self, snapshot_id: int) -> bool:
+        """Delete one changelog file and nothing that it names; False if it was not there."""
+        return self._file_io.delete(self._paths.changelog_file(snapshot_id))
+
+    def _hint(self, hint: str) -> int | None:
+        return hinted_id(self._file_io, self._paths.changelog_hint(hint))

@@ -1,0 +1,73 @@
+"""Index files of deletion vectors. A file of a name never changes."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.deletion_vector import (
+    DeletionVector,
+    decode_vector,
+    decode_vector_file,
+    encode_vector_file,
+    stored_length,
+)
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.index_file import DELETION_VECTORS, IndexFileMeta, VectorPlace
+
+
+class DeletionVectorStore:
+    """The deletion vectors of one table, by the places that index manifests give. Keeps nothing."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def read(self, place: VectorPlace) -> DeletionVector:
+        """Return one vector; reads its bytes and no others of the file.
+
+        Raises NotFoundError if the index file is gone, CorruptFileError, naming it, if it is wrong.
+        """
+        path = self._paths.index_file(place.index_file)
+        vector = place.vector
+        if vector.offset < 1 or vector.length < 0:
+            raise CorruptFileError(
+                "an index manifest places a deletion vector outside of its file; restore it",
+                file=path,
+                offset=vector.offset,
+            )
+        data = self._file_io.read(path, vector.offset, stored_length(vector))
+        return decode_vector(data, vector, file_name=path)
+
+    def read_file(self, file: IndexFileMeta) -> dict[str, DeletionVector]:
+        """Return all vectors of an index file by data file; raises as `read` does."""
+        path = self._paths.index_file(file.file_name)
+        data = self._file_io.read(path)
+        if len(data) != file.file_size:
+            raise CorruptFileError(
+                "an index file is not as long as its index manifest says; restore it",
+                file=path,
+                bytes=len(data),
+                expected=file.file_size,
+            )
+        return decode_vector_file(data, file.deletion_vectors or (), file_name=path)
+
+    def write(
+        self, name: str, vectors: Iterable[tuple[str, DeletionVector]], *, wide: bool
+    ) -> IndexFileMeta:
+        """Write an index file of (data file, vector) pairs; return what an index manifest says of it.
+
+        `wide`: as 64-bit bitmaps, which Java 0.9 and pypaimon cannot read.
+        """
+        data, metas = encode_vector_file(vectors, wide=wide)
+        self._file_io.write_new(self._paths.index_file(name), data)
+        return IndexFileMeta(
+            index_type=DELETION_VECTORS,
+            file_name=name,
+            file_size=len(data),
+            row_count=len(metas),
+            deletion_vectors=metas,
+        )
+
+    def delete(self, name: str) -> bool:
+        """Delete an index file that nothing names; False if it was not there."""
+        return self._file_io.delete(self._paths.index_file(name))

@@ -1,0 +1,141 @@
+"""Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from cachetools import LRUCache
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.manifest import (
+    decode_index_manifest,
+    decode_manifest,
+    decode_manifest_list,
+    encode_index_manifest,
+    encode_manifest,
+    encode_manifest_list,
+    entries_of,
+    only_columns,
+)
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.index_file import IndexManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+
+T = TypeVar("T")
+CACHE_BYTES = 64 << 20
+_AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # as the option manifest.compression says it
+_BYTES_PER_RECORD = 512  # a guess at what one record of a list takes
+
+
+class ManifestStore:
+    """The manifests of one table, its manifest lists, and its index manifests.
+
+    Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice.
+    """
+
+    def __init__(
+        self, file_io: FileIO, paths: TablePaths, *, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self._file_io = file_io
+        self._paths = paths
+        self._lock = threading.Lock()
+        self._kept: LRUCache[str, Any] = LRUCache(cache_bytes, getsizeof=_size_of)
+
+    def read(self, manifest: ManifestFileMeta, columns: Collection[str] | None = None) -> pa.Table:
+        """Return a manifest's entries as columns, in order (codec/manifest.py names them).
+
+        `columns`: only these are decoded, and the others are null; such an answer is not kept.
+        """
+        count = manifest.added_file_count + manifest.deleted_file_count
+        if columns is not None:
+            with self._lock:
+                kept = self._kept.get(manifest.file_name)
+            whole = kept if kept is not None else self._decoded(manifest, columns, count)
+            return only_columns(whole, columns)
+        return self._kept_or(manifest.file_name, partial(decode_manifest, expected_count=count))
+
+    def _decoded(
+        self, manifest: ManifestFileMeta, columns: Collection[str], count: int
+    ) -> pa.Table:
+        path = self._paths.manifest(manifest.file_name)
+        data = self._file_io.read(path)
+        return decode_manifest(data, file_name=path, columns=columns, expected_count=count)
+
+    def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
+        """Return a manifest's entries, in order."""
+        return entries_of(self.read(manifest))
+
+    def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
+        """Return what a pure function says of a manifest's entries, kept like the entries."""
+        name = f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
+        with self._lock:
+            if name in self._kept:
+                known: T = self._kept[name]
+                return known
+        return self._keep(name, of(self.read(manifest)))
+
+    def read_list(self, name: str) -> list[ManifestFileMeta]:
+        """Return the manifests that a manifest list names, in order."""
+        return list(self._kept_or(name, decode_manifest_list))
+
+    def read_index(self, name: str) -> list[IndexManifestEntry]:
+        """Return the index files that an index manifest names: all there are, not a change."""
+        return list(self._kept_or(name, decode_index_manifest))
+
+    def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> int:
+        """Write a manifest; return its size in bytes. `codec` as in option manifest.compression."""
+        return self._write(name, encode_manifest(entries, codec=_avro_name(codec)))
+
+    def write_list(self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str) -> int:
+        """Write a manifest list; return its size in bytes. What it says is kept."""
+        size = self._write(name, encode_manifest_list(manifests, codec=_avro_name(codec)))
+        self._keep(name, list(manifests))
+        return size
+
+    def write_index(self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str) -> int:
+        """Write an index manifest; return its size in bytes."""
+        return self._write(name, encode_index_manifest(entries, codec=_avro_name(codec)))
+
+    def delete(self, name: str) -> bool:
+        """Delete a manifest or list that nothing refers to any more; False if it was not there."""
+        self.forget(name)
+        return self._file_io.delete(self._paths.manifest(name))
+
+    def forget(self, name: str) -> None:
+        """Keep nothing of a file that is about to go."""
+        with self._lock:
+            self._kept.pop(name, None)
+
+    def _write(self, name: str, data: bytes) -> int:
+        self._file_io.write_new(self._paths.manifest(name), data)
+        return len(data)
+
+    def _kept_or(self, name: str, decode: Callable[..., T]) -> T:
+        with self._lock:
+            if name in self._kept:
+                kept: T = self._kept[name]
+                return kept
+        path = self._paths.manifest(name)
+        data = self._file_io.read(path)
+        if not data:
+            raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
+        return self._keep(name, decode(data, file_name=path))
+
+    def _keep(self, name: str, found: T) -> T:
+        with self._lock:
+            if _size_of(found) <= self._kept.maxsize:
+                self._kept[name] = found
+        return found
+
+
+def _avro_name(codec: str) -> str:
+    return _AVRO_NAMES.get(codec, codec)
+
+
+def _size_of(kept: Any) -> int:
+    if isinstance(kept, pa.Table):
+        return int(kept.nbytes)
+    return _BYTES_PER_RECORD * max(len(kept), 1)

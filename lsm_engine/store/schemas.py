@@ -1,0 +1,70 @@
+"""The history of a table's schema: one file per version, made once and never changed."""
+
+from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.codec.documents import decode_schema, encode_schema
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths, numbered
+from lsm_engine.schema.table_schema import TableSchema
+
+
+class SchemaStore:
+    """The schemas of one table or branch."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def ids(self) -> list[int]:
+        """Return the ids there are, oldest first."""
+        found = (
+            numbered(status.name, SCHEMA_PREFIX)
+            for status in self._file_io.list(self._paths.schema_directory)
+            if not status.is_directory
+        )
+        return sorted(number for number in found if number is not None)
+
+    def latest(self) -> TableSchema | None:
+        """Return the schema in force, the one with the highest id; None if this is no table."""
+        newest = max(self.ids(), default=None)
+        if newest is None:
+            return None
+        while self._file_io.exists(self._paths.schema_file(newest + 1)):
+            newest += 1  # a listing may be older than a change that just landed
+        return self.load(newest)
+
+    def load(self, schema_id: int) -> TableSchema:
+        """Return one version; raises NotFoundError if there is none of this id."""
+        path = self._paths.schema_file(schema_id)
+        try:
+            data = self._file_io.read(path)
+        except NotFoundError:
+            raise NotFoundError(
+                f"no schema {schema_id}; is this the directory of a table?",
+                kind=ErrorKind.NO_SUCH_FILE,
+                path=path,
+                schema_id=schema_id,
+            ) from None
+        found = decode_schema(data, file_name=path)
+        if found.id != schema_id:
+            raise CorruptFileError(
+                "a schema file holds another schema; restore it", file=path, id=found.id
+            )
+        return found
+
+    def all(self) -> list[TableSchema]:
+        """Return every version, oldest first."""
+        return [self.load(schema_id) for schema_id in self.ids()]
+
+    def publish(self, schema: TableSchema) -> bool:
+        """Make a version the one in force; False if somebody else has its id.
+
+        Raises CommitUnknownError only if the storage cannot even say what is there.
+        """
+        path = self._paths.schema_file(schema.id)
+        data = encode_schema(schema)
+        try:
+            return self._file_io.publish(path, data)
+        except CommitUnknownError:
+            if self._file_io.exists(path):
+                return self._file_io.read(path) == data
+            raise

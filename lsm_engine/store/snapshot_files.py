@@ -1,0 +1,31 @@
+"""Files that hold a snapshot under its number, and hints beside them: snapshot/ and changelog/ alike."""
+
+from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
+from lsm_engine.codec.documents import decode_hint, decode_snapshot
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.meta.snapshot import Snapshot
+
+
+def found_snapshot(
+    file_io: FileIO, path: str, snapshot_id: int, *, if_another: str
+) -> Snapshot | None:
+    """Return the snapshot in a file, or None if there is no file.
+
+    Raises CorruptFileError, saying `if_another`, where the file holds a snapshot of another number.
+    """
+    try:
+        data = file_io.read(path)
+    except NotFoundError:
+        return None
+    found = decode_snapshot(data, file_name=path)
+    if found.id != snapshot_id:
+        raise CorruptFileError(if_another, file=path, id=found.id)
+    return found
+
+
+def hinted_id(file_io: FileIO, path: str) -> int | None:
+    """Return what a hint says, unchecked; None where it says nothing, and a listing has to."""
+    try:
+        return decode_hint(file_io.read(path))
+    except LsmError:
+        return None

@@ -1,0 +1,106 @@
+"""Tags: named snapshots, one file each."""
+
+import difflib
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    NotFoundError,
+    StorageError,
+)
+from lsm_engine.codec.documents import decode_tag, encode_tag
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TAG_PREFIX, TablePaths
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.names import checked_tag_name
+from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.publishing import published
+
+_RACES = 10  # times that a reader follows tags that come and go
+
+
+class TagStore:
+    """The tags of one table or branch."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def create(self, tag: Tag, *, numeric: bool = False) -> None:
+        """Make a tag; of any number of makers of one name one succeeds.
+
+        Raises InvalidInputError for names that other clients or file systems cannot hold, and
+        AlreadyExistsError if the name is taken. `numeric` allows numbers: tags that make themselves.
+        """
+        path = self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric))
+        data = encode_tag(tag)
+        made = published(self._file_io, path, data)
+        if not made:
+            raise AlreadyExistsError(
+                f"tag {tag.name!r} exists; delete it first, or choose another name", tag=tag.name
+            )
+
+    def replace(self, tag: Tag, *, numeric: bool = False) -> None:
+        """Make a tag, or move it to another snapshot or lifetime; the last caller wins."""
+        self._file_io.replace(
+            self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric)), encode_tag(tag)
+        )
+
+    def delete(self, name: str) -> bool:
+        """Delete a tag, and nothing that it pins; False if there was none."""
+        return self._file_io.delete(self._paths.tag_file(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a tag."""
+        return self._file_io.exists(self._paths.tag_file(name))
+
+    def names(self) -> list[str]:
+        """Return the names of all tags, sorted."""
+        return sorted(
+            status.name.removeprefix(TAG_PREFIX)
+            for status in self._file_io.list(self._paths.tag_directory)
+            if status.name.startswith(TAG_PREFIX) and not status.is_directory
+        )
+
+    def settled(self) -> list[Tag]:
+        """Return every tag, from a listing that was asked twice: what maintenance goes by.
+
+        Asks again when a tag is gone that was listed: it may have been given another name.
+        """
+        for _ in range(_RACES):
+            names = sorted(
+                status.name.removeprefix(TAG_PREFIX)
+                for status in settled_listing(self._file_io, self._paths.tag_directory)
+                if status.name.startswith(TAG_PREFIX) and not status.is_directory
+            )
+            found = [tag for tag in map(self.find, names) if tag is not None]
+            if len(found) == len(names):
+                return found
+        raise StorageError(
+            "tags keep vanishing while they are read; nothing was deleted, try again",
+            directory=self._paths.tag_directory,
+        )
+
+    def find(self, name: str) -> Tag | None:
+        """Return a tag, or None; raises CorruptFileError if it cannot be read."""
+        path = self._paths.tag_file(name)
+        try:
+            data = self._file_io.read(path)
+        except NotFoundError:
+            return None
+        return decode_tag(data, name=name, file_name=path)
+
+    def load(self, name: str) -> Tag:
+        """Return a tag; raises NotFoundError with the nearest name there is."""
+        found = self.find(name)
+        if found is None:
+            near = difflib.get_close_matches(name, self.names(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise NotFoundError(f"no tag {name!r}{hint}", kind=ErrorKind.NO_SUCH_TAG, tag=name)
+        return found
+
+    def list(self) -> list[Tag]:
+        """Return every tag by snapshot, then name. One that cannot be read is an error, not a gap."""
+        tags = (self.find(name) for name in self.names())
+        found = [tag for tag in tags if tag is not None]  # deleted since it was listed
+        return sorted(found, key=lambda tag: (tag.snapshot.id, tag.name))

@@ -1,0 +1,66 @@
+"""Trash: records of what maintenance has taken. Their files stay where they were until a record goes.
+
+Nothing is moved: a record is one more root, so that its files live on. Taking something and giving it
+back cost a document each, whatever the size of the data, on any storage.
+"""
+
+from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
+from lsm_engine.codec.trash_record import decode_trash, encode_trash
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TRASH_PREFIX, TablePaths
+from lsm_engine.meta.trash import TrashRecord
+from lsm_engine.plan.expire import MetadataNames
+from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.publishing import published
+
+
+class TrashStore:
+    """The trash of one table, all branches together."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def put(self, record: TrashRecord) -> None:
+        """Write a record, whole or not at all. From now on its files are reachable."""
+        if not published(self._file_io, self._paths.trash_file(record.name), encode_trash(record)):
+            raise AlreadyExistsError("a trash record of this name exists", name=record.name)
+
+    def find(self, name: str) -> TrashRecord | None:
+        """Return a record, or None; raises CorruptFileError if it cannot be read."""
+        path = self._paths.trash_file(name)
+        try:
+            data = self._file_io.read(path)
+        except NotFoundError:
+            return None
+        return decode_trash(data, name=name, file_name=path)
+
+    def list(self) -> list[TrashRecord]:
+        """Return every record, oldest first. One that cannot be read is an error, not a gap."""
+        found = [
+            self.find(status.name)
+            for status in settled_listing(self._file_io, self._paths.trash_directory)
+            if status.name.startswith(TRASH_PREFIX) and not status.is_directory
+        ]
+        there = [one for one in found if one is not None]
+        return sorted(there, key=lambda one: (one.created_millis, one.name))
+
+    def delete(self, name: str) -> bool:
+        """Delete a record, and none of its files; False if it was not there."""
+        return self._file_io.delete(self._paths.trash_file(name))
+
+
+def kept_by_record(record: TrashRecord) -> tuple[MetadataNames, frozenset[str]]:
+    """Return the metadata and the data files, by bare name, that a record keeps. Names are unique."""
+    named: dict[str, set[str]] = {}
+    for path in record.paths:
+        directory, _, name = path.rpartition("/")
+        named.setdefault(directory, set()).add(name)
+    manifests = frozenset(named.pop("manifest", ()))
+    return MetadataNames(
+        manifest_lists=manifests,
+        manifests=manifests,
+        index_manifests=manifests,
+        index_files=frozenset(named.pop("index", ())),
+        statistics=frozenset(named.pop("statistics", ())),
+    ), frozenset(name for names in named.values() for name in names)
