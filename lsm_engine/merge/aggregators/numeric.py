@@ -1,0 +1,258 @@
+"""Sum and product. What does not fit the column's type is an error, never a wrapped number."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bools, Longs, Words
+from lsm_engine.kernels.fold_numbers import (
+    FITS,
+    GREATEST,
+    LEAST,
+    PRODUCT,
+    SUM,
+    fold_floats,
+    fold_integers,
+    reduce_floats,
+    reduce_integers,
+    sum_wide,
+)
+from lsm_engine.kernels.pick_rows import NO_FLAGS
+from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST
+from lsm_engine.merge.versions import Computed, Folded, Versions, fixed_width
+
+_NARROW_DIGITS = 18
+WIDEST_PRODUCT = 25
+"""Digits of a decimal up to which its products and quotients fit Arrow's widest decimals."""
+
+
+@record
+class Sum:
+    """The sum; a retract subtracts, from nothing as well. Null where no version has a value."""
+
+    takes_retracts: bool = True
+    may_lose: bool = False
+    lone_stays: bool = True
+    needs: tuple[str, ...] = ()
+
+    def fold(self, versions: Versions, name: str) -> Folded:
+        """See Aggregator. InvalidInputError, naming column and key, where a sum does not fit."""
+        kind = versions.schema.field(name).type
+        if pa.types.is_decimal(kind) and kind.precision > _NARROW_DIGITS:
+            return Computed(values=_wide_sums(versions, name, kind))
+        return Computed(values=_folded(SUM, versions, name, kind))
+
+    def loses(self, versions: Versions, name: str) -> Bools | None:
+        """A negative sum stands for what it takes back."""
+        del versions, name
+        return NOTHING_LOST
+
+
+@record
+class Product:
+    """The product; a retract divides, whole numbers towards zero. Dividing nothing leaves nothing."""
+
+    takes_retracts: bool = True
+    may_lose: bool = True
+    lone_stays: bool = True
+    needs: tuple[str, ...] = ()
+
+    def fold(self, versions: Versions, name: str) -> Folded:
+        """See Aggregator. InvalidInputError where a product does not fit, or a divisor is zero."""
+        kind = versions.schema.field(name).type
+        if pa.types.is_decimal(kind):
+            return Computed(values=_decimal_products(versions, name, kind))
+        return Computed(values=_folded(PRODUCT, versions, name, kind))
+
+    def loses(self, versions: Versions, name: str) -> Bools | None:
+        """What a quotient rounds off, or a divisor meets nothing to divide, cannot be made good."""
+        if versions.retracts is None:
+            return None
+        flags = versions.retracts & versions.valid(name)
+        return np.bincount(versions.group_of_each[flags], minlength=versions.group_count) > 0
+
+
+def extremes(versions: Versions, name: str, *, least: bool) -> pa.Array | None:
+    """Return the greatest value of each key, or the `least`; None for types that are no numbers.
+
+    NaN is greater than every number. Times are numbers, decimals of more than 18 digits are not.
+    """
+    kind = versions.schema.field(name).type
+    wide = pa.types.is_decimal(kind) and kind.precision > _NARROW_DIGITS
+    if wide or fixed_width(kind) is None:
+        return None
+    return _folded(LEAST if least else GREATEST, versions, name, kind)
+
+
+def _folded(operation: int, versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
+    width = kind.bit_width // 8
+    bitmaps, shifts = versions.validity(name)
+    places = (versions.values(name, width), bitmaps, shifts)
+    rows = (versions.run, versions.row, versions.offsets)
+    marks = NO_FLAGS if versions.retracts is None else versions.retracts
+    valid = np.empty(versions.group_count, np.bool_)
+    plain = operation != PRODUCT and not len(marks) and bool((np.diff(versions.offsets) > 0).all())
+    if pa.types.is_floating(kind):
+        floats = np.empty(versions.group_count, np.float64)
+        if plain:
+            reduce_floats(operation, width, *places, *rows, floats, valid)
+        else:
+            fold_floats(operation, width, *places, *rows, marks, floats, valid)
+        return _array(floats.astype(f"f{width}", copy=False), valid, kind)
+    low, high = _bounds(kind)
+    halves = 2 if pa.types.is_decimal(kind) else 1
+    out = np.empty(halves * versions.group_count, np.int64)
+    fits = plain and reduce_integers(operation, width, *places, *rows, out, valid)
+    if not fits or (operation == SUM and _beyond(out[::halves], low, high)):
+        failed = fold_integers(operation, width, *places, *rows, marks, low, high, out, valid)
+        _check(failed, versions, name, kind)
+    if halves == 2:
+        return _array(out, valid, kind)
+    return _array(out.astype(f"i{width}", copy=False), valid, kind)
+
+
+def _array(values: npt.NDArray[Any], valid: Bools, kind: pa.DataType) -> pa.Array:
+    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(valid), [bits, pa.py_buffer(values)])
+
+
+def _beyond(out: Longs, low: int, high: int) -> bool:
+    """Whether some sum does not fit."""
+    if low == -(1 << 63) or not len(out):
+        return False
+    return bool(out.min() < low or out.max() > high)
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(kind):
+        most: int = 10**kind.precision - 1
+        return -most, most
+    half = 1 << (kind.bit_width - 1)
+    return -half, half - 1
+
+
+def _wide_sums(versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
+    bitmaps, shifts = versions.validity(name)
+    count = versions.group_count
+    low, high = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    valid = np.empty(count, np.bool_)
+    limit = 10**kind.precision
+    failed = sum_wide(
+        versions.values(name, 16),
+        bitmaps,
+        shifts,
+        versions.run,
+        versions.row,
+        versions.offsets,
+        NO_FLAGS if versions.retracts is None else versions.retracts,
+        np.uint64(limit & (2**64 - 1)),
+        np.uint64(limit >> 64),
+        low,
+        high,
+        valid,
+    )
+    _check(failed, versions, name, kind)
+    return _decimals(low, high, valid, kind)
+
+
+def _decimals(low: Words, high: Words, valid: Bools, kind: pa.DataType) -> pa.Array:
+    halves = np.empty((len(low), 2), np.uint64)
+    halves[:, 0], halves[:, 1] = low, high
+    return _array(halves, valid, kind)
+
+
+def _check(failed: int, versions: Versions, name: str, kind: pa.DataType) -> None:
+    if failed == FITS:
+        return
+    group = failed if failed >= 0 else -2 - failed
+    what = (
+        f"the result does not fit {kind}; use a wider type"
+        if failed >= 0
+        else "a retract of zero would divide by it; correct the row, or set 'ignore-retract'"
+    )
+    raise InvalidInputError(
+        f"column {name!r}: {what}",
+        kind=ErrorKind.INVALID_ROWS,
+        column=name,
+        key=versions.key(group),
+    )
+
+
+def _decimal_products(versions: Versions, name: str, kind: pa.DataType) -> pa.Array:
+    """Fold by rounds: the second version of every key at once, then the third, …
+
+    Values travel as whole numbers of the smallest digit, in Arrow's widest decimals; each step is
+    rounded half away from zero.
+    """
+    valid = versions.valid(name)
+    kept = versions.kept(valid)
+    if kept.retracts is not None:  # dividing nothing leaves nothing: leading retracts do not count
+        first_add = np.maximum.accumulate(np.where(kept.retracts, np.int64(-1), kept.group_of_each))
+        kept = kept.kept(first_add == kept.group_of_each)
+    column = kept.column(name).cast(pa.decimal256(kind.precision, kind.scale))
+    sizes = np.diff(kept.offsets)
+    result = column.take(pa.array(kept.offsets[:-1], mask=sizes == 0))
+    for step in range(1, int(sizes.max(initial=0))):
+        groups = np.flatnonzero(sizes > step)
+        at = kept.offsets[groups] + step
+        here, value = result.take(pa.array(groups)), column.take(pa.array(at))
+        divides = np.zeros(len(at), np.bool_) if kept.retracts is None else kept.retracts[at]
+        made = _multiplied(here, value, kept, name, kind, groups, divides)
+        mask = np.zeros(len(sizes), np.bool_)
+        mask[groups] = True
+        result = pc.replace_with_mask(result, pa.array(mask), made)
+    return result.cast(kind)
+
+
+def _multiplied(
+    here: pa.Array,
+    value: pa.Array,
+    versions: Versions,
+    name: str,
+    kind: pa.DataType,
+    groups: np.ndarray,
+    divides: Bools,
+) -> pa.Array:
+    zero = pa.scalar(0, value.type)
+    by_zero = np.asarray(pc.equal(value, zero)) & divides
+    if by_zero.any():
+        _check(-2 - int(groups[by_zero.argmax()]), versions, name, kind)
+    made = pc.round(pc.multiply(here, value), kind.scale, round_mode="half_towards_infinity")
+    made = made.cast(pa.decimal256(76, kind.scale), safe=False)
+    if divides.any():
+        safe = pc.if_else(pc.equal(value, zero), pa.scalar(1, value.type), value)
+        quotient = pc.divide(_whole(here, kind.scale), _whole(safe, 0))
+        whole = pc.round(quotient, 0, round_mode="half_towards_infinity")
+        digits = whole.cast(pa.decimal256(76 - kind.scale, 0))
+        made = pc.if_else(pa.array(divides), _scaled_down(digits, kind.scale), made)
+    limit = pa.scalar(10 ** (kind.precision - kind.scale), pa.decimal256(76, kind.scale))
+    too_large = np.asarray(pc.greater_equal(pc.abs(made), limit))
+    if too_large.any():
+        _check(int(groups[too_large.argmax()]), versions, name, kind)
+    return made.cast(here.type)
+
+
+def _whole(values: pa.Array, extra_digits: int) -> pa.Array:
+    """Return decimals as whole numbers of their smallest digit, times ten to the `extra_digits`."""
+    kind = values.type
+    whole = pa.Array.from_buffers(
+        pa.decimal256(kind.precision, 0), len(values), values.buffers(), offset=values.offset
+    )
+    if not extra_digits:
+        return whole
+    wide = whole.cast(pa.decimal256(kind.precision + extra_digits, extra_digits))
+    return pa.Array.from_buffers(
+        pa.decimal256(kind.precision + extra_digits, 0), len(wide), wide.buffers()
+    )
+
+
+def _scaled_down(whole: pa.Array, scale: int) -> pa.Array:
+    """Return whole numbers of the smallest digit as decimals of a scale."""
+    return pa.Array.from_buffers(
+        pa.decimal256(76, scale), len(whole), whole.buffers(), offset=whole.offset
+    )

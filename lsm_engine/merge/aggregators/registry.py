@@ -1,0 +1,269 @@
+"""The functions by name, which columns each takes, and the options that shape it."""
+
+from collections.abc import Callable
+from functools import partial
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.base.option import names
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bools
+from lsm_engine.kernels.fold_entries import NO_LIMIT
+from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, Aggregator
+from lsm_engine.merge.aggregators.containers import Collect, MergeMap, MergeMapWithKeyTime
+from lsm_engine.merge.aggregators.nested import NestedPartialUpdate, NestedUpdate, NullKeys
+from lsm_engine.merge.aggregators.numeric import WIDEST_PRODUCT, Product, Sum
+from lsm_engine.merge.aggregators.ordered import (
+    Extreme,
+    FirstNonNull,
+    FirstValue,
+    LastNonNull,
+    LastValue,
+)
+from lsm_engine.merge.aggregators.sketches import Bitmaps, Union
+from lsm_engine.merge.aggregators.text import ListAgg
+from lsm_engine.merge.versions import Folded, Versions, of_adds
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import (
+    BINARY,
+    TEXT,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    type_text,
+)
+
+DEFAULT_FUNCTION = "last_non_null_value"
+_NUMBERS = frozenset(
+    {
+        Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.FLOAT, Root.DOUBLE, Root.DECIMAL,
+    }
+)  # fmt: skip
+_BY_OLDER_NAME = {"first_not_null_value": "first_non_null_value"}
+
+
+@record
+class IgnoringRetracts:
+    """A function that does not see retracts: `fields.<c>.ignore-retract`."""
+
+    inner: Aggregator
+    takes_retracts: bool = True
+    may_lose: bool = False
+
+    @property
+    def lone_stays(self) -> bool:
+        """Whether folding one version that adds gives its value back."""
+        return self.inner.lone_stays
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns to read beside the one that is folded."""
+        return self.inner.needs
+
+    def fold(self, versions: Versions, name: str) -> Folded:
+        """See Aggregator."""
+        return of_adds(versions, partial(self.inner.fold, name=name))
+
+    def loses(self, versions: Versions, name: str) -> Bools | None:
+        """Retracts change nothing."""
+        del versions, name
+        return NOTHING_LOST
+
+
+def aggregator_of(schema: TableSchema, field: DataField, function: str) -> Aggregator:
+    """Return a column's function with its options.
+
+    Raises InvalidOptionError for names that are no function, columns of a type that the function
+    does not take, and options that do not go with it.
+    """
+    known = _BY_OLDER_NAME.get(function, function)
+    if known not in FUNCTIONS:
+        raise InvalidOptionError(
+            f"there is no aggregate function {function!r}; choose one of {', '.join(FUNCTIONS)}",
+            key=f"fields.{field.name}.aggregate-function",
+            value=function,
+        )
+    takes, what, build = FUNCTIONS[known]
+    if not takes(field.type):
+        raise InvalidOptionError(
+            f"function {known!r} takes {what}, and column {field.name!r} is "
+            f"{type_text(field.type)}; choose another function",
+            kind=ErrorKind.INVALID_OPTION,
+            key=f"fields.{field.name}.aggregate-function",
+            column=field.name,
+        )
+    given = _Given(schema=schema, field=field)
+    made = build(given)
+    return IgnoringRetracts(inner=made) if given.flag("ignore-retract") else made
+
+
+@record
+class _Given:
+    """The options of one column."""
+
+    schema: TableSchema
+    field: DataField
+
+    def text(self, suffix: str) -> str | None:
+        return self.schema.options.of_field(self.field.name, suffix)
+
+    def flag(self, suffix: str) -> bool:
+        text = self.text(suffix) or "false"
+        if text.lower() not in ("true", "false"):
+            raise self.wrong(suffix, "choose true or false")
+        return text.lower() == "true"
+
+    def nested(self, suffix: str) -> tuple[str, ...]:
+        """Names of fields of the nested rows."""
+        chosen = names(self.text(suffix) or "")
+        kind = self.field.type
+        inner = kind.element if isinstance(kind, ArrayType) else kind
+        known = [one.name for one in inner.fields] if isinstance(inner, RowType) else []
+        missing = [name for name in chosen if name not in known]
+        if missing:
+            raise self.wrong(suffix, f"there is no nested field {missing[0]!r}")
+        return chosen
+
+    def limit(self) -> int:
+        text = self.text("count-limit")
+        if text is None:
+            return NO_LIMIT
+        if not text.isdigit() or int(text) < 1:
+            raise self.wrong("count-limit", "give a whole number of at least 1")
+        return int(text)
+
+    def null_keys(self) -> NullKeys:
+        text = (self.text("nested-key-null-strategy") or "merge").lower()
+        if text not in {member.value for member in NullKeys}:
+            raise self.wrong("nested-key-null-strategy", "choose merge, ignore or error")
+        return NullKeys(text)
+
+    def wrong(self, suffix: str, remedy: str) -> InvalidOptionError:
+        key = f"fields.{self.field.name}.{suffix}"
+        return InvalidOptionError(
+            f"option {key!r} cannot be {self.text(suffix)!r}: {remedy}",
+            key=key,
+            value=self.text(suffix),
+        )
+
+
+def _nested_update(given: _Given) -> Aggregator:
+    key, sequence = given.nested("nested-key"), given.nested("nested-sequence-field")
+    if not key:
+        for suffix in ("nested-sequence-field", "nested-key-null-strategy"):
+            if given.text(suffix) is not None:
+                raise given.wrong(suffix, f"it needs 'fields.{given.field.name}.nested-key'")
+    return NestedUpdate(
+        nested_key=key,
+        nested_sequence=sequence,
+        count_limit=given.limit(),
+        null_keys=given.null_keys(),
+    )
+
+
+def _nested_partial_update(given: _Given) -> Aggregator:
+    key = given.nested("nested-key")
+    if not key:
+        raise InvalidOptionError(
+            f"function 'nested_partial_update' needs 'fields.{given.field.name}.nested-key'",
+            key=f"fields.{given.field.name}.nested-key",
+        )
+    return NestedPartialUpdate(nested_key=key, null_keys=given.null_keys())
+
+
+def _merge_map_with_time(given: _Given) -> Aggregator:
+    kind = given.field.type
+    assert isinstance(kind, MapType)
+    assert isinstance(kind.value, RowType)
+    field = given.text("ts-field") or ""
+    if field not in [one.name for one in kind.value.fields]:
+        raise InvalidOptionError(
+            f"function 'merge_map_with_keytime' needs 'fields.{given.field.name}.ts-field', the name "
+            "of a field of the map's values",
+            key=f"fields.{given.field.name}.ts-field",
+            value=field,
+        )
+    return MergeMapWithKeyTime(time_field=field)
+
+
+def _list_agg(given: _Given) -> Aggregator:
+    delimiter = given.text("list-agg-delimiter")
+    return ListAgg(
+        delimiter="," if delimiter is None else delimiter, distinct=given.flag("distinct")
+    )
+
+
+def _scalar(kind: DataType) -> bool:
+    return isinstance(kind, ScalarType)
+
+
+def _anything(kind: DataType) -> bool:
+    del kind
+    return True
+
+
+def _of(roots: frozenset[Root]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, ScalarType) and kind.root in roots
+
+
+def _multiplies(kind: DataType) -> bool:
+    if not isinstance(kind, ScalarType) or kind.root not in _NUMBERS:
+        return False
+    return kind.root is not Root.DECIMAL or (kind.precision or 0) <= WIDEST_PRODUCT
+
+
+def _array(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType)
+
+
+def _rows(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType) and isinstance(kind.element, RowType)
+
+
+def _map(kind: DataType) -> bool:
+    return isinstance(kind, MapType)
+
+
+def _map_of_rows(kind: DataType) -> bool:
+    return isinstance(kind, MapType) and isinstance(kind.value, RowType)
+
+
+def _same(made: Aggregator) -> Callable[[_Given], Aggregator]:
+    return lambda given: made
+
+
+_Entry = tuple[Callable[[DataType], bool], str, Callable[[_Given], Aggregator]]
+_NUMERIC = "numbers"
+_BOOLEANS = frozenset({Root.BOOLEAN})
+FUNCTIONS: dict[str, _Entry] = {
+    "sum": (_of(_NUMBERS), _NUMERIC, _same(Sum())),
+    "product": (_multiplies, f"numbers, decimals up to {WIDEST_PRODUCT} digits", _same(Product())),
+    "max": (_scalar, "values that have an order", _same(Extreme(function="max"))),
+    "min": (_scalar, "values that have an order", _same(Extreme(function="min", least=True))),
+    "last_value": (_anything, "anything", _same(LastValue())),
+    "last_non_null_value": (_anything, "anything", _same(LastNonNull())),
+    "first_value": (_anything, "anything", _same(FirstValue())),
+    "first_non_null_value": (_anything, "anything", _same(FirstNonNull())),
+    "listagg": (_of(TEXT), "texts", _list_agg),
+    "bool_and": (_of(_BOOLEANS), "booleans", _same(Extreme(function="bool_and", least=True))),
+    "bool_or": (_of(_BOOLEANS), "booleans", _same(Extreme(function="bool_or"))),
+    "collect": (_array, "arrays", lambda given: Collect(distinct=given.flag("distinct"))),
+    "merge_map": (_map, "maps", _same(MergeMap())),
+    "merge_map_with_keytime": (_map_of_rows, "maps of rows", _merge_map_with_time),
+    "nested_update": (_rows, "arrays of rows", _nested_update),
+    "nested_partial_update": (_rows, "arrays of rows", _nested_partial_update),
+    "rbm32": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM32))),
+    "rbm64": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.RBM64))),
+    "hll_sketch": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.HLL))),
+    "theta_sketch": (_of(BINARY), "bytes", _same(Union(format=Bitmaps.THETA))),
+}
+
+
+def function_of(schema: TableSchema, name: str) -> str | None:
+    """Return the function that the options name for a column, or the default one, or None."""
+    own = schema.options.of_field(name, "aggregate-function")
+    return own if own is not None else schema.options[declared.DEFAULT_AGGREGATE_FUNCTION]

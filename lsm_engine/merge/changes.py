@@ -1,0 +1,132 @@
+"""What a merge changed: the rows before it and after it, as +I, -U, +U and -D.
+
+The row before is the one that readers of the changelog know: of a key's rows that are not new the
+youngest. The row after is what the merge makes of it and the new ones. A key without new rows did
+not change.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import MergeEngine
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
+from lsm_engine.kernels.before_after import (
+    CREATED,
+    REMOVED,
+    REPLACED,
+    UNCHANGED,
+    find_before,
+    lay_out_changes,
+)
+from lsm_engine.kernels.equality import equal_rows
+from lsm_engine.kernels.gather import gather
+from lsm_engine.kernels.merge_runs import MergeOrder
+from lsm_engine.merge.selection import Source, adds, kinds_of
+from lsm_engine.merge.versions import chosen_rows
+from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
+
+
+@record
+class BeforeMerge:
+    """Rows to merge, of those that are not new one a key: where it is (-1: none), and what is new."""
+
+    order: MergeOrder
+    before: Longs
+    is_new: Bools
+
+    @staticmethod
+    def of(order: MergeOrder, ages: Sequence[int]) -> "BeforeMerge":
+        """Leave out rows that a younger one, also not new, stands for. `ages`: one per source."""
+        found, dropped, kept = _found(order, ages)
+        return _found(chosen_rows(order, kept), ages)[0] if dropped else found
+
+    @property
+    def unknown(self) -> Bools:
+        """The keys that are new here, and may be further down."""
+        return self.is_new & (self.before < 0)
+
+
+def _found(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, int, Bools]:
+    before, is_new = np.empty(len(order.starts), np.int64), np.empty(len(order.starts), np.bool_)
+    kept = np.empty(len(order), np.bool_)
+    dropped = find_before(order.run, order.starts, np.array(ages, np.int64), before, is_new, kept)
+    return BeforeMerge(order=order, before=before, is_new=is_new), dropped, kept
+
+
+@record
+class ChangeRules:
+    """Which changes a table tells.
+
+    `inserts_only`: a row that is there never changes (first-row). `compared`: replacing a row by one
+    that is equal in these columns is no change; None: it is.
+    """
+
+    inserts_only: bool = False
+    compared: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(schema: TableSchema) -> "ChangeRules":
+        """Return the rules of a table."""
+        options = schema.options
+        compared = None
+        if options[declared.CHANGELOG_ROW_DEDUPLICATE]:
+            ignored = options[declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
+            beside = {*schema.primary_keys, *ignored}
+            compared = tuple(name for name in schema.names if name not in beside)
+        return ChangeRules(
+            inserts_only=options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW, compared=compared
+        )
+
+    def changes(
+        self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table
+    ) -> pa.Table | None:
+        """Return the rows that tell what a merge changed, in key order; None: nothing.
+
+        `after` has one row per key of the merge, deletes included.
+        """
+        codes = self._codes(merge, sources, after)
+        count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
+        if not count:
+            return None
+        runs, rows = np.empty(count, np.uint16), np.empty(count, np.int32)
+        kinds = np.empty(count, np.int8)
+        order = merge.order
+        lay_out_changes(codes, merge.before, order.run, order.row, len(sources), runs, rows, kinds)
+        told = gather([*sources, after], runs, rows)
+        at = told.schema.get_field_index(VALUE_KIND)
+        return told.set_column(at, told.schema.field(at), pa.array(kinds))
+
+    def _codes(
+        self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table
+    ) -> NDArray[np.int8]:
+        was = np.zeros(len(merge.before), np.bool_)
+        found = np.flatnonzero(merge.before >= 0)
+        there = merge.order.take(merge.before[found])
+        was[found] = True if self.inserts_only else adds(kinds_of(there, sources))
+        is_now = adds(fixed_values(one_array(after.column(VALUE_KIND)), np.int8))
+        codes = np.full(len(was), UNCHANGED, np.int8)
+        codes[~was & is_now & merge.is_new] = CREATED
+        if self.inserts_only:
+            return codes
+        codes[was & ~is_now & merge.is_new] = REMOVED
+        replaced = np.flatnonzero(was & is_now & merge.is_new)
+        if self.compared is not None and len(replaced):
+            replaced = replaced[~self._equal(merge, sources, after, replaced)]
+        codes[replaced] = REPLACED
+        return codes
+
+    def _equal(
+        self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table, keys: Longs
+    ) -> Bools:
+        assert self.compared is not None
+        names = list(self.compared)
+        there = merge.order.take(merge.before[keys])
+        before = gather([source.select(names) for source in sources], there.run, there.row)
+        zeros = np.zeros(len(keys), np.uint16)
+        now = gather([after.select(names)], zeros, keys.astype(np.int32))
+        return equal_rows(before.columns, now.columns, len(keys))

@@ -1,0 +1,114 @@
+"""Rows that have outlived `record-level.expire-time`: compaction leaves them out."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.modes import MergeEngine, RowKind
+from lsm_engine.base.record import record
+from lsm_engine.merge.sequence import Rows
+from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
+from lsm_engine.schema.types import Root, ScalarType
+
+_TIMES = (Root.INT, Root.BIGINT, Root.TIMESTAMP, Root.TIMESTAMP_LTZ)
+_LEAST_MILLIS = 10**12
+"""A BIGINT from here on counts milliseconds (since 2001), below it seconds."""
+
+
+@record
+class RecordExpiry:
+    """Rows whose `column` lies before `before_millis` (since 1970, UTC) have expired.
+
+    A row without a time never expires. `marks`: an expired row that may hide an older one stays, as
+    a delete; False: it stays as it is until nothing is below it, because a delete would be a
+    retract to its merge engine.
+    """
+
+    column: str
+    before_millis: int
+    marks: bool
+
+    @staticmethod
+    def of(schema: TableSchema, now_millis: int) -> "RecordExpiry | None":
+        """Return what expires at a time; None: the table keeps its rows.
+
+        Raises InvalidOptionError, naming option and column, for a time that cannot be told.
+        """
+        options = schema.options
+        age, column = (
+            options[declared.RECORD_LEVEL_EXPIRE_TIME],
+            options[declared.RECORD_LEVEL_TIME_FIELD],
+        )
+        if age is None:
+            return None
+        key = declared.RECORD_LEVEL_TIME_FIELD.key
+        if column is None:
+            raise InvalidOptionError(
+                f"{declared.RECORD_LEVEL_EXPIRE_TIME.key!r} needs {key!r}, the column that holds the "
+                "time of a row",
+                key=declared.RECORD_LEVEL_EXPIRE_TIME.key,
+            )
+        if column not in schema.names:
+            raise InvalidOptionError(
+                f"option {key!r} names column {column!r}, which the table does not have",
+                key=key,
+                column=column,
+            )
+        kind = schema.field(column).type
+        if not isinstance(kind, ScalarType) or kind.root not in _TIMES:
+            raise InvalidOptionError(
+                f"option {key!r} takes a column of type INT (seconds), BIGINT (seconds or "
+                "milliseconds) or TIMESTAMP",
+                key=key,
+                column=column,
+            )
+        marks = options[declared.MERGE_ENGINE] is MergeEngine.DEDUPLICATE
+        return RecordExpiry(column=column, before_millis=now_millis - age, marks=marks)
+
+    def expired(self, times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+        """Return which times lie before the limit; no time does not."""
+        before: Any = pc.fill_null(
+            pc.less(_millis(times), self.before_millis), pa.scalar(value=False)
+        )
+        return np.asarray(before.to_numpy(zero_copy_only=False), np.bool_)
+
+    def applied(self, rows: Rows, *, is_oldest: bool) -> Rows:
+        """Return merged rows without the expired ones. `is_oldest`: nothing below holds their keys.
+
+        Otherwise an expired row becomes a delete, or stays (see `marks`).
+        """
+        gone = self.expired(rows.column(self.column))
+        if not gone.any() or not (is_oldest or self.marks):
+            return rows
+        if is_oldest:
+            return rows.filter(pa.array(~gone))
+        return with_deletes(rows, gone)
+
+    def deletes(self, rows: Rows, *, is_oldest: bool) -> npt.NDArray[np.bool_]:
+        """Return which merged rows are deletes from now on, as `applied` lets them go."""
+        if not (is_oldest or self.marks):
+            return np.zeros(rows.num_rows, np.bool_)
+        return self.expired(rows.column(self.column))
+
+
+def with_deletes(rows: Rows, flags: npt.NDArray[np.bool_]) -> Rows:
+    """Return rows of which the flagged ones are deletes."""
+    if not flags.any():
+        return rows
+    at = rows.schema.get_field_index(VALUE_KIND)
+    kinds = np.where(flags, np.int8(RowKind.DELETE.value), rows.column(at).to_numpy())
+    return rows.set_column(at, rows.schema.field(at), pa.array(kinds, pa.int8()))
+
+
+def _millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if pa.types.is_timestamp(times.type):
+        per_milli = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+        factor, divisor = per_milli[times.type.unit]
+        return pc.divide(pc.multiply(pc.cast(times, pa.int64()), factor), divisor)
+    numbers = pc.cast(times, pa.int64())
+    return pc.if_else(pc.greater_equal(numbers, _LEAST_MILLIS), numbers, pc.multiply(numbers, 1000))
