@@ -1,0 +1,185 @@
+"""A batch of keys in key order, and sorted keys of a store as compiled searches see them."""
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.record import record
+from lsm_engine.codec.bloom import Hashes, key_hashes
+from lsm_engine.codec.compacted_row import encode_compacted
+from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
+from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
+from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, SortKeys, sort_keys
+from lsm_engine.kernels.merge_runs import RowRanks
+from lsm_engine.kernels.order import sort_order
+from lsm_engine.schema.types import DataType
+
+_WORD_BYTES = 16
+_NOTHING: Longs = np.zeros(0, np.int64)
+
+
+class KeyBatch:
+    """Keys in ascending order; the same key may come more than once.
+
+    `columns` are the trimmed primary key's, without nulls.
+    """
+
+    def __init__(
+        self, columns: Sequence[pa.Array], types: Sequence[DataType], keys: SortKeys
+    ) -> None:
+        self.columns = tuple(columns)
+        self.types = tuple(types)
+        self.keys = keys
+        self.search = SearchKeys.of(keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @staticmethod
+    def of(columns: Sequence[pa.Array], types: Sequence[DataType]) -> "tuple[KeyBatch, Longs]":
+        """Return the batch of keys in any order, and which of them stands at each place of it."""
+        keys = sort_keys(columns)
+        order = sort_order(keys, RowRanks(sequence=np.zeros(len(keys), np.int64))).row
+        places = order.astype(np.int64)
+        if np.array_equal(places, np.arange(len(places))):
+            return KeyBatch(columns, types, keys), places
+        taken = [column.take(pa.array(places)) for column in columns]
+        if keys.form == ONE_WORD:
+            ordered = SortKeys(prefix=keys.prefix[places], width=keys.width)
+        else:
+            ordered = sort_keys(taken)
+        return KeyBatch(taken, types, ordered), places
+
+    @cached_property
+    def compacted(self) -> tuple[Bytes, Longs]:
+        """The keys as sort and hash lookup files hold them, with n + 1 offsets."""
+        return encode_compacted(self.columns, self.types, row_count=len(self))
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """What the bloom filters of those files go by."""
+        return key_hashes(*self.compacted)
+
+
+@record
+class SearchKeys:
+    """Keys as compiled searches see them: where words, bytes and offsets lie. Keeps them alive."""
+
+    keys: SortKeys
+    form: int
+    places: Longs = field(default_factory=lambda: _NOTHING)
+
+    @staticmethod
+    def of(keys: SortKeys) -> "SearchKeys":
+        """Lay keys open."""
+        whole = SortKeys(
+            prefix=np.ascontiguousarray(keys.prefix),
+            second=np.ascontiguousarray(keys.second),
+            data=keys.data,
+            offsets=np.ascontiguousarray(keys.offsets),
+            width=keys.width,
+        )
+        arrays = (whole.prefix, whole.second, whole.data, whole.offsets)
+        places = np.array([address_of(array) for array in arrays], dtype=np.int64)
+        return SearchKeys(keys=whole, form=whole.form, places=places)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@record
+class Located:
+    """Where searched keys stand: the first and the last of equal rows; last = -1 where absent."""
+
+    first: Longs
+    last: Longs
+
+
+def locate(store: SearchKeys, batch: SearchKeys, pending: Longs) -> Located:
+    """Search keys of a batch, by number in ascending order, among the sorted keys of a store."""
+    first, last = np.empty(len(pending), np.int64), np.empty(len(pending), np.int64)
+    if len(store) == 0:
+        first.fill(0)
+        last.fill(-1)
+    else:
+        assert store.form == batch.form, "keys of different columns"
+        _locate(store.form, store.places, len(store), batch.places, pending, first, last)
+    return Located(first=first, last=last)
+
+
+def ascending(keys: SearchKeys) -> tuple[bool, bool]:
+    """Return whether keys never descend, and whether no two are equal."""
+    order = _ascending(keys.form, keys.places, len(keys))
+    return order >= 0, order > 0
+
+
+# Compiles in about 1 s, once a machine.
+
+
+@compiled
+def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
+    """Compare a row of one set of keys with a row of another: below, at or above zero."""
+    one, other = load_u64(store[0] + 8 * row), load_u64(batch[0] + 8 * key)
+    if one != other:
+        return -1 if one < other else 1
+    if form == ONE_WORD:
+        return 0
+    one, other = load_u64(store[1] + 8 * row), load_u64(batch[1] + 8 * key)
+    if one != other:
+        return -1 if one < other else 1
+    if form == TWO_WORDS:
+        return 0
+    start: Any = load_i64(store[3] + 8 * row)
+    stop: Any = load_i64(store[3] + 8 * row + 8)
+    begin: Any = load_i64(batch[3] + 8 * key)
+    end: Any = load_i64(batch[3] + 8 * key + 8)
+    shared = min(stop - start, end - begin)
+    for at in range(_WORD_BYTES, shared):
+        x, y = load_u8(store[2] + start + at), load_u8(batch[2] + begin + at)
+        if x != y:
+            return -1 if x < y else 1
+    return (stop - start) - (end - begin)
+
+
+@compiled
+def _locate(
+    form: int, store: Longs, count: int, batch: Longs, pending: Longs, first: Longs, last: Longs
+) -> None:
+    low = np.int64(0)
+    for at in range(len(pending)):
+        key = pending[at]
+        # Keys ascend: look further and further ahead of the last one, then halve what is left.
+        step, high = np.int64(1), low
+        while high < count and order_of(form, store, high, batch, key) < 0:
+            low = high + 1
+            high += step
+            step += step
+        if high > count:
+            high = np.int64(count)
+        while low < high:
+            middle = (low + high) >> 1
+            if order_of(form, store, middle, batch, key) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        first[at] = low
+        after = low
+        while after < count and order_of(form, store, after, batch, key) == 0:
+            after += 1
+        last[at] = after - 1 if after > low else -1
+
+
+@compiled
+def _ascending(form: int, keys: Longs, count: int) -> int:
+    strict = 1
+    for row in range(1, count):
+        order = order_of(form, keys, row - 1, keys, row)
+        if order > 0:
+            return -1
+        if order == 0:
+            strict = 0
+    return strict

@@ -1,0 +1,85 @@
+"""The LookupStore protocol: one data file as a local file that keys are looked up in."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_engine.base.modes import LookupFileType
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.lookup.key_batch import KeyBatch
+
+
+class StoredValue(Enum):
+    """What a lookup file keeps beside the keys."""
+
+    ROW = "row"
+    """The whole row, with sequence number and row kind."""
+    NOTHING = "nothing"
+    """Only whether the key is there."""
+    POSITION = "position"
+    """Where the row stands in the data file."""
+    POSITION_AND_ROW = "position-and-row"
+
+
+@record
+class StoreSettings:
+    """How lookup files are made. `bloom_fpp` None: without a bloom filter."""
+
+    file_type: LookupFileType
+    value: StoredValue
+    bloom_fpp: float | None
+    hash_load_factor: float
+    block_size: int
+    compressed: bool
+    decoded_blocks_bytes: int
+
+
+@record
+class Fetched:
+    """Rows, not yet copied: row i is row `row[i]` (int32) of `sources[run[i]]` (uint16)."""
+
+    sources: tuple[pa.RecordBatch, ...]
+    run: npt.NDArray[np.uint16]
+    row: npt.NDArray[np.int32]
+
+
+@record
+class Handles:
+    """What a store found for searched keys. `last` is its name for the newest row, -1 if absent.
+
+    Where a data file holds a key more than once, the rows from `first` to `last` are its versions,
+    oldest first; otherwise both are the same.
+    """
+
+    first: Longs
+    last: Longs
+
+
+class LookupStore(Protocol):
+    """One data file's rows by key. Threads may share a store; it never changes.
+
+    A store that finds its file damaged raises CorruptFileError with the fact file=path.
+    """
+
+    path: str
+
+    def find(self, batch: KeyBatch, pending: Longs) -> Handles:
+        """Look up the keys of a batch that `pending` numbers, in ascending order."""
+        ...
+
+    def fetch(self, handles: Longs, names: Sequence[str]) -> Fetched:
+        """Return columns of rows by handle, each of which `find` gave."""
+        ...
+
+    def positions(self, handles: Longs) -> Longs:
+        """Return where rows stand in the data file."""
+        ...
+
+    def check(self) -> None:
+        """Raise CorruptFileError if the file was changed behind our back."""
+        ...

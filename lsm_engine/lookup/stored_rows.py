@@ -1,0 +1,183 @@
+"""What a lookup file keeps of each row: which columns, and their bytes in sort and hash files.
+
+A value is the compacted row of all columns, then the sequence number (8 bytes, little-endian) and the
+row kind (1 byte); with positions, the position (8 bytes) stands before the sequence number. Positions
+alone are a varint; with nothing to keep, values are empty.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.codec.arrow_buffers import offsets_of
+from lsm_engine.codec.byte_copies import compiled, gather_pieces, read_only
+from lsm_engine.codec.compacted_row import (
+    decode_compacted,
+    encode_compacted,
+    put_varints,
+    take_varints,
+    varint_sizes,
+)
+from lsm_engine.io.data_file_reader import POSITION
+from lsm_engine.kernels.arrow_views import Bytes, Longs, fixed_values, one_array
+from lsm_engine.lookup.lookup_store import StoredValue
+from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.types import DataType
+
+_SYSTEM = (
+    pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
+    pa.field(VALUE_KIND, pa.int8(), nullable=False),
+)
+_POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
+
+
+@record
+class RowLayout:
+    """The columns of a store's rows. `value_names`: the table's columns kept, then system ones."""
+
+    key_names: tuple[str, ...]
+    key_types: tuple[DataType, ...]
+    column_names: tuple[str, ...]
+    column_types: tuple[DataType, ...]
+    value: StoredValue
+    schema: pa.Schema
+
+    @staticmethod
+    def of(schema: TableSchema, value: StoredValue) -> "RowLayout":
+        """Return how rows of a table are kept."""
+        keys = schema.select(schema.trimmed_primary_keys)
+        rows = value in (StoredValue.ROW, StoredValue.POSITION_AND_ROW)
+        fields = schema.fields if rows else ()
+        system = [*_SYSTEM] if rows else []
+        if value in (StoredValue.POSITION, StoredValue.POSITION_AND_ROW):
+            system.append(_POSITION_FIELD)
+        return RowLayout(
+            key_names=schema.trimmed_primary_keys,
+            key_types=tuple(field.type for field in keys),
+            column_names=tuple(field.name for field in fields),
+            column_types=tuple(field.type for field in fields),
+            value=value,
+            schema=pa.schema([*arrow_schema(fields), *system]),
+        )
+
+    @property
+    def with_positions(self) -> bool:
+        """Whether a row's place in the data file is kept."""
+        return POSITION in self.schema.names
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """The columns to read beside the keys."""
+        keys = set(self.key_names)
+        return tuple(name for name in self.schema.names if name not in keys)
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """The columns of a row as the store gives it."""
+        return tuple(self.schema.names)
+
+
+def encode_keys(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> tuple[Bytes, Longs]:
+    """Return the keys of rows as lookup files hold them."""
+    columns = [batch.column(name) for name in layout.key_names]
+    return encode_compacted(columns, layout.key_types, row_count=batch.num_rows)
+
+
+def encode_values(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> tuple[Bytes, Longs]:
+    """Return the values of rows as lookup files hold them."""
+    count = batch.num_rows
+    match layout.value:
+        case StoredValue.NOTHING:
+            return np.zeros(0, np.uint8), np.zeros(count + 1, np.int64)
+        case StoredValue.POSITION:
+            numbers = np.array(_longs(batch, POSITION))
+            offsets = offsets_of(varint_sizes(numbers))
+            data = np.zeros(int(offsets[-1]), np.uint8)
+            put_varints(data, offsets[:-1].copy(), numbers, np.ones(count, np.bool_))
+            return data, offsets
+        case StoredValue.ROW | StoredValue.POSITION_AND_ROW:
+            return _with_tails(batch, layout)
+
+
+def _with_tails(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> tuple[Bytes, Longs]:
+    columns = [batch.column(name) for name in layout.column_names]
+    rows, offsets = encode_compacted(columns, layout.column_types, row_count=batch.num_rows)
+    kinds = fixed_values(one_array(batch.column(VALUE_KIND)), np.uint8)
+    numbers = [np.array(_longs(batch, SEQUENCE_NUMBER))]
+    if layout.with_positions:
+        numbers.insert(0, np.array(_longs(batch, POSITION)))
+    tails = np.concatenate(
+        [*(one.astype("<i8").view(np.uint8).reshape(-1, 8) for one in numbers), kinds[:, None]],
+        axis=1,
+    )
+    width = tails.shape[1]
+    longer = offsets + np.arange(len(offsets), dtype=np.int64) * width
+    data = np.empty(int(longer[-1]), np.uint8)
+    _interleave(read_only(rows), offsets, np.ascontiguousarray(tails), longer, data)
+    return data, longer
+
+
+def _longs(batch: pa.RecordBatch | pa.Table, name: str) -> Longs:
+    values: Longs = fixed_values(one_array(batch.column(name)), np.int64)
+    return values
+
+
+def decode_values(
+    data: Bytes, starts: Longs, ends: Longs, layout: RowLayout, *, file_name: str
+) -> pa.RecordBatch:
+    """Return rows whose values lie in `data`. Raises CorruptFileError for what is no such value."""
+    count = len(starts)
+    if layout.value is StoredValue.NOTHING:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    if layout.value is StoredValue.POSITION:
+        numbers, cursors = np.zeros(count, np.int64), starts.copy()
+        present = np.ones(count, np.bool_)
+        if not take_varints(read_only(data), cursors, ends, present, numbers):
+            raise _corrupt(file_name)
+        return pa.RecordBatch.from_arrays([pa.array(numbers)], schema=layout.schema)
+    width = 17 if layout.with_positions else 9
+    if count and int((ends - starts).min()) < width:
+        raise _corrupt(file_name)
+    body = ends - width
+    tails, _ = gather_pieces(data, body, np.full(count, width, np.int64))
+    octets = tails.reshape(count, width)
+    columns = decode_compacted(data, starts, body, layout.column_types, file_name=file_name)
+    longs = np.ascontiguousarray(octets[:, : width - 1]).view("<i8").reshape(count, -1)
+    columns.append(pa.array(np.ascontiguousarray(longs[:, -1])))
+    columns.append(pa.array(np.ascontiguousarray(octets[:, -1]).view(np.int8)))
+    if layout.with_positions:
+        columns.append(pa.array(np.ascontiguousarray(longs[:, 0])))
+    return pa.RecordBatch.from_arrays(columns, schema=layout.schema)
+
+
+def concatenated(pieces: Sequence[tuple[Bytes, Longs]]) -> tuple[Bytes, Longs]:
+    """Return pieces of rows, each with its offsets, as one."""
+    begins = np.cumsum([0, *(int(offsets[-1]) for _, offsets in pieces)])
+    data = np.concatenate([data[: int(offsets[-1])] for data, offsets in pieces] or [_EMPTY])
+    offsets = [one[:-1] + begin for (_, one), begin in zip(pieces, begins, strict=False)]
+    return data, np.concatenate([*offsets, begins[-1:]]).astype(np.int64)
+
+
+_EMPTY: Bytes = np.zeros(0, np.uint8)
+
+
+def _corrupt(file_name: str) -> CorruptFileError:
+    return CorruptFileError(
+        "a value of a lookup file is torn; the file is built anew", file=file_name
+    )
+
+
+@compiled
+def _interleave(rows: Bytes, offsets: Longs, tails: Bytes, longer: Longs, data: Bytes) -> None:
+    for row in range(len(offsets) - 1):
+        to = longer[row]
+        for at in range(offsets[row], offsets[row + 1]):
+            data[to] = rows[at]
+            to += 1
+        for at in range(tails.shape[1]):
+            data[to] = tails[row, at]
+            to += 1
