@@ -1,0 +1,251 @@
+"""A connection to the catalog's database: SQLite by default, PostgreSQL by URL.
+
+SQLite runs in WAL mode: readers never wait, writers wait for each other. Every write takes the write
+lock at its start, so that it cannot find out halfway that it came too late; what is still refused is
+tried again, whole, until well after `busy_timeout_millis`. `write` and `read` therefore take a
+function that may run more than once.
+"""
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tenacity
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, exc, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.pool import Pool, QueuePool
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    InvalidOptionError,
+    LsmError,
+    StorageError,
+    UnsupportedError,
+)
+
+T = TypeVar("T")
+Rows = list[dict[str, Any]]
+
+BUSY_TIMEOUT_MILLIS = 30_000
+_BEGIN = "lsm_begin"
+_READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
+_RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.005, 0.5
+# A lock held for just as long as one attempt waits gets a second attempt.
+_PATIENCE = 1.5
+_PRAGMAS = ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL")
+_SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+# serialization_failure, deadlock_detected, lock_not_available
+_POSTGRESQL_BUSY = ("40001", "40P01", "55P03")
+_POSTGRESQL = "postgresql+psycopg"
+"""The driver that is meant where a URL names none; versions of SQLAlchemy differ in that."""
+_POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_inherited: list[Pool] = []
+
+
+def _leave_connections_to_the_parent() -> None:
+    """After a fork: a child neither uses nor closes the connections of its parent."""
+    for engine in list(_engines):
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_leave_connections_to_the_parent)
+
+
+class Database:
+    """Runs functions inside transactions. Threads and forked processes may share one."""
+
+    def __init__(self, url: URL, *, busy_timeout_millis: int = BUSY_TIMEOUT_MILLIS) -> None:
+        self.url = url
+        self.dialect = url.get_backend_name()
+        self._busy_timeout_millis = busy_timeout_millis
+        self._engine = _engine(url, busy_timeout_millis)
+        _engines.add(self._engine)
+
+    def __repr__(self) -> str:
+        return f"Database({self.shown_url!r})"
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def path(self) -> str | None:
+        """The file of a SQLite database; None for one in memory and for other databases."""
+        return sqlite_path(self.url)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Return what `work` returns, seeing one state of the database throughout."""
+        return self._run(work, _READ)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Return what `work` returns, all of its changes made or none. `work` may run again."""
+        return self._run(work, _WRITE)
+
+    def close(self) -> None:
+        """Close idle connections; later work opens new ones."""
+        self._engine.dispose()
+
+    def switch_to_wal(self) -> None:
+        """Turn the write-ahead log on; it is part of the file from then on.
+
+        Where SQLite cannot have one (no shared memory), it goes on without.
+        """
+
+        def attempt() -> None:
+            with self._engine.connect() as plain:
+                connection = plain.execution_options(**{_BEGIN: ""})
+                if connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+
+        self.patiently(attempt)
+
+    def _run(self, work: Callable[[Connection], T], begin: str) -> T:
+        def attempt() -> T:
+            with self._engine.connect() as plain:
+                options: dict[str, Any] = {_BEGIN: begin}
+                if self.dialect == "postgresql" and begin == _READ:
+                    options["isolation_level"] = "REPEATABLE READ"  # else each statement sees anew
+                connection = plain.execution_options(**options)
+                with connection.begin():
+                    return work(connection)
+
+        return self.patiently(attempt)
+
+    def patiently(self, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until the database is not busy; its failures become LsmErrors."""
+        retry = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_busy),
+            stop=tenacity.stop_after_delay(_PATIENCE * self._busy_timeout_millis / 1000),
+            wait=tenacity.wait_random_exponential(_RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS),
+            reraise=True,
+        )
+        try:
+            return retry(attempt)
+        except (exc.SQLAlchemyError, sqlite3.Error) as error:
+            raise self._explained(error) from error
+
+    def insert(self, table: Table) -> "postgresql.Insert | sqlite.Insert":
+        """Return an INSERT that knows ON CONFLICT, in this database's dialect."""
+        return postgresql.insert(table) if self.dialect == "postgresql" else sqlite.insert(table)
+
+    def _explained(self, error: exc.SQLAlchemyError | sqlite3.Error) -> LsmError:
+        original = getattr(error, "orig", None) or error
+        code = _sqlite_code(error)
+        facts: dict[str, Any] = {"catalog": self.shown_url, "cause": type(original).__name__}
+        if _is_busy(error):
+            return StorageError(
+                "the catalog is busy: another process keeps it locked; retry when it is done",
+                busy_timeout_millis=self._busy_timeout_millis,
+                **facts,
+            )
+        if isinstance(error, exc.IntegrityError):
+            return AlreadyExistsError("another process was faster; look again", **facts)
+        if code in _SQLITE_DAMAGED:
+            return CorruptFileError(
+                "the catalog is damaged or not a database; restore it, or move it away and rebuild"
+                " it from the warehouse",
+                **facts,
+            )
+        if _lacks_a_table(error):
+            return CorruptFileError(
+                "the catalog has lost its tables; open it anew, then rebuild it from the warehouse",
+                **facts,
+            )
+        return StorageError(
+            "the catalog's database refused; see the cause above",
+            code=getattr(original, "sqlite_errorname", None) or _sqlstate(error),
+            **facts,
+        )
+
+
+def open_url(url: str) -> URL:
+    """Return `url` parsed, a SQLite path made absolute; typed errors for what we cannot open."""
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError) as error:
+        # The text may hold a password: it is not repeated.
+        raise InvalidOptionError(
+            "this is not a database URL; write 'sqlite:///path/to/catalog.db'"
+        ) from error
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise UnsupportedError(
+            "this database cannot hold a catalog; use sqlite or postgresql",
+            database=parsed.get_backend_name(),
+        )
+    if parsed.get_backend_name() != "sqlite":
+        return parsed.set(drivername=_POSTGRESQL) if parsed.drivername == "postgresql" else parsed
+    if parsed.query or (parsed.database or "").startswith("file:"):
+        raise InvalidOptionError(
+            "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"
+        )
+    path = sqlite_path(parsed)
+    return parsed if path is None else parsed.set(database=os.path.abspath(path))
+
+
+def sqlite_path(url: URL) -> str | None:
+    """Return the file that a SQLite URL names, None for memory and for other databases."""
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return url.database
+
+
+def _engine(url: URL, busy_timeout_millis: int) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, hide_parameters=True, pool_pre_ping=True)
+    in_memory = sqlite_path(url) is None
+    engine = create_engine(
+        url,
+        hide_parameters=True,
+        connect_args={"timeout": busy_timeout_millis / 1000, "check_same_thread": False},
+        poolclass=QueuePool,
+        # A database in memory lives in its one connection, which threads take in turns.
+        pool_size=1 if in_memory else 5,
+        max_overflow=0 if in_memory else 10,
+        pool_timeout=max(1.0, busy_timeout_millis / 1000),
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # the driver must not begin on its own: we say how
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    begin = connection.get_execution_options().get(_BEGIN, "BEGIN")
+    if begin:
+        connection.exec_driver_sql(begin)
+
+
+def _sqlite_code(error: BaseException) -> int | None:
+    """Return SQLite's primary result code, without the extension in its higher bits."""
+    code = getattr(getattr(error, "orig", None) or error, "sqlite_errorcode", None)
+    return None if code is None else int(code) & 0xFF
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    original = getattr(error, "orig", None)
+    return getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
+
+
+def _is_busy(error: BaseException) -> bool:
+    return _sqlite_code(error) in _SQLITE_BUSY or _sqlstate(error) in _POSTGRESQL_BUSY
+
+
+def _lacks_a_table(error: BaseException) -> bool:
+    # SQLite has one code for every kind of wrong SQL, so its words decide.
+    missing = "no such table" in str(getattr(error, "orig", ""))
+    return missing or _sqlstate(error) in _POSTGRESQL_NOT_THERE

@@ -1,0 +1,154 @@
+"""What the table floor tells the lineage: one commit, one tag, the files that were there before.
+
+Everything in a fact can be read again from the table's files, wall clocks included, so that telling
+it anew gives the same rows. Facts need no SQL.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from lsm_engine.base.errors import StorageError
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.record import record
+from lsm_engine.catalog.edges import (
+    BucketCompaction,
+    FileEdge,
+    KeyOrder,
+    bucket_compactions,
+    file_edges,
+)
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.provenance import Input, Run, inputs_of, run_of
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+
+BASE_LIST = "base"
+DELTA_LIST = "delta"
+CHANGELOG_LIST = "changelog"
+
+
+class LineageError(StorageError):
+    """Lineage was not recorded. The commit it is about stands; a rebuild will add the rows."""
+
+
+@record
+class ManifestListFacts:
+    """One manifest list of a snapshot. `kind`: "base", "delta" or "changelog"."""
+
+    kind: str
+    file_name: str
+    file_size: int | None
+    manifests: tuple[ManifestFileMeta, ...]
+
+
+@record
+class TagFacts:
+    """A tag of `table` as its file tells it."""
+
+    table: TableName
+    tag: Tag
+
+
+@record
+class CommitFacts:
+    """All that one snapshot says. Build it with `commit_facts`.
+
+    `entries` are those of the delta list, in order; `changelog_entries` those of the changelog
+    list. `partitions` gives the path text ("dt=2013-01-01") of every partition in them. `expired`:
+    the snapshot's file is gone and a tag or changelog told of it.
+    """
+
+    table: TableName
+    snapshot: Snapshot
+    run: Run
+    inputs: tuple[Input, ...]
+    manifest_lists: tuple[ManifestListFacts, ...]
+    entries: tuple[ManifestEntry, ...]
+    changelog_entries: tuple[ManifestEntry, ...]
+    partitions: Mapping[bytes, str]
+    compactions: tuple[BucketCompaction, ...]
+    edges: tuple[FileEdge, ...]
+    tags: tuple[Tag, ...] = ()
+    expired: bool = False
+
+
+@record
+class InheritedFiles:
+    """Files live in the base of the oldest snapshot that is still known; who added them is not.
+
+    Needed once per table, when its first snapshots have expired before they were recorded. May be
+    told in pieces of any size. `entries` are folded: ADD entries only.
+    """
+
+    table: TableName
+    entries: tuple[ManifestEntry, ...]
+    partitions: Mapping[bytes, str]
+
+
+def commit_facts(
+    table: TableName,
+    snapshot: Snapshot,
+    *,
+    manifest_lists: Iterable[ManifestListFacts],
+    entries: Iterable[ManifestEntry],
+    changelog_entries: Iterable[ManifestEntry] = (),
+    partition_text: Callable[[bytes], str],
+    key_order: KeyOrder | None = None,
+    tags: Iterable[Tag] = (),
+    expired: bool = False,
+) -> CommitFacts:
+    """Return the facts of one snapshot, run and inputs taken from its properties.
+
+    Use it both after a commit and in a rebuild: that is what makes the two agree. `key_order` makes
+    the edges of a compaction exact (see `edges.file_edges`); give it always or never.
+    """
+    delta, changelog = tuple(entries), tuple(changelog_entries)
+    is_compaction = snapshot.commit_kind is CommitKind.COMPACT
+    compactions = bucket_compactions(delta) if is_compaction else ()
+    return CommitFacts(
+        table=table,
+        snapshot=snapshot,
+        run=run_of(snapshot),
+        inputs=inputs_of(snapshot),
+        manifest_lists=tuple(manifest_lists),
+        entries=delta,
+        changelog_entries=changelog,
+        partitions=partition_texts((*delta, *changelog), partition_text),
+        compactions=compactions,
+        edges=file_edges(compactions, key_order),
+        tags=tuple(tags),
+        expired=expired,
+    )
+
+
+def inherited_files(
+    table: TableName, entries: Iterable[ManifestEntry], partition_text: Callable[[bytes], str]
+) -> InheritedFiles:
+    """Return the facts of files whose adding snapshot is no longer known."""
+    live = tuple(entries)
+    return InheritedFiles(
+        table=table, entries=live, partitions=partition_texts(live, partition_text)
+    )
+
+
+def partition_texts(
+    entries: Iterable[ManifestEntry], partition_text: Callable[[bytes], str]
+) -> dict[bytes, str]:
+    """Return the text of each distinct partition, in order of first appearance."""
+    distinct = dict.fromkeys(entry.partition for entry in entries)
+    return {partition: partition_text(partition) for partition in distinct}
+
+
+@record
+class RemovalFacts:
+    """What one act of maintenance took from a table, and why. `removal_id`: the same for a replay."""
+
+    table: TableName
+    removal_id: str
+    kind: str
+    reason: str
+    at_millis: int
+    snapshot_ids: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    file_count: int = 0
+    freed_bytes: int = 0

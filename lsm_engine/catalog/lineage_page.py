@@ -1,0 +1,152 @@
+"""The lineage as one page of HTML that needs nothing else: a graph to search, zoom and follow."""
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.catalog.lineage_tables import LineageTables
+from lsm_engine.catalog.names import TableName
+
+SNAPSHOTS_MAX = 300
+"""Snapshots of a table that a page shows, the newest; a browser draws a few thousand well."""
+
+_LABEL = "lsm.label"
+_TEMPLATE = "pages/lineage.html"
+_PLACE = "{{facts}}"
+
+
+def lineage_page(
+    lineage: LineageTables,
+    tables: Iterable[TableName] | None = None,
+    *,
+    snapshots_max: int = SNAPSHOTS_MAX,
+) -> str:
+    """Return the page for some tables, or all; `#shop.orders/12` opens it at a snapshot.
+
+    `#shop.orders/file/<name>` opens it at a data file.
+    """
+    names = lineage.tables() if tables is None else list(tables)
+    facts = {"tables": [_table(lineage, name, snapshots_max) for name in names]}
+    template = resources.files("lsm_engine.catalog").joinpath(_TEMPLATE).read_text("utf-8")
+    # Inside of a script element only "<" could end it, or begin a comment.
+    text = json.dumps(facts, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    return template.replace(_PLACE, text)
+
+
+def _table(lineage: LineageTables, name: TableName, snapshots_max: int) -> dict[str, Any]:
+    history = lineage.snapshots(name, limit=snapshots_max + 1)
+    shown = history.slice(0, snapshots_max).to_pylist()
+    since = min((row["snapshot_id"] for row in shown), default=0)
+    inputs = _grouped(lineage.inputs_of_table(name, since=since))
+    columns = _grouped(lineage.column_inputs_of_table(name, since=since))
+    manifests = _grouped(lineage.manifests_of_table(name, since=since))
+    return {
+        "name": name.text,
+        "cut": history.num_rows > snapshots_max,
+        "snapshots": [
+            _snapshot(
+                row,
+                inputs.get(row["snapshot_id"], []),
+                columns.get(row["snapshot_id"], []),
+                manifests.get(row["snapshot_id"], []),
+            )
+            for row in shown
+        ],
+        "tags": [
+            {"name": row["tag_name"], "snapshot": row["snapshot_id"], "deleted": row["deleted"]}
+            for row in lineage.tags(name, with_deleted=True).to_pylist()
+        ],
+        "files": _files(lineage.files_of_table(name, since=since)),
+        "edges": [
+            {"source": row["source_name"], "target": row["target_name"]}
+            for row in lineage.edges_of_table(name, since=since).to_pylist()
+        ],
+    }
+
+
+def _grouped(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        found.setdefault(row["snapshot_id"], []).append(row)
+    return found
+
+
+def _snapshot(
+    row: Mapping[str, Any],
+    inputs: list[dict[str, Any]],
+    columns: list[dict[str, Any]],
+    manifests: list[dict[str, Any]],
+) -> dict[str, Any]:
+    return {
+        "id": row["snapshot_id"],
+        "label": _label(row["properties"]),
+        "kind": row["commit_kind"],
+        "time": row["time_millis"],
+        "state": row["state"],
+        "run": row["run_id"],
+        "asset": row["asset_key"] or None,
+        "engine": row["engine"],
+        "dagster": row["dagster_run_id"],
+        "user": row["user_name"],
+        "rows": row["total_record_count"],
+        "delta": row["delta_record_count"],
+        "added": row["files_added"],
+        "deleted": row["files_deleted"],
+        "bytes": row["bytes_added"],
+        "inputs": [
+            {
+                "dataset": each["dataset"],
+                "snapshot": each["input_snapshot_id"],
+                "after": each["after_snapshot_id"],
+                "version": each["input_version"],
+                "role": each["role"],
+            }
+            for each in inputs
+        ],
+        "columns": [
+            [each["column_name"], each["dataset"], each["input_column"]] for each in columns
+        ],
+        "manifests": [
+            {
+                "kind": each["kind"],
+                "list": each["manifest_list"],
+                "file": each["file_name"],
+                "size": each["file_size"],
+                "added": each["added_file_count"],
+                "deleted": each["deleted_file_count"],
+            }
+            for each in manifests
+        ],
+    }
+
+
+def _label(properties: str | None) -> str | None:
+    told = json.loads(properties) if properties else {}
+    return told.get(_LABEL) if isinstance(told, dict) else None
+
+
+def _files(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        file = found.setdefault(
+            row["file_name"],
+            {
+                "name": row["file_name"],
+                "partition": row["partition_path"],
+                "bucket": row["bucket"],
+                "rows": row["row_count"],
+                "size": row["file_size"],
+                "content": row["content"],
+                "removed": row["removed"],
+                "stages": [],
+            },
+        )
+        file["stages"].append(
+            {"level": row["level"], "added": row["added_by"], "deleted": row["deleted_by"]}
+        )
+    for file in found.values():
+        file["stages"].sort(key=lambda stage: (stage["added"] or 0, stage["level"]))
+    return found

@@ -1,0 +1,237 @@
+"""Facts, turned into rows. Pure: the same facts give the same rows."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.catalog.edges import BucketCompaction, FileEdge
+from lsm_engine.catalog.facts import CommitFacts, ManifestListFacts
+from lsm_engine.catalog.models import CHANGELOG, DATA, EXPIRED, LIVE
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+
+Row = dict[str, Any]
+
+_AS_THEY_ARE = (
+    "schema_id", "base_manifest_list", "base_manifest_list_size", "delta_manifest_list",
+    "delta_manifest_list_size", "changelog_manifest_list", "changelog_manifest_list_size",
+    "index_manifest", "commit_user", "commit_identifier", "time_millis", "total_record_count",
+    "delta_record_count", "changelog_record_count", "watermark", "statistics", "version",
+    "next_row_id", "uuid", "operation", "writer_version",
+)  # fmt: skip
+
+
+def run_row(facts: CommitFacts) -> Row:
+    """The run of a snapshot, as it told of itself."""
+    run = facts.run
+    return {
+        "run_id": run.run_id,
+        "asset_key": run.asset_key or "",
+        "engine": run.engine,
+        "kind": run.kind,
+        "dagster_run_id": run.dagster_run_id,
+        "user_name": run.user,
+        "started_millis": run.started_millis,
+    }
+
+
+def snapshot_row(table_id: int, facts: CommitFacts) -> Row:
+    """The snapshot with all of its members, and what it added and deleted in sum."""
+    snapshot = facts.snapshot
+    added = [entry.file for entry in facts.entries if entry.kind is EntryKind.ADD]
+    deleted = [entry.file for entry in facts.entries if entry.kind is EntryKind.DELETE]
+    return {
+        "table_id": table_id,
+        "snapshot_id": snapshot.id,
+        "state": EXPIRED if facts.expired else LIVE,
+        "run_id": facts.run.run_id,
+        "asset_key": facts.run.asset_key or "",
+        **{name: getattr(snapshot, name) for name in _AS_THEY_ARE},
+        "commit_kind": snapshot.commit_kind.value,
+        "log_offsets": _json(snapshot.log_offsets),
+        "properties": _json(snapshot.properties),
+        "files_added": len(added),
+        "files_deleted": len(deleted),
+        "bytes_added": sum(file.file_size for file in added),
+        "bytes_deleted": sum(file.file_size for file in deleted),
+    }
+
+
+def manifest_list_rows(
+    table_id: int, snapshot: Snapshot, lists: Iterable[ManifestListFacts]
+) -> tuple[list[Row], list[Row]]:
+    """The lists of a snapshot, and the manifests in them."""
+    list_rows: list[Row] = []
+    manifest_rows: list[Row] = []
+    for listed in lists:
+        of_list = {"table_id": table_id, "snapshot_id": snapshot.id, "kind": listed.kind}
+        list_rows.append(
+            {
+                **of_list,
+                "file_name": listed.file_name,
+                "file_size": listed.file_size,
+                "manifest_count": len(listed.manifests),
+                "added_file_count": sum(one.added_file_count for one in listed.manifests),
+                "deleted_file_count": sum(one.deleted_file_count for one in listed.manifests),
+            }
+        )
+        manifest_rows += [
+            {
+                **of_list,
+                "position": position,
+                "file_name": one.file_name,
+                "file_size": one.file_size,
+                "added_file_count": one.added_file_count,
+                "deleted_file_count": one.deleted_file_count,
+                "schema_id": one.schema_id,
+                "min_bucket": one.min_bucket,
+                "max_bucket": one.max_bucket,
+                "min_level": one.min_level,
+                "max_level": one.max_level,
+            }
+            for position, one in enumerate(listed.manifests)
+        ]
+    return list_rows, manifest_rows
+
+
+def added_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
+    """Files that a snapshot added, those of its change feed included."""
+    for content, entries in ((DATA, facts.entries), (CHANGELOG, facts.changelog_entries)):
+        for entry in entries:
+            if entry.kind is EntryKind.ADD:
+                row = file_row(table_id, entry, facts.partitions, content)
+                yield {**row, "added_by": facts.snapshot.id}
+
+
+def deleted_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
+    """Files that a snapshot deleted; who added them is told by another snapshot."""
+    for entry in facts.entries:
+        if entry.kind is EntryKind.DELETE:
+            row = file_row(table_id, entry, facts.partitions, DATA)
+            yield {**row, "deleted_by": facts.snapshot.id}
+
+
+def file_row(
+    table_id: int, entry: ManifestEntry, partitions: Mapping[bytes, str], content: str
+) -> Row:
+    """One file, neither added nor deleted by anybody known."""
+    file = entry.file
+    return {
+        "table_id": table_id,
+        "file_name": file.file_name,
+        "level": file.level,
+        "bucket": entry.bucket,
+        "partition": entry.partition,
+        "partition_path": partitions[entry.partition],
+        "content": content,
+        "total_buckets": entry.total_buckets,
+        "row_count": file.row_count,
+        "delete_row_count": file.delete_row_count,
+        "file_size": file.file_size,
+        "min_key": file.min_key,
+        "max_key": file.max_key,
+        "min_sequence_number": file.min_sequence_number,
+        "max_sequence_number": file.max_sequence_number,
+        "schema_id": file.schema_id,
+        "creation_millis": file.creation_millis,
+        "file_source": None if file.file_source is None else file.file_source.name.lower(),
+        "extra_files": json.dumps(file.extra_files) if file.extra_files else None,
+        "external_path": file.external_path,
+        "added_by": None,
+        "deleted_by": None,
+        "removed": False,
+    }
+
+
+def compaction_rows(table_id: int, facts: CommitFacts) -> list[Row]:
+    """What a compaction read and wrote, one row per bucket."""
+    return [
+        {
+            "table_id": table_id,
+            "snapshot_id": facts.snapshot.id,
+            "bucket": one.bucket,
+            "partition": one.partition,
+            "partition_path": facts.partitions[one.partition],
+            "output_level": one.output_level,
+            "files_upgraded": len(one.upgraded),
+            **_sums(one),
+        }
+        for one in facts.compactions
+    ]
+
+
+def _sums(one: BucketCompaction) -> Row:
+    return {
+        "files_read": len(one.read),
+        "files_written": len(one.written),
+        "rows_read": sum(file.row_count for file in one.read),
+        "rows_written": sum(file.row_count for file in one.written),
+        "bytes_read": sum(file.file_size for file in one.read),
+        "bytes_written": sum(file.file_size for file in one.written),
+    }
+
+
+def edge_rows(table_id: int, snapshot: Snapshot, edges: Iterable[FileEdge]) -> list[Row]:
+    """Which file went into which."""
+    return [
+        {
+            "table_id": table_id,
+            "snapshot_id": snapshot.id,
+            "bucket": edge.bucket,
+            "partition": edge.partition,
+            "source_name": edge.source_name,
+            "source_level": edge.source_level,
+            "target_name": edge.target_name,
+            "target_level": edge.target_level,
+            "kind": edge.kind,
+        }
+        for edge in edges
+    ]
+
+
+def input_rows(table_id: int, facts: CommitFacts) -> tuple[list[Row], list[Row]]:
+    """What a snapshot was made from: datasets, and columns where they were told."""
+    of_snapshot = {"table_id": table_id, "snapshot_id": facts.snapshot.id}
+    datasets: list[Row] = []
+    columns: list[Row] = []
+    for position, item in enumerate(facts.inputs):
+        of_input = {**of_snapshot, "position": position, "dataset": item.dataset}
+        datasets.append(
+            {
+                **of_input,
+                "input_snapshot_id": item.snapshot_id,
+                "after_snapshot_id": item.after_snapshot_id,
+                "input_version": item.version,
+                "role": item.role,
+            }
+        )
+        columns += [
+            {**of_input, "column_name": made, "input_column": source}
+            for made, source in dict.fromkeys(item.columns)
+        ]
+    return datasets, columns
+
+
+def tag_row(table_id: int, tag: Tag) -> Row:
+    """A tag that exists."""
+    return {
+        "table_id": table_id,
+        "tag_name": tag.name,
+        "snapshot_id": tag.snapshot.id,
+        "created": _wall_clock(tag.created),
+        "retained_millis": tag.retained_millis,
+        "deleted": False,
+    }
+
+
+def _wall_clock(created: tuple[int, ...] | None) -> str | None:
+    if created is None:
+        return None
+    year, month, day, hour, minute, second, nanos = (*created, 0, 0, 0, 0, 0)[:7]
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}"
+
+
+def _json(members: Mapping[str, Any] | None) -> str | None:
+    return None if members is None else json.dumps(dict(members), sort_keys=True)

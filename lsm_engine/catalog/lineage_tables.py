@@ -1,0 +1,101 @@
+"""All that is recorded of a table, newest first, for exports and pictures."""
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, and_, case, null, select
+
+from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS
+from lsm_engine.catalog.lineage_origins import LineageOrigins
+from lsm_engine.catalog.models import (
+    COLUMN_INPUTS,
+    FILE_EDGES,
+    FILES,
+    INPUTS,
+    MANIFEST_LISTS,
+    MANIFESTS,
+    SNAPSHOTS,
+    TABLES,
+)
+from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+
+
+class LineageTables(LineageOrigins):
+    """Whole tables of the lineage. `since`: only what snapshots from this id on did."""
+
+    def tables(self) -> list[TableName]:
+        """Return the tables, and their branches, that anything was recorded of."""
+        statement = (
+            select(TABLES.c.database_name, TABLES.c.table_name, TABLES.c.branch)
+            .where(TABLES.c.catalog_key == self._catalog_key)
+            .where(
+                select(SNAPSHOTS.c.table_id)
+                .where(SNAPSHOTS.c.table_id == TABLES.c.table_id)
+                .exists()
+            )
+            .order_by(
+                TABLES.c.database_name,
+                TABLES.c.table_name,
+                case((TABLES.c.branch == MAIN_BRANCH, null()), else_=TABLES.c.branch),
+            )
+        )
+        return [
+            TableName(database=row["database_name"], table=row["table_name"], branch=row["branch"])
+            for row in self._ask(statement).to_pylist()
+        ]
+
+    def inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+        """Return what each commit of a table says it read."""
+        rows = INPUTS.c
+        return self._ask(
+            select(
+                rows.snapshot_id, rows.position, rows.dataset, rows.input_snapshot_id,
+                rows.after_snapshot_id, rows.input_version, rows.role,
+            )
+            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .order_by(rows.snapshot_id.desc(), rows.position)
+        )  # fmt: skip
+
+    def column_inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+        """Return which columns each commit of a table says it computed from which."""
+        rows = COLUMN_INPUTS.c
+        return self._ask(
+            select(rows.snapshot_id, rows.column_name, rows.dataset, rows.input_column)
+            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .order_by(rows.snapshot_id.desc(), rows.column_name, rows.dataset, rows.input_column)
+        )
+
+    def manifests_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+        """Return the manifest lists of snapshots, and the manifests in each."""
+        lists, rows = MANIFEST_LISTS.c, MANIFESTS.c
+        same = and_(
+            lists.table_id == rows.table_id,
+            lists.snapshot_id == rows.snapshot_id,
+            lists.kind == rows.kind,
+        )
+        return self._ask(
+            select(
+                rows.snapshot_id, rows.kind, lists.file_name.label("manifest_list"),
+                rows.file_name, rows.file_size, rows.added_file_count, rows.deleted_file_count,
+            )
+            .join(MANIFEST_LISTS, same)
+            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .order_by(rows.snapshot_id.desc(), rows.kind, rows.position)
+        )  # fmt: skip
+
+    def files_of_table(self, table: TableName, *, since: int = 0, limit: int = 10_000) -> pa.Table:
+        """Return the files that snapshots added or deleted, the newest first."""
+        touched: ColumnElement[bool] = (FILES.c.added_by >= since) | (FILES.c.deleted_by >= since)
+        return self._ask(
+            select(*FILE_COLUMNS)
+            .where(FILES.c.table_id == self._number(table), touched)
+            .order_by(FILES.c.added_by.desc(), FILES.c.file_name)
+            .limit(limit)
+        )
+
+    def edges_of_table(self, table: TableName, *, since: int = 0, limit: int = 20_000) -> pa.Table:
+        """Return which files compactions turned into which, the newest first."""
+        return self._ask(
+            select(*EDGE_COLUMNS)
+            .where(FILE_EDGES.c.table_id == self._number(table), FILE_EDGES.c.snapshot_id >= since)
+            .order_by(FILE_EDGES.c.snapshot_id.desc(), FILE_EDGES.c.target_name)
+            .limit(limit)
+        )

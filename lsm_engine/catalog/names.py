@@ -1,0 +1,110 @@
+"""Names of databases and tables, and which names are refused."""
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+from typing import Self
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+
+MAIN_BRANCH = "main"
+NAME_BYTES_MAX = 255
+DATABASE_SUFFIX = ".db"
+RESERVED_DATABASES = ("sys",)
+
+_FORBIDDEN = {
+    "/": "a separator",
+    "\\": "a separator",
+    ".": "a dot",
+    "$": "a dollar sign, which marks system tables",
+}
+_UNWRITABLE = {"Cc": "a control character", "Cs": "half a character", "Zl": "a line break"}
+_UNWRITABLE["Zp"] = _UNWRITABLE["Zl"]
+_TURNS_TEXT_ROUND = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@record
+class TableName:
+    """A table of a catalog: "shop.orders". A branch has snapshots, hence lineage, of its own."""
+
+    database: str
+    table: str
+    branch: str = MAIN_BRANCH
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the name that "database.table" means; InvalidInputError for any other shape."""
+        database, dot, table = text.partition(".")
+        if not dot:
+            raise InvalidInputError(
+                "a table's name has two parts; write 'database.table'",
+                kind=ErrorKind.INVALID_NAME,
+                name=text,
+            )
+        check_database_name(database)
+        check_table_name(table)
+        return cls(database=database, table=table)
+
+    def checked(self) -> Self:
+        """Return this name; InvalidInputError if a part of it could not be a directory of ours."""
+        check_database_name(self.database)
+        check_table_name(self.table)
+        return self
+
+    @property
+    def text(self) -> str:
+        """The name as people write it: "shop.orders", or "shop.orders@fix" on a branch."""
+        at_branch = "" if self.branch == MAIN_BRANCH else f"@{self.branch}"
+        return f"{self.database}.{self.table}{at_branch}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def check_database_name(name: str) -> None:
+    """Raise InvalidInputError unless `name` can be a database: its directory is `<name>.db`."""
+    _check(name, "database", NAME_BYTES_MAX - len(DATABASE_SUFFIX))
+    if name.lower() in RESERVED_DATABASES:
+        raise InvalidInputError(
+            "this database name belongs to system tables; choose another",
+            kind=ErrorKind.INVALID_NAME,
+            database=name,
+        )
+
+
+def check_table_name(name: str) -> None:
+    """Raise InvalidInputError unless `name` can be a table: its directory has that very name."""
+    _check(name, "table", NAME_BYTES_MAX)
+
+
+def _check(name: str, what: str, bytes_max: int) -> None:
+    wrong = _what_is_wrong(name, bytes_max)
+    if wrong:
+        raise InvalidInputError(
+            f"a {what} name may not {wrong}; choose another",
+            kind=ErrorKind.INVALID_NAME,
+            **{what: name},
+        )
+
+
+def _what_is_wrong(name: str, bytes_max: int) -> str | None:
+    if not name:
+        return "be empty"
+    if name != name.strip():
+        return "start or end with a blank"
+    for character in name:
+        if character in _FORBIDDEN:
+            return f"contain {_FORBIDDEN[character]}"
+        if unicodedata.category(character) in _UNWRITABLE:
+            return f"contain {_UNWRITABLE[unicodedata.category(character)]}"
+        if character in _TURNS_TEXT_ROUND:
+            return "contain a character that changes the direction of text"
+    size = len(name.encode())
+    return f"be longer than {bytes_max} bytes ({size})" if size > bytes_max else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return "; did you mean 'x'?" for the nearest of `known`, else `otherwise`."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise

@@ -1,0 +1,307 @@
+"""Names of databases and tables, kept where other Paimon clients find them too.
+
+A table's directory follows from its name: `<warehouse>/<database>.db/<table>`; its schema lives in
+that directory. Here are the names, the properties of databases, and a copy of each table's options
+for people who look with SQL. Directories are made, moved and deleted by the caller.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from sqlalchemy import Connection, delete, update
+
+from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.catalog.commit_lock import ACQUIRE_TIMEOUT_MILLIS, CommitLock
+from lsm_engine.catalog.database import BUSY_TIMEOUT_MILLIS, Database, open_url
+from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.migrations import open_database
+from lsm_engine.catalog.models import (
+    PAIMON_DATABASE_PROPERTIES,
+    PAIMON_TABLE_PROPERTIES,
+    PAIMON_TABLES,
+    TABLES,
+)
+from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
+from lsm_engine.catalog.paimon_rows import PaimonRows, check_properties, copied_options
+from lsm_engine.io.clock import Clock
+
+DEFAULT_CATALOG_KEY = "jdbc"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+@record
+class DatabaseInfo:
+    """A database: its directory and what was said about it."""
+
+    name: str
+    location: str
+    properties: Mapping[str, str]
+
+
+@record
+class TableInfo:
+    """A table: its directory and the copy of its options (the table's schema file decides)."""
+
+    name: TableName
+    location: str
+    properties: Mapping[str, str]
+
+
+class SqlCatalog:
+    """The names in one warehouse. Threads, forked processes and other clients may share it."""
+
+    def __init__(
+        self, database: Database, *, warehouse: str, catalog_key: str = DEFAULT_CATALOG_KEY
+    ) -> None:
+        self.database = database
+        self.warehouse = warehouse
+        self.catalog_key = catalog_key
+        self._rows = PaimonRows(catalog_key=catalog_key)
+        self.lineage = Lineage(database, catalog_key=catalog_key)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        warehouse: str,
+        catalog_key: str = DEFAULT_CATALOG_KEY,
+        busy_timeout_millis: int = BUSY_TIMEOUT_MILLIS,
+    ) -> Self:
+        """Open the catalog at a database URL ("sqlite:///lake/catalog.db"), made if there is none.
+
+        `catalog_key` separates several catalogs in one database. A warehouse without a scheme is
+        made absolute. Raises InvalidOptionError or UnsupportedError for a wrong URL,
+        InvalidInputError for a database of something else, CorruptFileError for a damaged one.
+        """
+        database = Database(open_url(url), busy_timeout_millis=busy_timeout_millis)
+        open_database(database)
+        return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=catalog_key)
+
+    def close(self) -> None:
+        """Close idle connections; later calls open new ones."""
+        self.database.close()
+
+    def database_location(self, name: str) -> str:
+        """Return the directory of a database, whether it exists or not."""
+        check_database_name(name)
+        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+
+    def table_location(self, name: TableName) -> str:
+        """Return the directory of a table, whether it exists or not."""
+        return f"{self.database_location(name.database)}/{name.checked().table}"
+
+    def commit_lock(
+        self,
+        name: TableName,
+        clock: Clock,
+        *,
+        acquire_timeout_millis: int = ACQUIRE_TIMEOUT_MILLIS,
+    ) -> CommitLock:
+        """Return the lock that Paimon clients with `lock.enabled` share; a context manager."""
+        return CommitLock(
+            self.database,
+            lock_id=f"{self.catalog_key}.{name.database}.{name.table}",
+            clock=clock,
+            acquire_timeout_millis=acquire_timeout_millis,
+        )
+
+    # ---- databases ------------------------------------------------------------------------------
+
+    def create_database(
+        self,
+        name: str,
+        *,
+        properties: Mapping[str, str] | None = None,
+        ignore_existing: bool = False,
+    ) -> DatabaseInfo:
+        """Create a database; AlreadyExistsError unless `ignore_existing`."""
+        check_database_name(name)
+        told = dict(properties or {})
+        check_properties(told)
+
+        def work(connection: Connection) -> DatabaseInfo:
+            if self._rows.has_database(connection, name):
+                if not ignore_existing:
+                    raise AlreadyExistsError("this database exists; choose another name", name=name)
+            else:
+                self._insert_database(connection, name, told)
+            return self._database_info(connection, name)
+
+        return self.database.write(work)
+
+    def load_database(self, name: str) -> DatabaseInfo:
+        """Return a database; NotFoundError if there is none of this name."""
+
+        def work(connection: Connection) -> DatabaseInfo:
+            self._rows.require_database(connection, name)
+            return self._database_info(connection, name)
+
+        return self.database.read(work)
+
+    def list_databases(self) -> list[str]:
+        """Return all names, sorted."""
+        return self.database.read(self._rows.database_names)
+
+    def drop_database(
+        self, name: str, *, cascade: bool = False, ignore_missing: bool = False
+    ) -> list[TableName]:
+        """Forget a database and return the tables that went with it, their lineage included.
+
+        With tables left in it, InvalidInputError unless `cascade`. No file is touched.
+        """
+
+        def work(connection: Connection) -> list[TableName]:
+            if not self._rows.has_database(connection, name) and ignore_missing:
+                return []
+            self._rows.require_database(connection, name)
+            tables = self._rows.table_names(connection, name)
+            if tables and not cascade:
+                raise InvalidInputError(
+                    "this database still has tables; drop them first, or cascade",
+                    database=name,
+                    tables=len(tables),
+                )
+            for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, PAIMON_DATABASE_PROPERTIES):
+                connection.execute(delete(model).where(*self._rows.of_database(model, name)))
+            connection.execute(delete(TABLES).where(*self._rows.of_database(TABLES, name)))
+            return [TableName(database=name, table=table) for table in tables]
+
+        return self.database.write(work)
+
+    # ---- tables ---------------------------------------------------------------------------------
+
+    def register_table(
+        self,
+        name: TableName,
+        *,
+        options: Mapping[str, str] | None = None,
+        primary_key: tuple[str, ...] = (),
+        partitioned_by: tuple[str, ...] = (),
+        create_database: bool = False,
+    ) -> TableInfo:
+        """Give a table its name; AlreadyExistsError if it is taken.
+
+        Its database must exist unless `create_database`. `options` and keys are copied for people
+        who look; a value of more than 1000 characters is left out, as the schema file has it whole.
+        """
+        name.checked()
+        copied = copied_options(options or {}, primary_key, partitioned_by)
+
+        def work(connection: Connection) -> TableInfo:
+            if create_database and not self._rows.has_database(connection, name.database):
+                self._insert_database(connection, name.database, {})
+            self._rows.require_database(connection, name.database)
+            if self._rows.has_table(connection, name):
+                raise AlreadyExistsError("this table exists; choose another name", table=name.text)
+            self._rows.insert_table(connection, name)
+            self._rows.insert_table_properties(connection, name, copied)
+            return self._table_info(connection, name)
+
+        return self.database.write(work)
+
+    def load_table(self, name: TableName) -> TableInfo:
+        """Return a table; NotFoundError, naming a near match, if there is none of this name."""
+
+        def work(connection: Connection) -> TableInfo:
+            self._rows.require_table(connection, name)
+            return self._table_info(connection, name)
+
+        return self.database.read(work)
+
+    def list_tables(self, database: str) -> list[str]:
+        """Return the names of a database's tables, sorted; NotFoundError if there is no such one."""
+
+        def work(connection: Connection) -> list[str]:
+            self._rows.require_database(connection, database)
+            return self._rows.table_names(connection, database)
+
+        return self.database.read(work)
+
+    def replace_table_properties(
+        self,
+        name: TableName,
+        *,
+        options: Mapping[str, str],
+        primary_key: tuple[str, ...] = (),
+        partitioned_by: tuple[str, ...] = (),
+    ) -> None:
+        """Copy a table's options anew after its schema changed."""
+        copied = copied_options(options, primary_key, partitioned_by)
+
+        def work(connection: Connection) -> None:
+            self._rows.require_table(connection, name)
+            rows = delete(PAIMON_TABLE_PROPERTIES)
+            connection.execute(rows.where(*self._rows.of_table(PAIMON_TABLE_PROPERTIES, name)))
+            self._rows.insert_table_properties(connection, name, copied)
+
+        self.database.write(work)
+
+    def rename_table(self, source: TableName, target: TableName) -> TableInfo:
+        """Rename a table, its lineage included; the caller moves its directory."""
+        target.checked()
+
+        def work(connection: Connection) -> TableInfo:
+            self._rows.require_table(connection, source)
+            self._rows.require_database(connection, target.database)
+            if self._rows.has_table(connection, target):
+                raise AlreadyExistsError(
+                    "this table exists; choose another name", table=target.text
+                )
+            # Rows that outlived a table dropped by another client must not stand in the way.
+            connection.execute(delete(TABLES).where(*self._rows.of_table(TABLES, target)))
+            for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, TABLES):
+                renamed = update(model).where(*self._rows.of_table(model, source))
+                connection.execute(
+                    renamed.values(database_name=target.database, table_name=target.table)
+                )
+            return self._table_info(connection, target)
+
+        return self.database.write(work)
+
+    def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
+        """Forget a table and its lineage; False if it was not there. No file is touched."""
+
+        def work(connection: Connection) -> bool:
+            if not self._rows.has_table(connection, name) and ignore_missing:
+                return False
+            self._rows.require_table(connection, name)
+            for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, TABLES):
+                connection.execute(delete(model).where(*self._rows.of_table(model, name)))
+            return True
+
+        return self.database.write(work)
+
+    # ---- inside a transaction -------------------------------------------------------------------
+
+    def _insert_database(
+        self, connection: Connection, name: str, properties: Mapping[str, str]
+    ) -> None:
+        location = self.database_location(name)
+        self._rows.insert_database(connection, name, location, properties)
+
+    def _database_info(self, connection: Connection, name: str) -> DatabaseInfo:
+        return DatabaseInfo(
+            name=name,
+            location=self.database_location(name),
+            properties=self._rows.database_properties(connection, name),
+        )
+
+    def _table_info(self, connection: Connection, name: TableName) -> TableInfo:
+        return TableInfo(
+            name=name,
+            location=self.table_location(name),
+            properties=self._rows.table_properties(connection, name),
+        )
+
+
+def absolute_warehouse(warehouse: str) -> str:
+    """Return the warehouse without a trailing slash, made absolute unless it has a scheme."""
+    if not warehouse:
+        raise InvalidInputError("a catalog needs a warehouse; give the directory of its tables")
+    if _SCHEME.match(warehouse):
+        return warehouse.rstrip("/")
+    return os.path.abspath(os.path.expanduser(warehouse))

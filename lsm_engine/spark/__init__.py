@@ -1,0 +1,36 @@
+"""Floor 8: PySpark, and only here. The same verbs, run by Spark's executors.
+
+Executors get values that pickle and share nothing but storage; only DataFrame APIs are used, so that
+Spark Connect works. Start reading at `executor`, then `staging`.
+"""
+
+from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+from lsm_engine.spark.changes import changes_dataframe
+from lsm_engine.spark.datasource import register
+from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.failures import TaskFailedError
+from lsm_engine.spark.file_rows import FileRows
+from lsm_engine.spark.locate import locate_dataframe
+from lsm_engine.spark.lookup_join import lookup_join
+from lsm_engine.spark.read import read_dataframe
+from lsm_engine.spark.session import engine_settings, local_session, local_settings
+from lsm_engine.spark.upsert import on_spark, upsert_dataframe, upsert_files
+
+__all__ = [
+    "FileRows",
+    "SparkExecutor",
+    "TaskFailedError",
+    "arrow_schema_of",
+    "changes_dataframe",
+    "engine_settings",
+    "local_session",
+    "local_settings",
+    "locate_dataframe",
+    "lookup_join",
+    "on_spark",
+    "read_dataframe",
+    "register",
+    "spark_schema",
+    "upsert_dataframe",
+    "upsert_files",
+]

@@ -1,0 +1,160 @@
+"""Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
+
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+from pyspark.sql import types as sql
+
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
+from lsm_engine.schema.types import (
+    BINARY,
+    TEXT,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+)
+
+_PLAIN: dict[Root, sql.DataType] = {
+    Root.BOOLEAN: sql.BooleanType(),
+    Root.TINYINT: sql.ByteType(),
+    Root.SMALLINT: sql.ShortType(),
+    Root.INT: sql.IntegerType(),
+    Root.BIGINT: sql.LongType(),
+    Root.FLOAT: sql.FloatType(),
+    Root.DOUBLE: sql.DoubleType(),
+    Root.DATE: sql.DateType(),
+    Root.TIMESTAMP: sql.TimestampNTZType(),
+    Root.TIMESTAMP_LTZ: sql.TimestampType(),
+}
+_ARROW: dict[type[sql.DataType], pa.DataType] = {
+    sql.BooleanType: pa.bool_(),
+    sql.ByteType: pa.int8(),
+    sql.ShortType: pa.int16(),
+    sql.IntegerType: pa.int32(),
+    sql.LongType: pa.int64(),
+    sql.FloatType: pa.float32(),
+    sql.DoubleType: pa.float64(),
+    sql.StringType: pa.string(),
+    sql.CharType: pa.string(),
+    sql.VarcharType: pa.string(),
+    sql.BinaryType: pa.binary(),
+    sql.DateType: pa.date32(),
+    sql.TimestampType: pa.timestamp("us", "UTC"),
+    sql.TimestampNTZType: pa.timestamp("us"),
+    sql.TimeType: pa.time64("ns"),
+}
+_FINEST_TIME = 6
+"""Digits of a second that Spark holds; finer values are refused when they are met."""
+
+
+def spark_type(value: DataType) -> sql.DataType:
+    """Return the Spark type that holds values of a column type."""
+    match value:
+        case ArrayType():
+            return sql.ArrayType(spark_type(value.element), value.element.nullable)
+        case MapType():
+            return sql.MapType(spark_type(value.key), spark_type(value.value), value.value.nullable)
+        case RowType():
+            return spark_schema(value.fields)
+        case ScalarType(root=Root.DECIMAL):
+            return sql.DecimalType(value.precision or 10, value.scale or 0)
+        case ScalarType(root=Root.TIME):
+            return sql.TimeType(min(value.precision or 0, _FINEST_TIME))
+        case ScalarType() if value.root in TEXT:
+            return sql.StringType()
+        case ScalarType() if value.root in BINARY:
+            return sql.BinaryType()
+        case ScalarType():
+            return _PLAIN[value.root]
+
+
+def spark_schema(fields: Iterable[DataField]) -> sql.StructType:
+    """Return columns as a Spark schema; a column's description becomes its comment."""
+    return sql.StructType(
+        [
+            sql.StructField(
+                field.name,
+                spark_type(field.type),
+                field.type.nullable,
+                {"comment": field.description} if field.description else None,
+            )
+            for field in fields
+        ]
+    )
+
+
+def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
+    """Return the Arrow type in which Spark hands over, and takes, values of a Spark type.
+
+    Raises UnsupportedError, naming the column, for types without a counterpart in a table:
+    intervals, variants, geometries, the type of a column of nulls.
+    """
+    match value:
+        case sql.DecimalType():
+            return pa.decimal128(value.precision, value.scale)
+        case sql.ArrayType():
+            element = arrow_type_of(value.elementType, column)
+            return pa.list_(pa.field("element", element, value.containsNull))
+        case sql.MapType():
+            return pa.map_(
+                pa.field("key", arrow_type_of(value.keyType, column), nullable=False),
+                pa.field("value", arrow_type_of(value.valueType, column), value.valueContainsNull),
+            )
+        case sql.StructType():
+            return pa.struct(list(arrow_schema_of(value)))
+        case _:
+            return _scalar_arrow(value, column)
+
+
+def _scalar_arrow(value: sql.DataType, column: str) -> pa.DataType:
+    found = _ARROW.get(type(value))
+    if found is None:
+        raise UnsupportedError(
+            f"column {column!r} has Spark type {value.simpleString()}, which no table type holds; "
+            "cast it first",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=column,
+            type=value.simpleString(),
+        )
+    return found
+
+
+def arrow_schema_of(schema: sql.StructType) -> pa.Schema:
+    """Return the Arrow form of a DataFrame's schema: what `create_table` wants for its rows."""
+    return pa.schema(
+        [
+            pa.field(field.name, arrow_type_of(field.dataType, field.name), field.nullable)
+            for field in schema.fields
+        ]
+    )
+
+
+def fitter(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return a function that turns a batch into Spark's Arrow types, columns by name.
+
+    It raises UnsupportedError for a time finer than Spark's microseconds rather than cut it off.
+    """
+
+    def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [_fitted(batch.column(field.name), field) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return fit
+
+
+def _fitted(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as cause:
+        raise UnsupportedError(
+            f"column {field.name!r} holds values of {column.type} that Spark's {field.type} "
+            "cannot; read the other columns, or read it without Spark",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=field.name,
+        ) from cause

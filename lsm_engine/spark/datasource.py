@@ -1,0 +1,213 @@
+"""`format("lsm")`: a table's directory as a Spark data source, to read and to write.
+
+Spark hands down filters but not the choice of columns: `read_dataframe` reads narrower, and
+`Table.upsert` writes one file per bucket where a data source, which cannot shuffle, writes one per
+task and bucket.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.plan.scan import Split
+from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+from lsm_engine.spark.change_source import (
+    CHANGE_OPTIONS,
+    READ_CHANGELOG,
+    LsmChangesReader,
+    LsmStream,
+    asks_for_changes,
+    change_schema,
+)
+from lsm_engine.spark.filters import handed_down
+from lsm_engine.spark.jobs import Batches, settle_worker
+from lsm_engine.spark.session import engine_settings
+from lsm_engine.spark.source_writer import SourceWriter, plan_write
+from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
+from lsm_engine.table.catalog import open_table
+from lsm_engine.table.table import Table
+
+PATH = "path"
+SNAPSHOT_ID = "snapshot-id"
+TAG = "tag"
+AS_OF = "as-of"
+COMMIT_USER = "commit-user"
+COMMIT_IDENTIFIER = "commit-identifier"
+_OPTIONS = (
+    PATH, SNAPSHOT_ID, TAG, AS_OF, COMMIT_USER, COMMIT_IDENTIFIER, CATALOG, WAREHOUSE,
+    *CHANGE_OPTIONS,
+)  # fmt: skip
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session.
+
+    Also sets `engine_settings`, as Spark hands no filter to Python data sources unless told to.
+    """
+    for key, value in engine_settings().items():
+        spark.conf.set(key, value)
+    spark.dataSource.register(LsmSource)
+
+
+class LsmSource(DataSource):
+    """A table by its directory: `load(path)`, `save(path)`.
+
+    Options for reads: `snapshot-id`, `tag`, or `as-of` (milliseconds, or ISO time, UTC unless it
+    says otherwise). Changes: `incremental-between` = "a,b" (snapshots or tags, the first exclusive),
+    `incremental-between-timestamp`, `incremental-between-scan-mode`; or `read.changelog` = true for
+    all that are kept, and for `readStream`, with `scan.mode`, `scan.snapshot-id`,
+    `scan.timestamp-millis` and `consumer-id`. Options for writes: `commit-user` and `commit-identifier`, which make a replay
+    a no-op. Mode append upserts, mode overwrite replaces the partitions that the rows touch, or the
+    table where it has none (option `dynamic-partition-overwrite` of the table).
+
+    System tables: `load("…/orders$files")`, and with the options `catalog` (its URL) and `warehouse`
+    `load("sys.tables")`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "lsm"
+
+    def schema(self) -> StructType:
+        """The table's present columns, or those of a system table."""
+        system = self._system()
+        if system is not None:
+            return system.schema()
+        table = self._table()
+        if asks_for_changes(self.options):
+            return change_schema(table)
+        return spark_schema(table.schema.fields)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader of changes as they come, with `read.changelog` = true."""
+        self._table()
+        if not asks_for_changes(self.options):
+            raise InvalidOptionError(
+                "a stream of a table holds changes: set read.changelog to true, and mind _row_kind",
+                key=READ_CHANGELOG,
+            )
+        return LsmStream(self.options[PATH], dict(self.options), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the columns in `schema`, which may be fewer than the table's."""
+        system = self._system()
+        if system is not None:
+            at = self.options.get(SNAPSHOT_ID)
+            snapshot_id = None if at is None else int(at)
+            return SystemReader(system, schema, snapshot_id, self.options.get(TAG))
+        self._table()
+        if asks_for_changes(self.options):
+            return LsmChangesReader(self.options[PATH], dict(self.options), schema)
+        return LsmReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
+        """Return a writer of rows of `schema`."""
+        self._table()
+        identifier = self.options.get(COMMIT_IDENTIFIER)
+        plan = plan_write(
+            self.options[PATH],
+            arrow_schema_of(schema),
+            replaces=overwrite,
+            commit_user=self.options.get(COMMIT_USER),
+            commit_identifier=None if identifier is None else int(identifier),
+        )
+        return SourceWriter(plan)
+
+    def _system(self) -> SystemSource | None:
+        self._check_options()
+        return SystemSource.of(self.options, self.options[PATH])
+
+    def _table(self) -> Table:
+        self._check_options()
+        return open_table(self.options[PATH])
+
+    def _check_options(self) -> None:
+        for key in self.options:
+            if key not in _OPTIONS:
+                near = difflib.get_close_matches(key, _OPTIONS, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_OPTIONS}"
+                raise InvalidOptionError(
+                    f"the lsm format has no such option{hint}",
+                    kind=ErrorKind.UNKNOWN_OPTION,
+                    key=key,
+                )
+        if PATH not in self.options:
+            raise InvalidOptionError("name the table's directory: load(path) or save(path)")
+
+
+class SplitPartition(InputPartition):
+    """One split, with what its task needs to read it."""
+
+    def __init__(self, reader: SplitReader, split: Split) -> None:
+        super().__init__(f"{split.reason} bucket={split.bucket}")
+        self.reader = reader
+        self.split = split
+
+
+class LsmReader(DataSourceReader):
+    """Plans the splits of one snapshot, with the filters that Spark hands down."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._where: pc.Expression | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
+        columns = open_table(self._options[PATH]).schema.arrow
+        self._where, left = handed_down(filters, columns)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition per split."""
+        snapshot_id = self._options.get(SNAPSHOT_ID)
+        scan = open_table(self._options[PATH]).scan(
+            columns=self._schema.names,
+            where=self._where,
+            snapshot_id=None if snapshot_id is None else int(snapshot_id),
+            tag=self._options.get(TAG),
+            as_of_millis=as_of_millis(self._options.get(AS_OF)),
+        )
+        plan = scan.plan
+        reader = SplitReader(
+            context=plan.context, rows=plan.rows, schema=arrow_schema_of(self._schema)
+        )
+        return [SplitPartition(reader, split) for split in plan.splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split; none where the table is empty."""
+        settle_worker()
+        batches: Batches = iter(())
+        if isinstance(partition, SplitPartition):
+            batches = partition.reader.batches(partition.split)
+        yield from batches
+
+
+def as_of_millis(text: str | None) -> int | None:
+    """Return a time as milliseconds; raises InvalidOptionError for what is none."""
+    if text is None or text.isdigit():
+        return None if text is None else int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as cause:
+        raise InvalidOptionError(
+            "give a time as milliseconds, or such as 2024-05-01T12:00:00", key=AS_OF, value=text
+        ) from cause
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(zoned.timestamp() * 1000)

@@ -1,0 +1,100 @@
+"""SparkExecutor: the work of many buckets as one job, one task per item.
+
+Work and items travel in the task's closure, results come back as commit messages in JSON, and no
+table row passes through the JVM. Only DataFrame APIs are used, so that Spark Connect works.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from lsm_engine.base.record import record
+from lsm_engine.codec.messages import decode_message, encode_message
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.spark.file_rows import FileRows, stage_files
+from lsm_engine.spark.jobs import (
+    ANSWER_DDL,
+    TASK_COUNT_MAX,
+    Batches,
+    attempt,
+    check_items,
+    map_arrow,
+    run,
+    settle_worker,
+)
+from lsm_engine.spark.staging import stage_frame
+from lsm_engine.table.context import Staging
+
+T = TypeVar("T")
+
+_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+
+
+class SparkExecutor:
+    """Runs the work of many buckets on the executors of a Spark session.
+
+    The session is the caller's, to start and to stop. Executors need this package, and storage that
+    they and the driver see under the same paths.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def __repr__(self) -> str:
+        return f"SparkExecutor({self.spark.version})"
+
+    def messages(
+        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+    ) -> list[CommitMessage]:
+        """Return what the work on each item has to commit; one task per item.
+
+        A task may be tried several times, or twice at once where speculation is on; exactly one
+        answer per item is used. The first error is raised, as the LsmError it was, after all tasks
+        have ended; TaskFailedError if a task failed with anything else.
+        """
+        if not items:
+            return []
+        shipped = [_closures.dumps(item) for item in items]  # type: ignore[no-untyped-call]
+        task = ItemTask(work=work, items=tuple(shipped))
+        ids = self.spark.range(0, len(items), 1, min(len(items), TASK_COUNT_MAX))
+        answers = run(map_arrow(ids, task, ANSWER_DDL), label=label)
+        if answers.error is not None:
+            raise answers.error
+        check_items(answers, range(len(items)), label=label)
+        return [decode_message(message, CommitMessage) for message in answers.messages]
+
+    def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
+        """Write a Spark DataFrame, or FileRows, as level-0 files; None for rows of other kinds.
+
+        Raises as `spark.staging.stage_frame` says.
+        """
+        match rows:
+            case DataFrame():
+                return stage_frame(staging, rows, label="write rows")
+            case FileRows():
+                return stage_files(staging, rows, self.spark, label="write files")
+            case _:
+                return None
+
+
+@record
+class ItemTask:
+    """What a task runs: the work on the items whose numbers it is handed.
+
+    Items are pickled one by one, so that a task unpickles its own and no other.
+    """
+
+    work: Callable[..., CommitMessage | None]
+    items: tuple[bytes, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        settle_worker()
+        for batch in batches:
+            for item in batch.column(0).to_pylist():
+                yield attempt(item, lambda item=item: self._message(item))  # type: ignore[misc]
+
+    def _message(self, item: int) -> bytes | None:
+        message = self.work(_closures.loads(self.items[item]))  # type: ignore[no-untyped-call]
+        return None if message is None else encode_message(message)

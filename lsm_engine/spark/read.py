@@ -1,0 +1,79 @@
+"""Read a table as a DataFrame: one task per split reads, merges and filters in Python.
+
+Only the columns asked for are read, and only they pass into the JVM: name them here rather than
+with `select`, which Spark cannot hand down to a Python function.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow.compute as pc
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame, SparkSession
+
+from lsm_engine.base.record import record
+from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
+from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.table.table import Table
+
+_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+
+
+def read_dataframe(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    as_of_millis: int | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Return a table's rows as a DataFrame, merged, deleted keys gone; lazy, in no promised order.
+
+    The snapshot is chosen now and stays the same whenever the DataFrame is computed, as long as
+    retention leaves it. `columns`, `where` and the snapshot as in `Table.scan`. `spark` None: the
+    session of the table's SparkExecutor, or the active one. A time finer than Spark's microseconds
+    fails the job with UnsupportedError rather than be cut off.
+    """
+    scan = table.scan(
+        columns=columns,
+        where=where,
+        snapshot_id=snapshot_id,
+        tag=tag,
+        as_of_millis=as_of_millis,
+    )
+    names = table.schema.names if columns is None else columns
+    schema = spark_schema(table.schema.select(names))
+    session = spark or session_of(table)
+    plan = scan.plan
+    if not plan.splits:
+        return session.createDataFrame([], schema)
+    task = SplitTask(
+        reader=SplitReader(context=plan.context, rows=plan.rows, schema=arrow_schema_of(schema)),
+        splits=tuple(_closures.dumps(split) for split in plan.splits),  # type: ignore[no-untyped-call]
+    )
+    numbers = session.range(0, len(plan.splits), 1, min(len(plan.splits), TASK_COUNT_MAX))
+    return map_arrow(numbers, task, schema)
+
+
+def session_of(table: Table) -> SparkSession:
+    """Return the session of the table's SparkExecutor, or the active one."""
+    executor = table.session.components.executor
+    return executor.spark if isinstance(executor, SparkExecutor) else SparkSession.active()
+
+
+@record
+class SplitTask:
+    """What a reading task runs: the splits whose numbers it is handed."""
+
+    reader: SplitReader
+    splits: tuple[bytes, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        settle_worker()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]
+                yield from self.reader.batches(split)

@@ -1,0 +1,145 @@
+"""Spark sessions: one of this machine, and what a session of the user's own has to be told."""
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+
+from pyspark.sql import SparkSession
+
+from lsm_engine.base.errors import InvalidOptionError, NotFoundError
+
+JAVA_OLDEST = 17
+_REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+_TASK_ATTEMPTS = 4
+_LOOPBACK = "127.0.0.1"
+_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def engine_settings() -> dict[str, str]:
+    """Return what any session should set for the engine's jobs; each may be set at run time.
+
+    Larger Arrow batches than Spark's 10,000 rows (still at most 64 MB each); and two things that
+    Spark leaves off: filter push-down into `spark.read.format("lsm")`, and TIME columns.
+    """
+    return {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.timeType.enabled": "true",
+    }
+
+
+def local_settings(
+    *, threads: int | None = None, memory: str = "2g", quick_start: bool = False
+) -> dict[str, str]:
+    """Return the configuration of a session on this machine that talks to nobody outside it.
+
+    `threads` None takes every core; `memory` bounds the JVM's heap. A task is tried four times, as
+    on a cluster. `quick_start` halves the processor time of the first minute by compiling the JVM's
+    code less well: right for short jobs, wrong where many rows pass through the JVM. Usable with
+    any builder, such as dagster-pyspark's `spark_config`.
+    """
+    cores = threads or len(os.sched_getaffinity(0))
+    quiet = files("lsm_engine.spark").joinpath("log4j2.properties")
+    java_options = [f"-Dlog4j2.configurationFile={quiet}", *(_QUICK if quick_start else ())]
+    return {
+        "spark.master": f"local[{cores},{_TASK_ATTEMPTS}]",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Times without a zone stay without one when Arrow data becomes a DataFrame.
+        "spark.sql.timestampType": "TIMESTAMP_NTZ",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.python.daemon.module": "lsm_engine.spark.worker_daemon",
+        **engine_settings(),
+    }
+
+
+def local_session(
+    *,
+    app_name: str = "lsm",
+    threads: int | None = None,
+    memory: str = "2g",
+    quick_start: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a session on this machine, started if there is none; `settings` go on top.
+
+    The other arguments are those of `local_settings`.
+
+    Its workers run this interpreter. A session that is already active is returned with the
+    settings that can still change applied. Raises NotFoundError without Java, and
+    InvalidOptionError when Java is too old, before anything is started.
+    """
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the context reads it when it starts
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    chosen = local_settings(threads=threads, memory=memory, quick_start=quick_start)
+    configured = {**chosen, **(settings or {})}
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in configured.items():
+        builder = builder.config(key, value)
+    with without_pandas_notice():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def without_pandas_notice() -> Iterator[None]:
+    """Silence PySpark's warning about pandas 3 inside: it loads pandas and we use none of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+        )
+        yield
+
+
+def check_java() -> int:
+    """Return the major version of the Java that Spark will start.
+
+    Raises NotFoundError if there is none and InvalidOptionError if Spark does not run on it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(os.path.join(home, "bin", "java") if home else "java")
+    if program is None:
+        raise NotFoundError(f"Spark needs Java, and none was found; {_REMEDY}", java_home=home)
+    told = subprocess.run(
+        [program, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    version = java_version(told.stderr + told.stdout)
+    if version is None or version < JAVA_OLDEST:
+        raise InvalidOptionError(
+            f"Spark does not run on this Java; {_REMEDY}", java=program, version=version
+        )
+    return version
+
+
+def java_version(banner: str) -> int | None:
+    """Return the major version in what `java -version` prints; None if it prints none.
+
+    Versions before 9 call themselves 1.x: "1.8.0_392" is 8.
+    """
+    _, quote, rest = banner.partition('version "')
+    numbers = rest.split('"', maxsplit=1)[0].replace("-", ".").split(".")
+    major = numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0]
+    return int(major) if quote and major.isdigit() else None
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks run at once, or Spark's guess where the session cannot tell."""
+    if is_classic(spark):
+        return spark.sparkContext.defaultParallelism
+    return int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+
+
+def is_classic(spark: object) -> bool:
+    """Whether a session has its JVM at hand; a Spark Connect session is of another class."""
+    return isinstance(spark, SparkSession)

@@ -1,0 +1,176 @@
+"""Writing through `format("lsm")`: each task writes its rows, then one commit on the driver."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.record import record
+from lsm_engine.codec.messages import decode_message, encode_message
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.spark.jobs import settle_worker
+from lsm_engine.spark.staging import discard
+from lsm_engine.table.catalog import open_table
+from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
+from lsm_engine.table.compact import compact_due
+from lsm_engine.table.context import Staging
+from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.give_buckets import settle_waiting
+from lsm_engine.table.incoming import Conformer
+from lsm_engine.table.overwrite import overwrite
+from lsm_engine.table.routing import assigns_buckets
+from lsm_engine.table.staging import staging_on
+from lsm_engine.table.writers import TableWriter
+
+_TASK_BITS = 32
+"""Sequence numbers are set apart by task: no task writes 2^32 rows, no table sees 2^31 tasks."""
+
+
+@record
+class TaskStaging(Staging):
+    """Staging of one task among others that write to the same buckets.
+
+    Their numbers must not meet, or nothing would say which of two rows of one key is newer: the row
+    of the later partition of the DataFrame is.
+    """
+
+    task: int
+
+    def next_sequence_number(self, partition: bytes, bucket: int) -> int:
+        """Return the number of this task's next row of a bucket."""
+        first = Staging.next_sequence_number(self, partition, bucket)
+        return first + (self.task << _TASK_BITS)
+
+
+class StagedMessages(WriterCommitMessage):
+    """What one task wrote: commit messages as JSON."""
+
+    def __init__(self, messages: tuple[bytes, ...]) -> None:
+        self.messages = messages
+
+
+class StagedRows(LocalExecutor):
+    """Takes rows that tasks have written already for the rows of an overwrite."""
+
+    def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
+        """Return the messages, which are the rows."""
+        del staging
+        return list(rows)
+
+
+class SourceWriter(DataSourceArrowWriter):
+    """Writes level-0 files in tasks, and commits them, or deletes them, on the driver.
+
+    Spark pickles it between its processes, so that it holds values only.
+    """
+
+    def __init__(self, plan: "WritePlan") -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows; what fails deletes what it wrote."""
+        settle_worker()
+        staging = self._plan.staging
+        task = TaskContext.get()
+        writer = TableWriter(
+            TaskStaging(
+                context=staging.context,
+                newest=staging.newest,
+                replaces=staging.replaces,
+                buckets=staging.buckets,
+                task=0 if task is None else task.partitionId(),
+            )
+        )
+        schema = staging.context.schema
+        conformer: Conformer | None = None
+        try:
+            for batch in iterator:
+                conformer = conformer or Conformer(batch.schema, schema)
+                if batch.num_rows:
+                    writer.write(conformer.conform(batch))
+            messages = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        return StagedMessages(tuple(encode_message(message) for message in messages))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks wrote, at once."""
+        self._plan.publish(_decoded(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks that worked have written."""
+        discard(self._plan.staging.context, _decoded(messages))
+
+
+@record
+class WritePlan:
+    """One write: to which table, on top of which snapshot, under which identity."""
+
+    path: str
+    staging: Staging
+    base: Snapshot | None
+    identity: CommitIdentity
+    replaces: bool
+
+    def publish(self, messages: list[CommitMessage]) -> Snapshot | None:
+        """Commit, as the verbs of table/write.py and table/overwrite.py do."""
+        table = open_table(self.path, executor=StagedRows())
+        if self.replaces:
+            return overwrite(table.session, messages, None, self.identity)
+        made = commit(table.session, self.identity, messages, planned_on=self.base)
+        if made is not None and not table.options[declared.WRITE_ONLY]:
+            touched = {(message.partition, message.bucket) for message in messages}
+            compact_due(table.session, self.identity, touched)
+        return made
+
+
+def plan_write(
+    path: str,
+    rows: pa.Schema,
+    *,
+    replaces: bool,
+    commit_user: str | None = None,
+    commit_identifier: int | None = None,
+) -> WritePlan:
+    """Return the plan of a write; raises InvalidInputError for columns that do not fit."""
+    session = open_table(path).session
+    Conformer(rows, session.schema)
+    if assigns_buckets(session.schema.bucket_mode):
+        raise UnsupportedError(
+            "tasks that write on their own cannot agree on dynamic buckets; write the DataFrame with "
+            "lsm_engine.spark.upsert_dataframe(table, frame)",
+            option=declared.BUCKET.key,
+            value=session.schema.bucket_count,
+        )
+    identity = CommitIdentity(
+        commit_user=commit_user or session.ids.new_id(),
+        commit_identifier=BATCH_COMMIT_IDENTIFIER
+        if commit_identifier is None
+        else commit_identifier,
+    )
+    if not replaces:
+        settle_waiting(session, upkeep_of(identity))
+    base = session.snapshots.latest()
+    return WritePlan(
+        path=path,
+        staging=staging_on(session, base, replaces=replaces),
+        base=base,
+        identity=identity,
+        replaces=replaces,
+    )
+
+
+def _decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
+    return [
+        decode_message(text, CommitMessage)
+        for message in messages
+        if isinstance(message, StagedMessages)
+        for text in message.messages
+    ]

@@ -1,0 +1,340 @@
+"""Upsert on Spark: rows → parcels by bucket → one task owns a bucket and writes its level-0 files.
+
+    stage one   any task      conform, number and route rows, pack them by bucket
+    shuffle     Spark         parcels to their owners, in order of bucket and number
+    stage two   owner tasks   unpack, buffer, sort, merge, write: table/writers.BucketWriter
+
+Committing is the caller's step. Until then nothing that was written is visible.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.base.record import record
+from lsm_engine.codec.messages import decode_message, encode_message
+from lsm_engine.io.spill import SpillArea
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.spark.arrow_rows import arrow_schema_of
+from lsm_engine.spark.failures import ShippedError, TaskFailedError, encode_error, is_final
+from lsm_engine.spark.jobs import (
+    ANSWER_DDL,
+    Answers,
+    Batches,
+    answer,
+    map_arrow,
+    run,
+    settle_worker,
+)
+from lsm_engine.spark.parcels import (
+    PARCEL_DDL,
+    FailedParcelError,
+    Owners,
+    Packer,
+    failed_parcel,
+    parcel_schema,
+    unpack,
+)
+from lsm_engine.spark.session import parallelism
+from lsm_engine.table.context import BucketContext, Staging
+from lsm_engine.table.incoming import Conformer, IncomingRows
+from lsm_engine.table.routing import assigns_buckets, routing_of
+from lsm_engine.table.writers import RowsWriter, TableWriter, bucket_writer
+
+_TASKS_PER_CORE = 2
+Writer = RowsWriter | TableWriter
+
+
+class RowSource(Protocol):
+    """Where a task's rows come from. It pickles."""
+
+    def sources(self, batches: Batches) -> Iterator[tuple[int, Iterator[IncomingRows]]]:
+        """Yield the sources that a task reads, by number (see Packer), and the rows of each."""
+        ...
+
+
+def stage_frame(staging: Staging, frame: DataFrame, *, label: str) -> list[CommitMessage]:
+    """Write a DataFrame's rows as level-0 files of their buckets; nothing is visible yet.
+
+    Of several rows of one key the last one counts, in the order of the DataFrame's partitions.
+    Raises InvalidInputError for columns that do not fit before a job starts, and for rows that do
+    not fit, or TaskFailedError, after the files of this attempt were deleted as far as known.
+    """
+    schema = staging.context.schema
+    Conformer(arrow_schema_of(frame.schema), schema, deletes=staging.deletes)
+    source = FrameSource(schema=schema, deletes=staging.deletes)
+    return stage_source(staging, frame, source, label=label)
+
+
+def stage_source(
+    staging: Staging, frame: DataFrame, source: RowSource, *, label: str
+) -> list[CommitMessage]:
+    """Write what `source` makes of a frame's partitions; raises as `stage_frame` does.
+
+    Rows of an append table without buckets are written by the tasks that read them; all others are
+    shuffled to the tasks that own their buckets.
+    """
+    if staging.context.schema.bucket_mode is BucketMode.UNAWARE:
+        appending = AppendTask(staging=staging, source=source)
+        answers = run(map_arrow(frame, appending, ANSWER_DDL), label=label)
+        return _staged(staging, answers, None)
+    owners = owners_of(staging.context.schema, frame.sparkSession)
+    # Which sequence numbers are taken only the owners have to know.
+    packing = replace(staging, newest={})
+    task = PackTask(staging=packing, owners=owners, source=source)
+    return stage_parcels(staging, map_arrow(frame, task, PARCEL_DDL), owners, label=label)
+
+
+def stage_parcels(
+    staging: Staging, parcels: DataFrame, owners: Owners, *, label: str
+) -> list[CommitMessage]:
+    """Hand parcels to their owners, who write them; return what to commit."""
+    handed = parcels.repartitionById(owners.task_count, "task").sortWithinPartitions(
+        "partition", "bucket", "number"
+    )
+    answers = run(map_arrow(handed, OwnerTask(staging=staging), ANSWER_DDL), label=label)
+    messages = [decode_message(message, CommitMessage) for message in answers.messages]
+    return _staged(staging, answers, _doubled(messages, label))
+
+
+def _staged(staging: Staging, answers: Answers, error: LsmError | None) -> list[CommitMessage]:
+    messages = [decode_message(message, CommitMessage) for message in answers.messages]
+    error = answers.error or error
+    if error is not None:
+        discard(staging.context, messages)
+        raise error
+    return messages
+
+
+def discard(context: BucketContext, messages: Iterable[CommitMessage]) -> None:
+    """Delete files that will not be committed; one that cannot be deleted is an orphan, no error."""
+    for message in messages:
+        directory = context.bucket_directory(message.partition, message.bucket)
+        index = (file.file_name for file in message.data.new_index_files)
+        paths = [context.paths.index_file(name) for name in index]
+        paths += [f"{directory}/{file.file_name}" for file in message.data.new_files]
+        paths += [f"{directory}/{file.file_name}" for file in message.data.changelog_files]
+        for path in paths:
+            try:
+                context.file_io.delete(path)
+            except LsmError:
+                continue
+
+
+def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
+    """Return how many tasks write: one per bucket, or some per core where partitions are many.
+
+    Dynamic buckets of a partition have one owner, and those of a table whose keys move from
+    partition to partition have one for all.
+    """
+    mode = schema.bucket_mode
+    if mode is BucketMode.CROSS_PARTITION:
+        return Owners(task_count=1)
+    buckets = max(1, schema.bucket_count)
+    if mode is BucketMode.POSTPONE:
+        buckets = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
+    if not schema.partition_keys:
+        return Owners(task_count=buckets)
+    return Owners(task_count=max(buckets, _TASKS_PER_CORE * parallelism(spark)))
+
+
+def _doubled(messages: Sequence[CommitMessage], label: str) -> LsmError | None:
+    """Return an error if two tasks wrote to one bucket: a bucket has one owner, or none."""
+    owned = {(message.partition, message.bucket) for message in messages}
+    if len(owned) == len(messages):
+        return None
+    return TaskFailedError(
+        f"Spark gave one bucket to two tasks of {label!r}; nothing was committed, try again",
+        buckets=len(owned),
+        answers=len(messages),
+    )
+
+
+@record
+class FrameSource:
+    """The rows of one partition of a DataFrame, made to fit."""
+
+    schema: TableSchema
+    deletes: bool
+
+    def sources(self, batches: Batches) -> Iterator[tuple[int, Iterator[IncomingRows]]]:
+        """Yield the partition, with its number."""
+        context = TaskContext.get()
+        yield 0 if context is None else context.partitionId(), self._conformed(batches)
+
+    def _conformed(self, batches: Batches) -> Iterator[IncomingRows]:
+        conformer: Conformer | None = None
+        for batch in batches:
+            conformer = conformer or Conformer(batch.schema, self.schema, deletes=self.deletes)
+            if batch.num_rows:
+                yield conformer.conform(batch)
+
+
+@record
+class PackTask:
+    """Stage one: route and pack the rows of a task's sources."""
+
+    staging: Staging
+    owners: Owners
+    source: RowSource
+
+    def __call__(self, batches: Batches) -> Batches:
+        settle_worker()
+        for number, rows in self.source.sources(batches):
+            yield from packed(Packer(self.staging, self.owners, source=number), rows)
+
+
+@record
+class AppendTask:
+    """The only stage where rows have no bucket of their own: write the rows of a task's sources."""
+
+    staging: Staging
+    source: RowSource
+
+    def __call__(self, batches: Batches) -> Batches:
+        settle_worker()
+        for number, rows in self.source.sources(batches):
+            writer = TableWriter(self.staging)
+            with aborting([writer]):
+                try:
+                    for incoming in rows:
+                        writer.write(incoming)
+                    for message in writer.finish():
+                        yield answer(number, message=encode_message(message))
+                except LsmError as error:
+                    if not is_final(error):
+                        raise ShippedError(error) from error
+                    yield _given_up(number, encode_error(error), [writer], batches)
+
+
+def packed(packer: Packer, rows: Iterator[IncomingRows]) -> Batches:
+    """Yield the parcels of rows; an error that would only come again travels as a parcel.
+
+    The input of the task is read to its end in any case: Spark replaces a worker that leaves some.
+    """
+    try:
+        for incoming in rows:
+            yield from packer.pack(incoming)
+        yield from packer.rest()
+    except LsmError as error:
+        if not is_final(error):
+            raise ShippedError(error) from error
+        yield failed_parcel(encode_error(error))
+
+
+@record
+class OwnerTask:
+    """Stage two: the parcels of the buckets that one task owns, bucket after bucket."""
+
+    staging: Staging
+
+    def __call__(self, batches: Batches) -> Batches:
+        settle_worker()
+        task = TaskContext.get()
+        number = 0 if task is None else task.partitionId()
+        writers: list[Writer] = []
+        spills = SpillArea()
+        with closing(spills), aborting(writers):
+            try:
+                for message in self._messages(batches, writers, spills):
+                    yield answer(number, message=encode_message(message))
+            except LsmError as error:
+                if not is_final(error):
+                    raise ShippedError(error) from error
+                yield _given_up(number, encode_error(error), writers, batches)
+            except FailedParcelError as carried:
+                yield _given_up(number, carried.error, writers, batches)
+
+    def _messages(
+        self, batches: Batches, writers: list[Writer], spills: SpillArea
+    ) -> Iterator[CommitMessage]:
+        if assigns_buckets(self.staging.context.schema.bucket_mode):
+            yield from self._assigned(batches, writers)
+        else:
+            yield from self._by_bucket(batches, writers, spills)
+
+    def _assigned(self, batches: Batches, writers: list[Writer]) -> Iterator[CommitMessage]:
+        """Write all partitions of the task, whose rows get their buckets here."""
+        schema = parcel_schema(self.staging.context.schema)
+        writer = TableWriter(self.staging)
+        writers.append(writer)
+        for _, _, parcel in parcels_of(batches):
+            rows, kinds = unpack(parcel, schema)
+            writer.write(IncomingRows(rows=rows, kinds=kinds))
+        yield from writer.finish()
+
+    def _by_bucket(
+        self, batches: Batches, writers: list[Writer], spills: SpillArea
+    ) -> Iterator[CommitMessage]:
+        context = self.staging.context
+        schema = parcel_schema(context.schema)
+        memory_bytes = context.schema.options[declared.WRITE_BUFFER_SIZE]
+        routing = routing_of(self.staging)
+        current: tuple[bytes, int] | None = None
+        writer: RowsWriter | None = None
+        for partition, bucket, parcel in parcels_of(batches):
+            if writer is None or (partition, bucket) != current:
+                if writer is not None:
+                    yield from _finished(writer)
+                current = (partition, bucket)
+                total = routing.total_buckets(partition)
+                writer = bucket_writer(
+                    self.staging, partition, bucket, total_buckets=total, spills=spills
+                )
+                writers.append(writer)
+            writer.write(*unpack(parcel, schema))
+            if writer.byte_count > memory_bytes:
+                writer.relieve()
+        if writer is not None:
+            yield from _finished(writer)
+
+
+def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
+    """Yield each parcel's partition, bucket and rows; FailedParcelError for one with an error."""
+    for batch in batches:
+        _, partitions, buckets, _, rows, errors = batch.columns
+        if errors.null_count < len(errors):
+            raise FailedParcelError(errors.drop_null()[0].as_py())
+        yield from zip(
+            partitions.to_pylist(),
+            buckets.to_pylist(),
+            (parcel.as_buffer() for parcel in rows),
+            strict=True,
+        )
+
+
+def _finished(writer: RowsWriter) -> Iterator[CommitMessage]:
+    message = writer.finish()
+    if message is not None:
+        yield message
+
+
+def _given_up(
+    number: int, error: str, writers: Sequence[Writer], batches: Batches
+) -> pa.RecordBatch:
+    """Delete what the task wrote and return its answer, with the input read to its end."""
+    for writer in writers:
+        writer.abort()
+    for _ in batches:
+        pass
+    return answer(number, error=error)
+
+
+@contextmanager
+def aborting(writers: Sequence[Writer]) -> Iterator[None]:
+    """Delete what writers wrote if the task fails, or is ended before its time."""
+    try:
+        yield
+    except BaseException:
+        for writer in writers:
+            writer.abort()
+        raise

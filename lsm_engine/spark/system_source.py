@@ -1,0 +1,103 @@
+"""System tables as Spark rows: `load("…/orders$files")`, or of a whole catalog, `load("sys.tables")`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from lsm_engine.base.record import record
+from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
+from lsm_engine.spark.filters import handed_down
+from lsm_engine.spark.jobs import settle_worker
+from lsm_engine.table.catalog import open_catalog, open_table
+from lsm_engine.table.system_tables import TABLES
+from lsm_engine.table.system_tables_catalog import SYSTEM_DATABASE
+
+CATALOG = "catalog"
+WAREHOUSE = "warehouse"
+
+
+@record
+class SystemSource:
+    """Which system table: of the table at `path`, or of the catalog at the URL `catalog`."""
+
+    name: str
+    path: str | None = None
+    catalog: str | None = None
+    warehouse: str | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str], path: str) -> "SystemSource | None":
+        """Return the system table that a path means; None for a table's own rows."""
+        if options.get(CATALOG) is not None and path.startswith(f"{SYSTEM_DATABASE}."):
+            return SystemSource(
+                name=path, catalog=options[CATALOG], warehouse=options.get(WAREHOUSE, "lake")
+            )
+        table, dollar, name = path.rpartition("$")
+        return SystemSource(name=name, path=table) if dollar and "/" not in name else None
+
+    def rows(
+        self,
+        where: pc.Expression | None = None,
+        columns: list[str] | None = None,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+    ) -> pa.Table:
+        """Return the rows, those for which `where` is true."""
+        if self.path is not None:
+            table = open_table(self.path)
+            return table.system(self.name, snapshot_id, tag=tag, where=where, columns=columns)
+        assert self.catalog is not None
+        assert self.warehouse is not None
+        with open_catalog(self.catalog, warehouse=self.warehouse) as catalog:
+            return catalog.system(self.name, where=where, columns=columns)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns."""
+        known = TABLES.get(self.name) if self.path is not None else None
+        if known is None or self.path is None:
+            return self.rows().schema
+        if known.schema is not None:
+            return known.schema
+        # The table's own columns, some of them: those of no row at all.
+        return known.make(open_table(self.path).session, None).schema
+
+    def schema(self) -> StructType:
+        """Return the columns as Spark knows them."""
+        ids = FieldIds()
+        return spark_schema(field_from_arrow(field, ids) for field in self.columns)
+
+
+class SystemReader(DataSourceReader):
+    """Reads a system table in one task, filtered as Spark asks."""
+
+    def __init__(
+        self, source: SystemSource, schema: StructType, snapshot_id: int | None, tag: str | None
+    ) -> None:
+        self._source = source
+        self._schema = schema
+        self._snapshot_id = snapshot_id
+        self._tag = tag
+        self._where: pc.Expression | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
+        columns = self._source.columns
+        self._where, left = handed_down(filters, columns)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        del partition
+        settle_worker()
+        found = self._source.rows(self._where, self._schema.names, self._snapshot_id, self._tag)
+        fit = fitter(arrow_schema_of(self._schema))
+        yield from map(fit, found.to_batches())

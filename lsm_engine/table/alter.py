@@ -1,0 +1,45 @@
+"""Alter: the newest schema → the next one → one atomic create of its file, again if somebody was first."""
+
+from collections.abc import Sequence
+
+from lsm_engine.base.errors import CommitConflictError, ErrorKind
+from lsm_engine.schema.alteration import changed
+from lsm_engine.schema.changes import SchemaChange
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.create import check_columns, check_keys, check_options
+from lsm_engine.table.session import TableSession
+
+_RACES = 20
+
+
+def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
+    """Publish the next schema of a table and return it; with no change, the present one.
+
+    Changes apply to the newest schema there is, in order, all or none. Raises what
+    `schema/alteration.changed` raises, and CommitConflictError if others keep being first.
+    """
+    for _ in range(_RACES):
+        newest = session.schemas.latest() or session.schema
+        if not changes:
+            return newest
+        schema = changed(
+            newest,
+            changes,
+            has_data=session.snapshots.latest_id() is not None,
+            now_millis=session.clock.now_millis(),
+        )
+        check_columns(schema)
+        check_keys(schema)
+        check_options(schema)
+        if session.schemas.publish(schema):
+            _tell(session, schema)
+            return schema
+    raise CommitConflictError(
+        "others keep changing the schema of this table; try again",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def _tell(session: TableSession, schema: TableSchema) -> None:
+    session.tell(lambda listener: listener.altered(session.name, schema))

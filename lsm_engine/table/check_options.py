@@ -1,0 +1,141 @@
+"""Options of the merge engines: refuse those that contradict each other, or the table's columns."""
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.modes import ChangelogProducer, MergeEngine
+from lsm_engine.base.option import FieldOption
+from lsm_engine.merge.function import build_merge_function
+from lsm_engine.merge.record_expiry import RecordExpiry
+from lsm_engine.merge.retracts import retract_rule
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import TEXT, ScalarType
+
+_ONLY_WITH = {
+    declared.PARTIAL_UPDATE_REMOVE_ON_DELETE.key: MergeEngine.PARTIAL_UPDATE,
+    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key: MergeEngine.PARTIAL_UPDATE,
+    declared.AGGREGATION_REMOVE_ON_DELETE.key: MergeEngine.AGGREGATION,
+}
+_COMPUTED = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
+_FUNCTION_OPTIONS = (
+    "aggregate-function",
+    "ignore-retract",
+    "list-agg-delimiter",
+    "distinct",
+    "nested-key",
+    "nested-sequence-field",
+    "nested-key-null-strategy",
+    "count-limit",
+    "ts-field",
+)
+
+
+def check_engine(schema: TableSchema) -> None:
+    """Raise InvalidOptionError, naming the option and the remedy, for what no merge could honour."""
+    engine = schema.options[declared.MERGE_ENGINE]
+    for key, needed in _ONLY_WITH.items():
+        if key in schema.options.texts and engine is not needed:
+            raise InvalidOptionError(
+                f"option {key!r} needs 'merge-engine' = {needed.value!r}; the table has "
+                f"{engine.value!r}",
+                key=key,
+            )
+    _check_row_kind_field(schema)
+    RecordExpiry.of(schema, now_millis=0)
+    _check_field_options(schema, engine)
+    if engine is MergeEngine.FIRST_ROW:
+        _check_first_row(schema)
+    _check_deletion_vectors(schema)
+    if schema.has_primary_key:
+        build_merge_function(schema)
+        retract_rule(schema)
+
+
+def _check_deletion_vectors(schema: TableSchema) -> None:
+    producer = schema.options[declared.CHANGELOG_PRODUCER]
+    if not schema.options[declared.DELETION_VECTORS_ENABLED]:
+        return
+    if producer is ChangelogProducer.FULL_COMPACTION:
+        raise InvalidOptionError(
+            "'changelog-producer' = 'full-compaction' does not go with 'deletion-vectors.enabled', as "
+            "rows are taken from files that no compaction rewrites; use 'lookup', 'input' or 'none'",
+            key=declared.CHANGELOG_PRODUCER.key,
+            value=producer.value,
+        )
+
+
+def _check_first_row(schema: TableSchema) -> None:
+    options = schema.options
+    if schema.sequence_fields:
+        raise InvalidOptionError(
+            "'sequence.field' does not go with 'merge-engine' = 'first-row', which keeps what came "
+            "first; leave it out, or use 'deduplicate' with 'sequence.field.sort-order' = descending",
+            key=declared.SEQUENCE_FIELD.key,
+        )
+    if options[declared.DELETION_VECTORS_ENABLED]:
+        raise InvalidOptionError(
+            "'deletion-vectors.enabled' does not go with 'merge-engine' = 'first-row', which never "
+            "replaces a row; leave it out",
+            key=declared.DELETION_VECTORS_ENABLED.key,
+        )
+    if options[declared.CHANGELOG_PRODUCER] not in (
+        ChangelogProducer.NONE,
+        ChangelogProducer.LOOKUP,
+    ):
+        raise InvalidOptionError(
+            "'changelog-producer' of a first-row table is 'none' or 'lookup'",
+            key=declared.CHANGELOG_PRODUCER.key,
+            value=options[declared.CHANGELOG_PRODUCER].value,
+        )
+
+
+def _check_row_kind_field(schema: TableSchema) -> None:
+    name = schema.options[declared.ROWKIND_FIELD]
+    if name is None:
+        return
+    key = declared.ROWKIND_FIELD.key
+    if name not in schema.names:
+        raise InvalidOptionError(
+            f"option {key!r} names column {name!r}, which the table does not have",
+            key=key,
+            column=name,
+        )
+    kind = schema.field(name).type
+    if not isinstance(kind, ScalarType) or kind.root not in TEXT or name in schema.primary_keys:
+        raise InvalidOptionError(
+            f"option {key!r} takes a text column that is no key, to hold +I, -U, +U or -D",
+            key=key,
+            column=name,
+        )
+
+
+def _check_field_options(schema: TableSchema, engine: MergeEngine) -> None:
+    """Options of columns name columns that there are, and an engine that reads them."""
+    for key in schema.options.texts:
+        option = declared.find(key)
+        if not isinstance(option, FieldOption):
+            continue
+        if option.suffix == "sequence-group" and engine is not MergeEngine.PARTIAL_UPDATE:
+            raise InvalidOptionError(
+                f"option {key!r} needs 'merge-engine' = 'partial-update'", key=key
+            )
+        if option.suffix not in _FUNCTION_OPTIONS:
+            continue
+        if engine not in _COMPUTED:
+            raise InvalidOptionError(
+                f"option {key!r} needs 'merge-engine' = 'aggregation', or a sequence group of "
+                "'partial-update'",
+                key=key,
+            )
+        name = key.removeprefix("fields.").removesuffix("." + option.suffix)
+        if name not in schema.names:
+            raise InvalidOptionError(
+                f"option {key!r} names column {name!r}, which the table does not have",
+                key=key,
+                column=name,
+            )
+        if name in schema.primary_keys and option.suffix == "aggregate-function":
+            raise InvalidOptionError(
+                f"key column {name!r} cannot have a function: it is the same in every version",
+                key=key,
+                column=name,
+            )

@@ -1,0 +1,154 @@
+"""One key given as Python values → its partition, bucket and bytes, without building Arrow columns.
+
+Only for types whose values need no conversion (whole numbers, text, binary, booleans); every other
+key goes the way of tables.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.codec.binary_row import encode_row
+from lsm_engine.codec.row_layout import header_bytes
+from lsm_engine.kernels.hashing import bucket_of, murmur32
+from lsm_engine.meta.stats import EMPTY_ROW
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import BINARY, DataField, Root, ScalarType
+
+_WIDTHS = {Root.TINYINT: 1, Root.SMALLINT: 2, Root.INT: 4, Root.BIGINT: 8}
+_FORMATS = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
+_CACHED_PARTITIONS = 4096
+
+
+def encodes_directly(schema: TableSchema) -> bool:
+    """Whether keys of a table can be encoded one by one."""
+    return all(
+        isinstance(field.type, ScalarType)
+        and (
+            field.type.root in _WIDTHS or field.type.root in (Root.STRING, Root.BYTES, Root.BOOLEAN)
+        )
+        for field in schema.select(schema.primary_keys)
+    )
+
+
+class KeyEncoder:
+    """Encodes single keys of one table."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.names = schema.primary_keys
+        self._partition_fields = schema.select(schema.partition_keys)
+        self._bucket_fields = schema.select(schema.bucket_keys)
+        trimmed = schema.select(schema.trimmed_primary_keys)
+        self._fields = {field.name: field for field in schema.select(self.names)}
+        self._ordered = [
+            (field.name, _ordered(field, is_last=at == len(trimmed) - 1))
+            for at, field in enumerate(trimmed)
+        ]
+        self._partitions: dict[tuple[object, ...], bytes] = {}
+
+    def check(self, key: Mapping[str, Any]) -> None:
+        """Raise InvalidInputError, naming the column, for keys that do not fit the table."""
+        if len(key) != len(self._fields) or any(name not in key for name in self._fields):
+            raise InvalidInputError(
+                f"a key has exactly the columns {', '.join(self.names)}",
+                kind=ErrorKind.INVALID_KEY,
+                given=list(key),
+            )
+        for name, field in self._fields.items():
+            if not _fits(field, key[name]):
+                raise InvalidInputError(
+                    f"column {name!r} takes {field.type}, not {key[name]!r}",
+                    kind=ErrorKind.INVALID_KEY,
+                    column=name,
+                )
+
+    def partition(self, key: Mapping[str, Any]) -> bytes:
+        """Return the partition as a stored row."""
+        if not self._partition_fields:
+            return EMPTY_ROW
+        values = tuple(key[field.name] for field in self._partition_fields)
+        found = self._partitions.get(values)
+        if found is None:
+            found = encode_row(values, [field.type for field in self._partition_fields])
+            if len(self._partitions) >= _CACHED_PARTITIONS:
+                self._partitions.clear()
+            self._partitions[values] = found
+        return found
+
+    def bucket(self, key: Mapping[str, Any], total: int) -> int:
+        """Return the bucket among `total`."""
+        if total == 1:
+            return 0
+        row = _binary_row([(field, key[field.name]) for field in self._bucket_fields])
+        hashes = murmur32(np.frombuffer(row, np.uint8), np.array([0, len(row)], np.int64))
+        return int(bucket_of(hashes, total)[0])
+
+    def ordered(self, key: Mapping[str, Any]) -> bytes:
+        """Return the key's memcomparable bytes."""
+        if len(self._ordered) == 1:
+            name, encode = self._ordered[0]
+            return encode(key[name])
+        return b"".join([encode(key[name]) for name, encode in self._ordered])
+
+
+def _root(field: DataField) -> Root:
+    assert isinstance(field.type, ScalarType)
+    return field.type.root
+
+
+def _fits(field: DataField, value: object) -> bool:
+    root = _root(field)
+    if root is Root.STRING:
+        return isinstance(value, str)
+    if root is Root.BYTES:
+        return isinstance(value, bytes)
+    if root is Root.BOOLEAN:
+        return isinstance(value, bool)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    half = 1 << (8 * _WIDTHS[root] - 1)
+    return -half <= value < half
+
+
+def _ordered(field: DataField, *, is_last: bool) -> Callable[[Any], bytes]:
+    root = _root(field)
+    if root is Root.BOOLEAN:
+        return lambda value: b"\x01" if value else b"\x00"
+    if root in _WIDTHS:
+        pack = struct.Struct(_FORMATS[_WIDTHS[root]]).pack
+        half = 1 << (8 * _WIDTHS[root] - 1)
+        return lambda value: pack(value + half)
+    raw: Callable[[Any], bytes] = bytes if root in BINARY else str.encode
+    if is_last:
+        return raw
+    return lambda value: (
+        raw(value).replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + b"\x00"
+    )
+
+
+def _binary_row(values: Sequence[tuple[DataField, Any]]) -> bytes:
+    """Return a row as buckets hash it (format section 6)."""
+    fixed = bytearray(header_bytes(len(values)) + 8 * len(values))
+    behind = b""
+    slot = header_bytes(len(values))
+    for field, value in values:
+        root = _root(field)
+        if root in _WIDTHS:
+            width = _WIDTHS[root]
+            fixed[slot : slot + width] = value.to_bytes(width, "little", signed=True)
+        elif root is Root.BOOLEAN:
+            fixed[slot] = value
+        else:
+            piece = value if isinstance(value, bytes) else value.encode()
+            if len(piece) <= 7:
+                fixed[slot : slot + len(piece)] = piece
+                fixed[slot + 7] = 0x80 | len(piece)
+            else:
+                place = len(fixed) + len(behind)
+                fixed[slot : slot + 8] = struct.pack("<II", len(piece), place)
+                behind += piece + bytes(-len(piece) % 8)
+        slot += 8
+    return bytes(fixed) + behind

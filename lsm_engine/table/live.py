@@ -1,0 +1,156 @@
+"""The files of a snapshot: manifests read as columns, pruned, folded, and only then made objects."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.codec.manifest import entries_of
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.store.manifests import ManifestStore
+
+Mask = npt.NDArray[np.bool_]
+KeepRows = Callable[[pa.Table], Mask]
+
+KIND = "_KIND"
+PARTITION = "_PARTITION"
+BUCKET = "_BUCKET"
+TOTAL_BUCKETS = "_TOTAL_BUCKETS"
+FILE_NAME = "_FILE._FILE_NAME"
+LEVEL = "_FILE._LEVEL"
+SCHEMA_ID = "_FILE._SCHEMA_ID"
+MAX_SEQUENCE_NUMBER = "_FILE._MAX_SEQUENCE_NUMBER"
+_JOINED_ROWS = 1 << 16
+
+
+@record
+class BucketFilter:
+    """Buckets whose entries are wanted, asked once per distinct (partition, bucket)."""
+
+    holds: Callable[[bytes, int], bool]
+
+    def mask(self, entries: pa.Table) -> Mask:
+        """Return which entries are wanted."""
+        pairs, of_row = bucket_pairs(entries)
+        wanted = np.array([self.holds(*pair) for pair in pairs], dtype=np.bool_)
+        return wanted[of_row]
+
+
+def bucket_pairs(entries: pa.Table) -> tuple[list[tuple[bytes, int]], npt.NDArray[np.int64]]:
+    """Return the distinct (partition, bucket) pairs of entries, and which one each entry has."""
+    partitions = pc.dictionary_encode(entries.column(PARTITION).combine_chunks())
+    if isinstance(partitions, pa.ChunkedArray):
+        partitions = partitions.combine_chunks()
+    codes = partitions.indices.to_numpy().astype(np.int64)
+    buckets = entries.column(BUCKET).to_numpy().astype(np.int64)
+    both = np.stack([codes, buckets], axis=1)
+    distinct, of_row = np.unique(both, axis=0, return_inverse=True)
+    texts = partitions.dictionary.to_pylist()
+    pairs = [(texts[code], int(bucket)) for code, bucket in distinct.tolist()]
+    return pairs, of_row.reshape(-1)
+
+
+def live_rows(
+    manifests: ManifestStore,
+    metas: Iterable[ManifestFileMeta],
+    keep: KeepRows | None = None,
+    columns: Collection[str] | None = None,
+) -> pa.Table | None:
+    """Return the entries of live files as columns; None if there are none.
+
+    `keep` chooses among entries; it must decide alike for the ADD and the DELETE of one file.
+    `columns`: all others come as nulls, and are not decoded.
+    """
+    tables = []
+    for table in _joined(manifests.read(meta, columns) for meta in metas):
+        kept = table if keep is None else table.filter(pa.array(keep(table)))
+        if kept.num_rows:
+            tables.append(kept)
+    if not tables:
+        return None
+    return _folded(pa.concat_tables(tables))
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables of many small ones: looking at one costs as much as at a thousand rows."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        if table.num_rows:
+            waiting.append(table)
+        if sum(some.num_rows for some in waiting) >= _JOINED_ROWS:
+            yield _as_one(waiting)
+            waiting = []
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _as_one(tables: list[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def live_entries(
+    manifests: ManifestStore,
+    metas: Iterable[ManifestFileMeta],
+    holds: Callable[[bytes, int], bool] | None = None,
+) -> list[ManifestEntry]:
+    """Return live files as objects, those of some buckets or all."""
+    keep = None if holds is None else BucketFilter(holds=holds).mask
+    rows = live_rows(manifests, metas, keep)
+    return [] if rows is None else entries_of(rows)
+
+
+def newest_sequence_numbers(
+    manifests: ManifestStore, metas: Sequence[ManifestFileMeta]
+) -> dict[tuple[bytes, int], int]:
+    """Return the greatest sequence number that each bucket has ever seen in these manifests."""
+    newest: dict[tuple[bytes, int], int] = {}
+    for meta in metas:
+        for pair, number in manifests.fact(meta, _newest_of).items():
+            newest[pair] = max(number, newest.get(pair, -1))
+    return newest
+
+
+def _newest_of(entries: pa.Table) -> dict[tuple[bytes, int], int]:
+    if not entries.num_rows:
+        return {}
+    pairs, of_row = bucket_pairs(entries)
+    greatest = np.full(len(pairs), -1, np.int64)
+    np.maximum.at(greatest, of_row, entries.column(MAX_SEQUENCE_NUMBER).to_numpy())
+    return dict(zip(pairs, greatest.tolist(), strict=True))
+
+
+def _folded(entries: pa.Table) -> pa.Table:
+    """Return the ADD entries that no DELETE takes away.
+
+    Only files whose name some DELETE names are looked at one by one: an identity is never added
+    again once it was deleted (format section 5), so the order of entries does not matter.
+    """
+    kinds = entries.column(KIND).to_numpy()
+    deleted = kinds == EntryKind.DELETE
+    if not deleted.any():
+        return entries
+    gone = entries.filter(pa.array(deleted))
+    identities = set(_identities(gone))
+    named = pc.is_in(
+        entries.column(FILE_NAME), value_set=pc.unique(gone.column(FILE_NAME))
+    ).to_numpy(zero_copy_only=False)
+    suspects = np.flatnonzero(named & ~deleted)
+    live = ~deleted
+    for position, identity in zip(
+        suspects.tolist(), _identities(entries.take(pa.array(suspects))), strict=True
+    ):
+        live[position] = identity not in identities
+    return entries.filter(pa.array(live))
+
+
+def _identities(entries: pa.Table) -> list[tuple[bytes, int, int, str]]:
+    return list(
+        zip(
+            *(entries.column(name).to_pylist() for name in (PARTITION, BUCKET, LEVEL, FILE_NAME)),
+            strict=True,
+        )
+    )

@@ -1,0 +1,72 @@
+"""How the rows of one table merge: its key, what decides inside a key, and the function."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import ChangelogProducer, MergeEngine
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.kernels.keys import SortKeys, sort_keys
+from lsm_engine.kernels.merge_runs import RowRanks
+from lsm_engine.merge.function import MergeFunction, build_merge_function
+from lsm_engine.merge.sequence import Rows, UserSequence
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.schema.table_schema import TableSchema
+
+
+@record
+class MergeRules:
+    """What a merge of rows of `schema.key_value_arrow` goes by.
+
+    `newest_stands`: a compaction of level 0 has merged every key with its older row, so that of the
+    rows above level 0 the one of the smallest level stands for all.
+    """
+
+    key_columns: tuple[str, ...]
+    sequence: UserSequence
+    function: MergeFunction
+    newest_stands: bool = False
+
+    def needs(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the table columns to read so that those asked for merge right."""
+        return self.function.needs((*names, *self.key_columns, *self.sequence.columns))
+
+    def keys(self, rows: Rows) -> SortKeys:
+        """Return the keys of rows."""
+        return sort_keys([rows.column(name) for name in self.key_columns])
+
+    def ranks(self, rows: Rows) -> RowRanks:
+        """Return what decides inside a key."""
+        return self.sequence.row_ranks(rows)
+
+
+def read_mode(schema: TableSchema) -> ReadMode:
+    """Return which files of a table a batch read sees, and whether it merges them."""
+    if not schema.has_primary_key:
+        return ReadMode.NO_KEY
+    options = schema.options
+    if options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW:
+        return ReadMode.ABOVE_LEVEL_0
+    if options[declared.DELETION_VECTORS_ENABLED]:
+        merges = options[declared.DELETION_VECTORS_MERGE_ON_READ]
+        return ReadMode.MERGE if merges else ReadMode.ABOVE_LEVEL_0
+    return ReadMode.MERGE
+
+
+def merge_rules(schema: TableSchema) -> MergeRules:
+    """Return the rules of a table; InvalidOptionError where its options contradict."""
+    function = build_merge_function(schema)
+    return MergeRules(
+        key_columns=schema.trimmed_primary_keys,
+        sequence=UserSequence.of(schema),
+        function=function,
+        newest_stands=not function.keeps_rows and looks_up_older_rows(schema.options),
+    )
+
+
+def looks_up_older_rows(options: TableOptions) -> bool:
+    """Whether compactions of level 0 look up the older row of each key, wherever that is."""
+    return (
+        options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
+        or options[declared.DELETION_VECTORS_ENABLED]
+    ) and options[declared.MERGE_ENGINE] is not MergeEngine.FIRST_ROW

@@ -1,0 +1,320 @@
+"""Table: the facade. Each method is one line into a recipe of this floor."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.lookup.lookup_file import LookupCache
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.changes import SchemaChange
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table import (
+    alter,
+    branch,
+    compact,
+    delete_rows,
+    insert,
+    overwrite,
+    rescale,
+    write,
+)
+from lsm_engine.table.commit import CommitIdentity
+from lsm_engine.table.feed import TableFeed
+from lsm_engine.table.insides import TableInsides
+from lsm_engine.table.life import TableLife
+from lsm_engine.table.locate import Locator
+from lsm_engine.table.lookup import TableQuery
+from lsm_engine.table.scan import Scan, ScanRequest
+from lsm_engine.table.session import TableSession
+from lsm_engine.table.upkeep import TableUpkeep
+
+
+class Table(TableLife, TableUpkeep, TableInsides, TableFeed):
+    """A primary-key table on a lake. Cheap to open; threads may share it.
+
+    Reads see one snapshot from beginning to end. Writes are visible whole or not at all, and a
+    method that raises leaves the table as it was (but see CommitUnknownError).
+    """
+
+    def __init__(self, session: TableSession, location: str) -> None:
+        super().__init__(session)
+        self.location = location
+
+    def __repr__(self) -> str:
+        latest = self.latest_snapshot()
+        at = "empty" if latest is None else f"snapshot {latest.id}"
+        return f"<Table {self.name!r} {at} at {self.location!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name in its catalog, "database.table", or the path it was opened from.
+
+        A branch is named behind it: "shop.orders@fix".
+        """
+        at_branch = self.session.paths.branch_name
+        return f"{self.session.name}@{at_branch}" if at_branch else self.session.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns, keys and options. `schema.arrow` is the rows' pyarrow.Schema."""
+        return self.session.schema
+
+    @property
+    def options(self) -> TableOptions:
+        """The table's options; docs/options.md lists them."""
+        return self.session.options
+
+    # --- write -----------------------------------------------------------------------------------
+
+    def upsert(
+        self,
+        rows: Any,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Insert rows, replacing those whose key is already there; one atomic commit.
+
+        `rows`: anything with `__arrow_c_stream__` (a pyarrow Table, a polars or pandas frame, a
+        DuckDB result), or a list of dictionaries; with a Spark executor also a Spark DataFrame. A
+        column `_row_kind` may say +I, -U, +U or -D per row. Of several rows of one key the last one
+        counts, or the one with the greatest `sequence.field`. Columns left out are null.
+
+        Returns the snapshot made, None if there were no rows. A numbered `commit_identifier` makes
+        a replay by the same `commit_user` a no-op. Raises InvalidInputError before anything is
+        written for rows that do not fit, CommitConflictError when nothing became visible,
+        CommitUnknownError when that could not be found out.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return write.upsert(self.session, rows, identity)
+
+    def append(
+        self,
+        rows: Any,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Add rows to a table without a primary key; one atomic commit, and nothing is replaced.
+
+        `rows`, the result and errors as in `upsert`, which is the verb of tables with a key.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return write.append(self.session, rows, identity)
+
+    def insert(
+        self,
+        rows: Any,
+        existing: str = "refuse",
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Add rows whose keys are not there. With `existing="skip"` the others are left out.
+
+        By default one key that is there, anywhere in the table where keys are unique across
+        partitions, refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That
+        holds for the state that is committed on, whoever else writes. Of several rows of one key the
+        first is inserted. The rows are held in memory. Else as `upsert`.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return insert.write_only(self.session, rows, identity, insert.Wanted.NEW, existing)
+
+    def update(
+        self,
+        rows: Any,
+        missing: str = "refuse",
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Write rows whose keys are there. With `missing="skip"` the others are left out.
+
+        By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING.
+        Else as `insert`; of several rows of one key the last one counts, as in `upsert`.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return insert.write_only(self.session, rows, identity, insert.Wanted.EXISTING, missing)
+
+    def delete(
+        self,
+        keys: Any,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Delete rows by key; `keys` holds the primary key columns, others are ignored for nothing.
+
+        Keys that are not there do no harm. In a table without a primary key every row goes that
+        equals one of `keys` in all of their columns; that takes 'deletion-vectors.enabled'. Returns
+        and raises as `upsert` does.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        if not self.schema.has_primary_key:
+            return delete_rows.delete_rows(self.session, keys, identity)
+        return write.upsert(self.session, keys, identity, deletes=True)
+
+    def overwrite(
+        self,
+        rows: Any,
+        partition: Mapping[str, object] | None = None,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Replace what is there by `rows`, in one atomic commit.
+
+        With `partition`, a value for some or all partition columns, exactly those partitions are
+        replaced, and a row outside them is refused. Without it, the partitions that the rows touch
+        are (`dynamic-partition-overwrite`), or the whole table where that option is false or the
+        table has no partitions.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return overwrite.overwrite(self.session, rows, partition, identity)
+
+    def compact(
+        self,
+        full: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        buckets: Sequence[int] | None = None,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Merge sorted runs where that is due, or with `full` all of each bucket; rows stay the same.
+
+        `partitions` and `buckets` limit where. Returns the COMPACT snapshot, None if nothing was due.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return compact.compact(
+            self.session, identity, full=full, partitions=partitions, buckets=buckets
+        )
+
+    def rescale(
+        self,
+        buckets: int,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Give partitions, or the whole table, another number of buckets; rows stay the same.
+
+        Every partition is rewritten at once, in an OVERWRITE snapshot. The option `bucket` changes
+        too: partitions left out are still read, and refuse rows until they are rescaled as well.
+        Returns None if all of them have that number already; raises InvalidOptionError for tables
+        whose buckets are not a number, CommitConflictError if others keep writing to them.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        schema, made = rescale.rescale(self.session, buckets, identity, partitions=partitions)
+        self.session = self.session.with_schema(schema)
+        return made
+
+    def alter(self, *changes: SchemaChange) -> TableSchema:
+        """Change columns and options; all of them or none. This table goes on with the new schema.
+
+        `lsm.AddColumn`, `DropColumn`, `RenameColumn`, `ChangeType`, `SetNullable`,
+        `SetColumnComment`, `SetColumnDefault`, `MoveColumn`, `SetOption`, `RemoveOption`, `SetComment`. No file is
+        rewritten: stored columns are known by id, and older rows are read as the new schema says.
+        """
+        schema = alter.alter(self.session, changes)
+        self.session = self.session.with_schema(schema)
+        return schema
+
+    # --- read ------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        as_of_millis: int | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Return a read of the newest snapshot, or of the one that an id, a tag or a time names.
+
+        `as_of_millis`: the latest snapshot at or before that time. Nothing is read until the scan is
+        asked for rows. Raises NotFoundError for names that do not exist, ExpiredError for snapshots
+        that retention has taken.
+        """
+        request = ScanRequest(
+            columns=None if columns is None else tuple(columns),
+            where=where,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            as_of_millis=as_of_millis,
+            limit=limit,
+        )
+        return Scan(self.session, request)
+
+    def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the newest row of each key, in the order of the keys, and `_found` for each.
+
+        `keys`: Arrow data or a list of dictionaries with the primary key columns. Columns that are
+        not of the key are null where a key is not there. The data files that may hold keys become
+        local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
+        Raises InvalidInputError for keys of another type, and for missing or null ones.
+        """
+        query = self._newest
+        query.refresh()
+        return query.lookup(keys, columns)
+
+    def locate(self, rows: Any) -> pa.Table:
+        """Return, per row, whether it would insert or update, and where what it replaces is.
+
+        Columns: `action` (insert, update, or move: found in another partition, see the options
+        `...update.partition.path`), `partition` (its path), `bucket`, `file_name`, and `snapshot_id`,
+        the snapshot in which it was found. How rows are found is the table's `index.type`. Raises
+        InvalidInputError for keys of another type, and for missing or null ones.
+        """
+        return self._locator.locate(rows, self._newest).table
+
+    @cached_property
+    def _locator(self) -> Locator:
+        return Locator(self.session)
+
+    @cached_property
+    def _newest(self) -> TableQuery:
+        return TableQuery(self.session)
+
+    def query(self, cache: LookupCache | None = None) -> TableQuery:
+        """Return a reader of keys that stays at one snapshot until it is refreshed; close it.
+
+        Threads may share it, and `get` of it answers for a single key in microseconds.
+        """
+        return TableQuery(self.session, cache)
+
+    # --- branches --------------------------------------------------------------------------------
+
+    def branch(self, name: str) -> "Table":
+        """Open a branch of this table ("main": the table itself); raises NotFoundError if none.
+
+        A branch has snapshots, tags and a schema of its own. It reads and writes like any table.
+        """
+        return Table(branch.on_branch(self.session, name), self.location)
+
+    def _identity(
+        self,
+        commit_user: str | None,
+        commit_identifier: int,
+        properties: Mapping[str, str] | None,
+    ) -> CommitIdentity:
+        return CommitIdentity(
+            commit_user=commit_user or self.session.ids.new_id(),
+            commit_identifier=commit_identifier,
+            properties=properties,
+        )
