@@ -1,0 +1,96 @@
+"""What one invocation was told, and how it finds its catalog and tables."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.cli.output import Output
+from lsm_engine.table.catalog import Catalog, open_catalog, open_table
+from lsm_engine.table.executor import Executor
+from lsm_engine.table.table import Table
+
+CATALOG_VARIABLES = ("LSM_CATALOG", "LSM_CATALOG_URL")
+WAREHOUSE_VARIABLE = "LSM_WAREHOUSE"
+_SQLITE = "sqlite:///"
+
+
+class Call:
+    """The global options of one run of `lsm`; commands get it as their first argument."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self.catalog_given: str | None = None
+        self.warehouse_given: str | None = None
+        self.as_json = False
+        self.quiet = False
+        self.debug = False
+        self.open = ExitStack()
+
+    @property
+    def out(self) -> Output:
+        """Where results go."""
+        return Output(as_json=self.as_json, quiet=self.quiet)
+
+    @property
+    def warehouse(self) -> str:
+        """The directory of tables: --warehouse, LSM_WAREHOUSE, or ./lake."""
+        given = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE) or "lake"
+        return os.path.abspath(os.path.expanduser(given))
+
+    @property
+    def catalog_url(self) -> str:
+        """The catalog: --catalog, LSM_CATALOG, or catalog.db in the warehouse."""
+        named = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
+        given = self.catalog_given or next(filter(None, named), None)
+        if given is None:
+            return f"{_SQLITE}{self.warehouse}/catalog.db"
+        # A path is what people have at hand for a database file; a URL says so itself.
+        return given if "://" in given else f"{_SQLITE}{os.path.abspath(given)}"
+
+    def catalog(self, *, create: bool = False, executor: Executor | None = None) -> Catalog:
+        """Open the catalog; NotFoundError if its file does not exist, unless `create`."""
+        url = self.catalog_url
+        file = url.removeprefix(_SQLITE).partition("?")[0]
+        missing = (
+            url.startswith(_SQLITE) and file not in ("", ":memory:") and not Path(file).exists()
+        )
+        if missing and not create:
+            raise NotFoundError(
+                "there is no catalog here yet; 'lsm create' makes one, --catalog names another",
+                kind=ErrorKind.NO_SUCH_DATABASE,
+                catalog=url,
+            )
+        catalog = open_catalog(url, warehouse=self.warehouse, executor=executor)
+        return self.open.enter_context(catalog)
+
+    def table(self, name: str, *, executor: Executor | None = None) -> Table:
+        """Open a table by its catalog name, or, if `name` is a path, by its directory.
+
+        "shop.orders@fix" is branch fix of shop.orders.
+        """
+        if is_path(name):
+            path = os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
+            return open_table(path, executor=executor)
+        table, _, branch = name.partition("@")
+        opened = self.catalog(executor=executor).table(table)
+        return opened.branch(branch) if branch else opened
+
+    def named(self, name: str) -> str:
+        """Return a catalog name; a usage error for a path, which no catalog knows."""
+        if is_path(name):
+            raise click.UsageError(
+                "this needs a table's name in the catalog, such as shop.orders, not a path"
+            )
+        return name
+
+
+def is_path(name: str) -> bool:
+    """Whether a TABLE argument is a directory: names never hold a separator."""
+    return "/" in name or os.sep in name or name in (".", "..")
+
+
+pass_call = click.make_pass_decorator(Call)

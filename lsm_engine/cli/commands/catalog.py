@@ -1,0 +1,173 @@
+"""Databases and tables by name: list, create, rename, drop."""
+
+from collections.abc import Sequence
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.errors import InvalidOptionError, LsmError
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.column_list import parse_columns
+from lsm_engine.cli.output import code, counted, listed, number, words
+from lsm_engine.cli.row_files import FORMATS, open_row_files
+from lsm_engine.cli.verb import Verb, asked
+
+
+@click.command(cls=Verb, examples=["lsm databases", "lsm databases --warehouse /data/lake"])
+@pass_call
+def databases(call: Call) -> None:
+    """List the databases of the catalog."""
+    catalog = call.catalog()
+    rows = [
+        {"database": name, "tables": len(catalog.list_tables(name))}
+        for name in catalog.list_databases()
+    ]
+    call.out.rows([words("database"), number("tables")], rows, empty="no databases yet")
+
+
+@click.command(cls=Verb, examples=["lsm tables", "lsm tables shop --json"])
+@click.argument("database", required=False)
+@pass_call
+def tables(call: Call, database: str | None) -> None:
+    """List tables with their newest snapshot, of all databases or of one.
+
+    Rows are those of the newest snapshot's files, before merging; `lsm count` counts exactly.
+    """
+    catalog = call.catalog()
+    names = catalog.list_databases() if database is None else [database]
+    rows = []
+    for name in [f"{each}.{table}" for each in names for table in catalog.list_tables(each)]:
+        row: dict[str, object] = {"table": name}
+        try:
+            table = catalog.table(name)
+            newest = table.latest_snapshot()
+        except LsmError as error:
+            # One table that this version refuses must not hide the others.
+            rows.append({**row, "problem": error.message})
+            continue
+        row |= {
+            "snapshot_id": None if newest is None else newest.id,
+            "rows": 0 if newest is None else newest.total_record_count,
+            "primary_key": list(table.schema.primary_keys),
+            "partitioned_by": list(table.schema.partition_keys),
+            "location": table.location,
+        }
+        rows.append(row)
+    columns = [words("table"), code("snapshot_id", "snapshot"), number("rows", "rows in files")]
+    keys = [listed("primary_key"), listed("partitioned_by")]
+    problems = [words("problem")] if any("problem" in row for row in rows) else []
+    call.out.rows([*columns, *keys, *problems], rows, empty="no tables yet; lsm create makes one")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm create shop.orders --from orders.parquet --primary-key order_id",
+        'lsm create shop.orders --columns "order_id BIGINT, dt DATE, price DECIMAL(10, 2)" \\',
+        "    --primary-key order_id,dt --partitioned-by dt --option bucket=4",
+    ],
+)
+@click.argument("table")
+@click.option("--columns", metavar="LIST", help="Columns as 'name TYPE [NOT NULL], …'.")
+@click.option(
+    "--from", "source", metavar="FILE", help="Take the columns of a file; no rows are read."
+)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="What FILE is, if its name does not say."
+)
+@click.option(
+    "--primary-key", metavar="COLUMNS", help="Names, with commas between; this version needs one."
+)
+@click.option("--partitioned-by", metavar="COLUMNS", help="Names, with commas between.")
+@click.option(
+    "--option", "options", metavar="KEY=VALUE", multiple=True, help="A table option; repeatable."
+)
+@click.option("--comment", metavar="TEXT", help="What the table is for.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a table of this name as it is.")
+@pass_call
+def create(
+    call: Call,
+    *,
+    table: str,
+    columns: str | None,
+    source: str | None,
+    kind: str | None,
+    primary_key: str | None,
+    partitioned_by: str | None,
+    options: Sequence[str],
+    comment: str | None,
+    if_not_exists: bool,
+) -> None:
+    """Create a table, and the catalog and its database if they are not there yet.
+
+    Types: BOOLEAN INT BIGINT FLOAT DOUBLE DECIMAL(p, s) STRING BYTES DATE TIME TIMESTAMP(p)
+    TIMESTAMP_LTZ(p) ARRAY<…> MAP<…, …> ROW<name TYPE, …>.
+    """
+    if (columns is None) == (source is None):
+        raise click.UsageError("say either --columns or --from")
+    schema = parse_columns(columns) if columns is not None else _schema_of(str(source), kind)
+    created = call.catalog(create=True).create_table(
+        call.named(table),
+        schema,
+        primary_key=_split(primary_key),
+        partitioned_by=_split(partitioned_by),
+        options=_pairs(options),
+        comment=comment,
+        ignore_if_exists=if_not_exists,
+    )
+    facts = {"table": created.name, "location": created.location}
+    call.out.report(f"{created.name} is in {created.location}", facts)
+
+
+def _schema_of(source: str, kind: str | None) -> pa.Schema:
+    return open_row_files([source], None, kind).reader.schema
+
+
+def _split(names: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",")) if names else ()
+
+
+def _pairs(options: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise InvalidOptionError(f"an option is written key=value, not {option!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@click.command(cls=Verb, examples=["lsm rename shop.orders shop.orders_2024"])
+@click.argument("table")
+@click.argument("new_name")
+@pass_call
+def rename(call: Call, *, table: str, new_name: str) -> None:
+    """Give a table another name, or move it to another database."""
+    renamed = call.catalog().rename_table(call.named(table), call.named(new_name))
+    facts = {"table": renamed.name, "was": table, "location": renamed.location}
+    call.out.report(f"{table} is now {renamed.name}, in {renamed.location}", facts)
+
+
+@click.command(cls=Verb, examples=["lsm drop shop.orders", "lsm drop shop --cascade --yes"])
+@click.argument("name")
+@click.option("--cascade", is_flag=True, help="Drop a database's tables with it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_call
+def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
+    """Drop a table (database.table) with all its files, or a database.
+
+    There is no way back: snapshots and tags go as well. Asks before it acts.
+    """
+    catalog = call.catalog()
+    if "." in call.named(name):
+        location = catalog.table(name).location
+        asked(f"Delete {name} and all files in {location}?", yes=yes)
+        catalog.drop_table(name)
+    else:
+        count = len(catalog.list_tables(name))
+        also = (
+            f" and its {counted(count, 'table')} with all their files" if count and cascade else ""
+        )
+        asked(f"Drop database {name}{also}?", yes=yes)
+        catalog.drop_database(name, cascade=cascade)
+    call.out.report(f"{name} is gone", {"dropped": name})

@@ -1,0 +1,153 @@
+"""Read changes: what snapshots did, row by row, now or as it comes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.read import ROWS_SHOWN, millis_of
+from lsm_engine.cli.filter import parse_filter
+from lsm_engine.cli.output import columns_of
+from lsm_engine.cli.values import plain_rows
+from lsm_engine.cli.verb import Verb
+from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.table.changes import CHANGE_FIELDS
+from lsm_engine.table.follow import Follower, StartMode
+from lsm_engine.table.table import Table
+
+_MODES = [mode.value for mode in ChangeMode]
+_STARTS = [start.value for start in StartMode]
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm changelog shop.orders",
+        "lsm changelog shop.orders --after 12 --upto 15",
+        "lsm changelog shop.orders --after monday --mode diff",
+        "lsm changelog shop.orders --where \"_row_kind = '-D'\" --json",
+        "lsm changelog shop.orders --follow latest --consumer etl --json",
+    ],
+)
+@click.argument("table")
+@click.option(
+    "--after", metavar="POINT", help="After this snapshot, tag or time.  [default: all kept]"
+)
+@click.option(
+    "--upto", metavar="POINT", help="Up to and including this one.  [default: the newest]"
+)
+@click.option("--mode", type=click.Choice(_MODES), default="auto", show_default=True,
+              help="What to read: the changelog, new rows, or the two states compared.")  # fmt: skip
+@click.option(
+    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
+)
+@click.option("--where", metavar="FILTER", help="Only rows that match, as in `lsm scan`.")
+@click.option("--limit", type=click.IntRange(0), metavar="N",
+              help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN}, with --json all]")  # fmt: skip
+@click.option("--follow", "start", type=click.Choice(_STARTS),
+              help="Wait for what comes, beginning here.")  # fmt: skip
+@click.option(
+    "--from", "begin", metavar="POINT", help="The snapshot or time that --follow begins at."
+)
+@click.option("--consumer", metavar="NAME", help="Go on where the reader of this name stopped.")
+@pass_call
+def changelog(
+    call: Call,
+    /,
+    *,
+    table: str,
+    after: str | None,
+    upto: str | None,
+    mode: str,
+    columns: str | None,
+    where: str | None,
+    limit: int | None,
+    start: str | None,
+    begin: str | None,
+    consumer: str | None,
+) -> None:
+    """Print what changed, oldest first: _snapshot_id, _row_kind (+I, -U, +U, -D) and the row.
+
+    A POINT is the id of a snapshot, the name of a tag, or a time such as '2024-05-01 08:00:00'.
+    """
+    opened = call.table(table)
+    fields = pa.schema([*CHANGE_FIELDS, *opened.schema.arrow])
+    chosen: dict[str, Any] = {
+        "mode": mode,
+        "columns": None if columns is None else [name.strip() for name in columns.split(",")],
+        "where": None if where is None else parse_filter(where, fields),
+    }
+    batches: Iterator[pa.RecordBatch]
+    if start is not None:
+        if not call.as_json:
+            raise InvalidInputError("rows are printed as they come: add --json to --follow")
+        if after is not None:
+            raise InvalidInputError("--follow begins at --from, not after --after", after=after)
+        follower = _follower(opened, start, begin, upto, consumer, chosen)
+        schema = opened.changes(0, 0, **chosen).schema
+        batches = (batch for item in follower for batch in item.to_batches())
+    else:
+        if consumer is not None:
+            raise InvalidInputError(
+                "a consumer follows: add --follow latest-full, or another start"
+            )
+        asked = opened.changes(**_point("after", after), **_point("upto", upto), **chosen)
+        schema, batches = asked.schema, asked.to_batches()
+    unbounded = call.as_json or start is not None
+    wanted = (None if unbounded else ROWS_SHOWN) if limit is None else limit or None
+    more: list[bool] = []
+    call.out.rows(columns_of(schema), _rows(batches, wanted, more), empty="no changes")
+    if more and limit is None:
+        call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
+
+
+def _follower(
+    table: Table,
+    start: str,
+    begin: str | None,
+    upto: str | None,
+    consumer: str | None,
+    chosen: dict[str, Any],
+) -> Follower:
+    point = _point("at", begin)
+    last = _point("upto", upto).get("upto")
+    if upto is not None and not isinstance(last, int):
+        raise InvalidInputError("following ends at the id of a snapshot", upto=upto)
+    return table.follow(
+        start,
+        snapshot_id=point.get("at"),
+        timestamp_millis=point.get("at_millis"),
+        consumer_id=consumer,
+        upto=last,
+        **chosen,
+    )
+
+
+def _point(name: str, text: str | None) -> dict[str, Any]:
+    """Return a point as an argument of `Table.changes`: an id, a tag, or a time."""
+    if text is None:
+        return {}
+    if text.isdigit():
+        return {name: int(text)}
+    try:
+        return {f"{name}_millis": millis_of(text)}
+    except InvalidInputError:
+        return {name: text}
+
+
+def _rows(
+    batches: Iterable[pa.RecordBatch], wanted: int | None, more: list[bool]
+) -> Iterator[dict[str, Any]]:
+    left = wanted
+    for batch in batches:
+        if left is not None:
+            if batch.num_rows > left:
+                more.append(True)
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        yield from plain_rows(batch)
+        if left == 0 and more:
+            return

@@ -1,0 +1,289 @@
+"""Why things are as they are: what a scan reads, a key's versions, a file's life, retention, debt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.read import explain as scan
+from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.output import code, number, size, words
+from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.verb import Verb, VerbGroup
+from lsm_engine.plan.file_history import Commit, FileExplanation
+from lsm_engine.plan.key_history import FACTS
+from lsm_engine.plan.retention_pins import RetentionSimulation
+from lsm_engine.table.table import Table
+
+_FLAGS = ("--json", "--quiet", "-q", "--debug")
+_WITH_VALUE = ("--catalog", "--warehouse")
+_WHY = [
+    code("_position", "merged"), words("_row_kind", "kind"), code("_sequence_number", "sequence"),
+    code("_snapshot_id", "snapshot"), code("_level", "level"), code("_run", "run"),
+    words("_verdict", "outcome"), words("_file_name", "file"),
+]  # fmt: skip
+_STAGES = [
+    code("level"), code("added_by", "added by snapshot"), words("added_kind", "kind"),
+    code("deleted_by", "taken out by"), words("deleted_kind", "kind "),
+]  # fmt: skip
+_PINS = [
+    words("root", "kept by"), number("files"), size("size_bytes", "size"),
+    number("only_files", "files it alone keeps"), size("only_size_bytes", "size of those"),
+]  # fmt: skip
+_DEBT = [
+    words("partition"), code("bucket"), code("read_amplification", "runs to read"),
+    size("debt_bytes", "to merge"), words("due_in", "due in"), words("stops_in", "writers wait in"),
+    words("reason"),
+]  # fmt: skip
+_CHANGES = [
+    words("change"), words("partition"), code("bucket"), code("level"),
+    number("record_count", "rows"), size("file_size_in_bytes", "size"), words("file_path", "file"),
+]  # fmt: skip
+
+
+class ExplainGroup(VerbGroup):
+    """`lsm explain TABLE` explains a scan, as ever; table names hold a dot or a slash, verbs do not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Go on with the verb `scan` where none is named."""
+        at = 0
+        while at < len(args) and (args[at] in _FLAGS or args[at].partition("=")[0] in _WITH_VALUE):
+            at += 2 if args[at] in _WITH_VALUE else 1
+        named = at < len(args) and (args[at] in self.commands or args[at] in ("-h", "--help"))
+        return super().parse_args(ctx, args if named or not args else ["scan", *args])
+
+
+@click.group(cls=ExplainGroup)
+def explain() -> None:
+    """Say why: what a scan reads (the default), a key, a file, retention, debt, a difference."""
+
+
+explain.add_command(scan, "scan")
+
+
+@explain.command(
+    "key",
+    cls=Verb,
+    examples=[
+        "lsm explain key shop.orders order_id=2",
+        "lsm explain key shop.flights dt=2013-01-01 flight=1545 --tag monday --json",
+    ],
+)
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
+@click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot.")
+@click.option("--tag", metavar="NAME", help="As the tag has it.")
+@pass_call
+def key(
+    call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None
+) -> None:
+    """Show every stored version of a key in merge order, and the rule that decided.
+
+    Each version with its file, level, run, sequence number, and the snapshot that wrote it.
+    """
+    opened = call.table(table)
+    told = opened.explain_key(key_of(opened, key), snapshot_id=snapshot_id, tag=tag)
+    versions = list(plain_rows(told.versions))
+    if call.as_json:
+        rows = () if told.row is None else plain_rows(_one(opened, told.row))
+        call.out.facts(
+            {
+                "snapshot_id": told.snapshot_id,
+                "row": next(iter(rows), None),
+                "verdict": told.verdict,
+                "rule": told.rule,
+                "column_rules": dict(told.column_rules),
+                "versions": versions,
+            }
+        )
+        return
+    call.out.text(told.rule)
+    if told.column_rules:
+        rules = [{"column": name, "rule": text} for name, text in told.column_rules.items()]
+        call.out.rows([words("column"), words("rule")], rules, empty="")
+    names = [name for name in told.versions.schema.names if name not in FACTS.names]
+    values = [words(name, name) for name in names if name not in told.key]
+    call.out.rows([*_WHY[:3], *values, *_WHY[3:]], versions, empty="no version")
+    call.out.text(told.verdict)
+
+
+def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
+    """Return the key that `column=value` words spell, typed as the table's columns are."""
+    values: dict[str, Any] = {}
+    for word in words_:
+        name, equals, text = word.partition("=")
+        if not equals or name not in table.schema.primary_keys:
+            keys = ", ".join(table.schema.primary_keys) or "none"
+            raise InvalidInputError(
+                f"a key is written column=value; the key columns are: {keys}",
+                kind=ErrorKind.INVALID_KEY,
+                given=word,
+            )
+        values[name] = parsed(pa.array([text]), table.schema.arrow.field(name).type)[0].as_py()
+    return values
+
+
+def _one(table: Table, row: Any) -> pa.Table:
+    return pa.Table.from_pylist([dict(row)], schema=table.schema.arrow)
+
+
+@explain.command("file", cls=Verb, examples=["lsm explain file shop.orders data-5f5c…-0.parquet"])
+@click.argument("table")
+@click.argument("file")
+@pass_call
+def file(call: Call, *, table: str, file: str) -> None:
+    """Tell which commit added a data file, which compaction took it, and what pins it.
+
+    Reads the table's own metadata; `lsm lineage file` also remembers what has expired.
+    """
+    told = call.table(table).explain_file(file)
+    stages = [
+        {
+            "level": stage.level,
+            **_commit("added", stage.added_by),
+            **_commit("deleted", stage.deleted_by),
+        }
+        for stage in told.stages
+    ]
+    if call.as_json:
+        call.out.facts({**_file_facts(told), "stages": stages})
+        return
+    call.out.facts(_file_facts(told))
+    call.out.heading("where it lay")
+    call.out.rows(_STAGES, stages, empty="")
+
+
+def _commit(verb: str, commit: Commit | None) -> dict[str, Any]:
+    return {
+        f"{verb}_by": None if commit is None else commit.snapshot_id,
+        f"{verb}_kind": None if commit is None else commit.kind,
+        f"{verb}_at": None if commit is None else utc_text(commit.time_millis),
+    }
+
+
+def _file_facts(told: FileExplanation) -> dict[str, Any]:
+    return {
+        "file": told.file.file_name,
+        "path": told.path,
+        "content": told.content,
+        "stored": told.is_stored,
+        "live": told.is_live,
+        "partition": told.partition or None,
+        "bucket": told.bucket,
+        "rows": told.file.row_count,
+        "size_bytes": told.file.file_size,
+        "made_from": list(told.made_from),
+        "became": list(told.became),
+        "pinned_by": list(told.pinned_by),
+        "verdict": told.verdict,
+    }
+
+
+@explain.command(
+    "retention",
+    cls=Verb,
+    examples=[
+        "lsm explain retention shop.orders",
+        'lsm explain retention shop.orders --retain-max 5 --older-than "0 s"',
+        'lsm explain retention shop.orders --later "7 d" --json',
+    ],
+)
+@click.argument("table")
+@click.option(
+    "--retain-min", type=click.IntRange(1), metavar="N", help="Keep at least N snapshots."
+)
+@click.option("--retain-max", type=click.IntRange(1), metavar="N", help="Keep at most N snapshots.")
+@click.option("--older-than", metavar="AGE", help='Only what is older, such as "1 d".')
+@click.option("--later", default="0 ms", metavar="AGE", help="As if so much time had passed.")
+@pass_call
+def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
+    """Simulate a retention: what can still be read, what is freed, and what pins what.
+
+    Touches nothing. Without rules, the table's own options count.
+    """
+    told = call.table(table).simulate_retention(later=later, **rules)
+    pins = [
+        {
+            "root": pin.name,
+            "files": pin.file_count,
+            "size_bytes": pin.size_bytes,
+            "only_files": pin.only_file_count,
+            "only_size_bytes": pin.only_size_bytes,
+        }
+        for pin in told.pins
+    ]
+    if call.as_json:
+        call.out.facts({**_retention_facts(told), "pins": pins})
+        return
+    call.out.text("\n".join(told.text().splitlines()[:4]))
+    call.out.heading("history that roots keep on disk")
+    call.out.rows(_PINS, pins, empty="none: only the newest snapshot's files are there")
+
+
+def _retention_facts(told: RetentionSimulation) -> dict[str, Any]:
+    return {
+        "at": utc_text(told.at_millis),
+        "readable_snapshots": list(told.readable),
+        "readable_tags": list(told.tags),
+        "expired_snapshots": list(told.expired),
+        "expired_tags": list(told.expired_tags),
+        "freed_files": told.freed_file_count,
+        "freed_bytes": told.freed_bytes,
+        "reason": told.plan.reason,
+    }
+
+
+@explain.command(
+    "debt",
+    cls=Verb,
+    examples=["lsm explain debt shop.orders", "lsm explain debt shop.orders --json"],
+)
+@click.argument("table")
+@pass_call
+def debt(call: Call, *, table: str) -> None:
+    """Foretell compaction debt: when each bucket is due, and when its writers would wait."""
+    opened = call.table(table)
+    context = opened.session.context()
+    rows = [
+        {
+            "partition": context.partition_path(each.pressure.partition),
+            "bucket": each.pressure.bucket,
+            "read_amplification": each.read_amplification,
+            "debt_bytes": each.pressure.debt_bytes,
+            "runs_per_hour": each.runs_per_hour,
+            "bytes_per_hour": each.bytes_per_hour,
+            "due_in_millis": each.due_in_millis,
+            "stops_in_millis": each.stops_in_millis,
+            "due_in": each.due_text,
+            "stops_in": each.stops_text,
+            "reason": each.reason,
+        }
+        for each in opened.forecast()
+    ]
+    columns = _DEBT if opened.schema.partition_keys else _DEBT[1:]
+    call.out.rows(columns, rows, empty="nothing has been committed yet")
+
+
+@explain.command(
+    "diff",
+    cls=Verb,
+    examples=["lsm explain diff shop.orders 3", "lsm explain diff shop.orders 3 7 --json"],
+)
+@click.argument("table")
+@click.argument("first", type=click.IntRange(0))
+@click.argument("second", type=int, required=False)
+@pass_call
+def diff(call: Call, *, table: str, first: int, second: int | None) -> None:
+    """Tell which files came and went from one snapshot (0: from nothing) to another, or the newest."""
+    told = call.table(table).diff_snapshots(first or None, second)
+    changes = (("added", told.added), ("removed", told.removed), ("moved", told.moved))
+    files = [{"change": word, **row} for word, rows in changes for row in plain_rows(rows)]
+    if call.as_json:
+        facts = {"first": told.first_id, "second": told.second_id, "row_change": told.row_change}
+        call.out.facts({**facts, "byte_change": told.byte_change, "files": files})
+        return
+    call.out.text(told.text())
+    call.out.rows(_CHANGES, files, empty="the same files")

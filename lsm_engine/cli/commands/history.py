@@ -1,0 +1,333 @@
+"""Go back in a table's history, branch it, move and expire its tags, know who reads its changes."""
+
+from typing import Any
+
+import click
+
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.maintain import tag, tag_facts
+from lsm_engine.cli.commands.read import millis_of
+from lsm_engine.cli.commands.write import committed
+from lsm_engine.cli.output import code, counted, words
+from lsm_engine.cli.progress import writing
+from lsm_engine.cli.values import utc_text
+from lsm_engine.cli.verb import Verb, VerbGroup, asked
+
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+# --- rollback ------------------------------------------------------------------------------------
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm rollback shop.orders --to-snapshot 12 --dry-run",
+        "lsm rollback shop.orders --to-tag monday --as-latest",
+        'lsm rollback shop.orders --to-time "2024-05-01 08:00:00" --yes',
+    ],
+)
+@click.argument("table")
+@click.option("--to-snapshot", type=int, metavar="ID", help="Go back to this snapshot.")
+@click.option("--to-tag", metavar="NAME", help="Go back to a tag; its snapshot may have expired.")
+@click.option("--to-time", metavar="TIME", help="Go back to the newest snapshot at or before; UTC.")
+@click.option("--to-watermark", type=int, metavar="MILLIS",
+              help="Go back to the newest snapshot with a watermark at or before.")  # fmt: skip
+@click.option("--as-latest", is_flag=True,
+              help="Lose nothing: commit that state anew, as the newest. Writers may go on.")  # fmt: skip
+@DRY_RUN
+@YES
+@pass_call
+def rollback(
+    call: Call,
+    *,
+    table: str,
+    to_snapshot: int | None,
+    to_tag: str | None,
+    to_time: str | None,
+    to_watermark: int | None,
+    as_latest: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Go back to a former state. Later snapshots and tags go, and their ids are used again.
+
+    Stop writers first, or use --as-latest. Shows the plan, and asks before it acts.
+    """
+    opened = call.table(table)
+    target: dict[str, Any] = {
+        "snapshot_id": to_snapshot,
+        "tag": to_tag,
+        "as_of_millis": None if to_time is None else millis_of(to_time),
+        "watermark": to_watermark,
+    }
+    planned = opened.rollback_to(dry_run=True, **target)
+    if as_latest:
+        if dry_run:
+            call.out.report(
+                f"would make snapshot {planned.plan.target.id} the newest of {opened.name}",
+                {"target": planned.plan.target.id, "dry_run": True},
+            )
+            return
+        with writing(opened, "rollback") as identity:
+            made = opened.rollback_to_as_latest(**target, **identity)
+        text = "it is the newest already" if made is None else f"snapshot {made.id} has its state"
+        call.out.report(text, {"target": planned.plan.target.id, **committed(made)})
+        return
+    if not dry_run and not planned.plan.is_empty:
+        if not yes:
+            call.out.text(str(planned))
+        asked(f"Roll {opened.name} back to snapshot {planned.plan.target.id}?", yes=yes)
+        planned = opened.rollback_to(**target)
+    call.out.report(
+        str(planned),
+        {
+            "dry_run": planned.dry_run,
+            "target": planned.plan.target.id,
+            "snapshots": [one.id for one in planned.plan.snapshots],
+            "tags": [one.name for one in planned.plan.tags],
+        },
+    )
+
+
+# --- tags ----------------------------------------------------------------------------------------
+
+
+@tag.command("rename", cls=Verb, examples=["lsm tag rename shop.orders monday before-fix"])
+@click.argument("table")
+@click.argument("name")
+@click.argument("new_name")
+@pass_call
+def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
+    """Give a tag another name."""
+    made = call.table(table).rename_tag(name, new_name)
+    call.out.report(f"tag {name} is called {made.name} now", tag_facts(made))
+
+
+@tag.command(
+    "replace",
+    cls=Verb,
+    examples=['lsm tag replace shop.orders stable --snapshot 12 --retained "7 d"'],
+)
+@click.argument("table")
+@click.argument("name")
+@click.option("--snapshot", "snapshot_id", type=int, metavar="ID",
+              help="Let the tag name this snapshot.  [default: newest]")  # fmt: skip
+@click.option("--retained", metavar="TIME", help='Keep the tag this long, such as "7 d".')
+@pass_call
+def tag_replace(
+    call: Call, *, table: str, name: str, snapshot_id: int | None, retained: str | None
+) -> None:
+    """Move a tag to another snapshot, in one step; files that only it named go."""
+    made = call.table(table).replace_tag(name, snapshot_id, retained)
+    call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
+
+
+@tag.command(
+    "expire",
+    cls=Verb,
+    examples=[
+        "lsm tag expire shop.orders --dry-run",
+        'lsm tag expire shop.orders --older-than "90 d"',
+    ],
+)
+@click.argument("table")
+@click.option("--older-than", metavar="AGE", help="Take tags created before this age as well.")
+@DRY_RUN
+@YES
+@pass_call
+def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool) -> None:
+    """Take tags whose lifetime is over, with the files that nothing else names."""
+    opened = call.table(table)
+    report = opened.expire_tags(dry_run=True, older_than=older_than)
+    if report.names and not dry_run:
+        asked(f"Delete {counted(len(report.names), 'tag')}: {', '.join(report.names)}?", yes=yes)
+        report = opened.expire_tags(older_than=older_than)
+    call.out.report(str(report), {"dry_run": report.dry_run, "tags": list(report.names)})
+
+
+@tag.command("due", cls=Verb, examples=["lsm tag due shop.orders --dry-run"])
+@click.argument("table")
+@DRY_RUN
+@pass_call
+def tag_due(call: Call, *, table: str, dry_run: bool) -> None:
+    """Create the tags that 'tag.automatic-creation' asks for and no commit has made yet."""
+    report = call.table(table).create_due_tags(dry_run=dry_run)
+    facts = {
+        "dry_run": dry_run,
+        "created": list(report.created),
+        "removed": list(report.removed),
+    }
+    call.out.report(str(report), facts)
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+@click.group(cls=VerbGroup)
+def branch() -> None:
+    """Let a table go several ways: create, list, rename, fast-forward, delete.
+
+    A branch is read and written as TABLE@BRANCH: lsm scan shop.orders@fix.
+    """
+
+
+@branch.command(
+    "create",
+    cls=Verb,
+    examples=[
+        "lsm branch create shop.orders fix --tag monday",
+        "lsm branch create shop.orders new",
+    ],
+)
+@click.argument("table")
+@click.argument("name")
+@click.option("--tag", "from_tag", metavar="NAME", help="Begin at this tag.  [default: empty]")
+@pass_call
+def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) -> None:
+    """Make a branch from a tag, or an empty one."""
+    made = call.table(table).create_branch(name, from_tag)
+    begins = "empty" if from_tag is None else f"at tag {from_tag}"
+    call.out.report(f"branch {made.name} begins {begins}", {"branch": name, "tag": from_tag})
+
+
+@branch.command("list", cls=Verb, examples=["lsm branch list shop.orders"])
+@click.argument("table")
+@pass_call
+def branch_list(call: Call, *, table: str) -> None:
+    """List branches and where they stand."""
+    opened = call.table(table)
+    rows = []
+    for name in opened.branches():
+        latest = opened.branch(name).latest_snapshot()
+        rows.append(
+            {
+                "branch": name,
+                "snapshot_id": None if latest is None else latest.id,
+                "committed": None if latest is None else utc_text(latest.time_millis),
+            }
+        )
+    columns = [
+        words("branch"), code("snapshot_id", "newest snapshot"), words("committed", "committed (UTC)"),
+    ]  # fmt: skip
+    call.out.rows(columns, rows, empty="no branches")
+
+
+@branch.command("rename", cls=Verb, examples=["lsm branch rename shop.orders fix repair"])
+@click.argument("table")
+@click.argument("name")
+@click.argument("new_name")
+@pass_call
+def branch_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
+    """Give a branch another name."""
+    call.table(table).rename_branch(name, new_name)
+    call.out.report(f"branch {name} is called {new_name} now", {"branch": new_name})
+
+
+@branch.command(
+    "fast-forward",
+    cls=Verb,
+    examples=[
+        "lsm branch fast-forward shop.orders fix --dry-run",
+        "lsm branch fast-forward shop.orders fix --force --yes",
+    ],
+)
+@click.argument("table")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Drop what the table committed since the branch began.")
+@DRY_RUN
+@YES
+@pass_call
+def branch_fast_forward(
+    call: Call, *, table: str, name: str, force: bool, dry_run: bool, yes: bool
+) -> None:
+    """Let the table go on as a branch has gone since it began."""
+    opened = call.table(table)
+    report = opened.fast_forward(name, force=force, dry_run=True)
+    if not dry_run and (report.plan.snapshots or report.plan.dropped):
+        if not yes:
+            call.out.text(str(report))
+        asked(f"Bring {opened.name} to where branch {name} is?", yes=yes)
+        report = opened.fast_forward(name, force=force)
+    dropped = report.plan.dropped
+    facts = {
+        "dry_run": report.dry_run,
+        "snapshots": [one.id for one in report.plan.snapshots],
+        "tags": [one.name for one in report.plan.tags],
+        "dropped": [] if dropped is None else [one.id for one in dropped.snapshots],
+    }
+    call.out.report(str(report), facts)
+
+
+@branch.command("delete", cls=Verb, examples=["lsm branch delete shop.orders fix --yes"])
+@click.argument("table")
+@click.argument("name")
+@YES
+@pass_call
+def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
+    """Take a branch away; 'lsm orphans' frees the files that only it named."""
+    opened = call.table(table)
+    opened.branch(name)
+    asked(f"Delete branch {name} of {opened.name}?", yes=yes)
+    opened.delete_branch(name)
+    call.out.report(f"branch {name} is gone", {"deleted": name})
+
+
+# --- consumers -----------------------------------------------------------------------------------
+
+
+@click.group(cls=VerbGroup)
+def consumer() -> None:
+    """Know the named readers of changes, which keep what they need from expiring."""
+
+
+@consumer.command("list", cls=Verb, examples=["lsm consumer list shop.orders"])
+@click.argument("table")
+@pass_call
+def consumer_list(call: Call, *, table: str) -> None:
+    """List consumers and what they read next."""
+    columns = [words("consumer"), code("next_snapshot_id", "next"), words("moved", "moved (UTC)")]
+    rows = [
+        {
+            "consumer": one.name,
+            "next_snapshot_id": one.next_snapshot_id,
+            "moved": utc_text(one.modified_millis),
+        }
+        for one in call.table(table).consumers()
+    ]
+    call.out.rows(columns, rows, empty="no consumers")
+
+
+@consumer.command(
+    "reset",
+    cls=Verb,
+    examples=["lsm consumer reset shop.orders etl --next 12", "lsm consumer reset shop.orders etl"],
+)
+@click.argument("table")
+@click.argument("name")
+@click.option("--next", "next_id", type=click.IntRange(1), metavar="ID",
+              help="The snapshot that it reads next.  [default: forget the consumer]")  # fmt: skip
+@pass_call
+def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) -> None:
+    """Put a consumer at a snapshot, forwards or back; or forget it."""
+    made = call.table(table).reset_consumer(name, next_id)
+    text = (
+        f"consumer {name} is forgotten" if made is None else f"consumer {name} reads {next_id} next"
+    )
+    call.out.report(text, {"consumer": name, "next_snapshot_id": next_id})
+
+
+@consumer.command("clear", cls=Verb, examples=['lsm consumer clear shop.orders --matching "etl-*"'])
+@click.argument("table")
+@click.option("--matching", default="*", metavar="PATTERN", help="Forget consumers of such names.",
+              show_default=True)  # fmt: skip
+@click.option("--besides", default="", metavar="PATTERN", help="But not of such names.")
+@YES
+@pass_call
+def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: bool) -> None:
+    """Forget consumers by the pattern of their names."""
+    opened = call.table(table)
+    asked(f"Forget consumers {matching!r} of {opened.name}?", yes=yes)
+    gone = opened.clear_consumers(matching, besides)
+    call.out.report(f"forgot {counted(len(gone), 'consumer')}", {"consumers": list(gone)})

@@ -1,0 +1,194 @@
+"""Rows by key: look them up, say what rows would replace, insert only, update only."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.write import FORMAT_OPTION, committed
+from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.output import Column, counted, words
+from lsm_engine.cli.progress import row_progress, writing
+from lsm_engine.cli.row_files import RowSource, open_row_files
+from lsm_engine.cli.values import plain_rows
+from lsm_engine.cli.verb import Verb
+from lsm_engine.meta.row_counts import RowCounts, row_counts_of
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.lookup import FOUND
+from lsm_engine.table.table import Table
+
+KEY_OPTION = click.option(
+    "--key", "pairs", metavar="COLUMN=VALUE", multiple=True,
+    help="One key, column by column; repeatable.",
+)  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm lookup shop.orders --key order_id=17",
+        "lsm lookup shop.orders wanted.csv --columns price,customer --json",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1)
+@KEY_OPTION
+@click.option("--columns", metavar="NAMES", help="These, with commas between.  [default: all]")
+@FORMAT_OPTION
+@pass_call
+def lookup(
+    call: Call,
+    /,
+    *,
+    table: str,
+    files: Sequence[str],
+    pairs: Sequence[str],
+    columns: str | None,
+    kind: str | None,
+) -> None:
+    """Print the newest row of each key, in the order of the keys, and whether it is there.
+
+    Data files that may hold a key become local files first, which the next lookup of one process
+    finds ready: for many keys in one go, or in a program. For a row or two, lsm scan --where does.
+    """
+    opened = call.table(table)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    found = opened.lookup(_keys(opened, files, pairs, kind), names)
+    shown = [Column(name=name, heading=name) for name in found.schema.names if name != FOUND]
+    call.out.rows([words(FOUND, "found"), *shown], plain_rows(found), empty="no keys")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm locate shop.orders --key order_id=17",
+        "lsm locate shop.orders tonight.parquet --json | jq .action",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1)
+@KEY_OPTION
+@FORMAT_OPTION
+@pass_call
+def locate(
+    call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
+) -> None:
+    """Say of each row whether it would be an insert or an update, and where what it replaces is.
+
+    How records are found is the table's index.type; see docs/options.md.
+    """
+    opened = call.table(table)
+    found = opened.locate(_keys(opened, files, pairs, kind))
+    columns = [words("action"), words("partition"), words("bucket"), words("file_name", "file")]
+    call.out.rows(columns, plain_rows(found), empty="no rows")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm insert shop.orders new.parquet",
+        "lsm insert shop.orders all.csv --existing skip",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--existing", type=click.Choice(["refuse", "skip"]), default="refuse",
+              show_default=True, help="What becomes of rows whose key is there already.")  # fmt: skip
+@FORMAT_OPTION
+@pass_call
+def insert(
+    call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
+) -> None:
+    """Insert rows whose keys are not there yet; one commit, which never replaces a row."""
+    opened = call.table(table)
+    _write(
+        call, opened, files, kind, "insert",
+        lambda rows, identity: opened.insert(rows, existing, **identity),
+    )  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm update shop.orders corrections.csv",
+        "lsm update shop.orders corrections.csv --missing skip",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
+              show_default=True, help="What becomes of rows whose key is not there.")  # fmt: skip
+@FORMAT_OPTION
+@pass_call
+def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
+    """Replace rows whose keys are there; one commit, which never adds a key."""
+    opened = call.table(table)
+    _write(
+        call, opened, files, kind, "update",
+        lambda rows, identity: opened.update(rows, missing, **identity),
+    )  # fmt: skip
+
+
+def _write(
+    call: Call,
+    table: Table,
+    files: Sequence[str],
+    kind: str | None,
+    verb: str,
+    write: Callable[[Any, dict[str, Any]], Snapshot | None],
+) -> None:
+    source = open_row_files(files, table.schema.arrow, kind)
+    with (
+        writing(table, verb, files) as identity,
+        row_progress(call, source, f"{verb.capitalize()} into {table.name}") as rows,
+    ):
+        made = write(rows.reader, identity)
+    counts = (None if made is None else row_counts_of(made.properties)) or RowCounts()
+    done = counts.inserted + counts.updated
+    facts = {
+        "table": table.name,
+        "inserted": counts.inserted,
+        "updated": counts.updated,
+        "skipped": counts.skipped if made is not None else rows.count,
+        **committed(made),
+    }
+    if made is None:
+        call.out.report("nothing to commit", facts)
+        return
+    left = f", {counted(counts.skipped, 'row')} skipped" if counts.skipped else ""
+    word = "inserted" if verb == "insert" else "updated"
+    call.out.report(
+        f"{counted(done, 'row')} {word}{left}: snapshot {made.id} of {table.name}", facts
+    )
+
+
+def _keys(table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None) -> Any:
+    if bool(files) == bool(pairs):
+        raise click.UsageError("say either FILES with keys, or --key column=value")
+    if files:
+        source: RowSource = open_row_files(files, table.schema.arrow, kind)
+        return source.reader
+    return _one_key(table.schema, pairs)
+
+
+def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
+    """Return a single key from column=value, as the columns' types read it."""
+    texts = dict(pair.partition("=")[::2] for pair in pairs)
+    columns = {}
+    for name, text in texts.items():
+        if name not in schema.primary_keys:
+            raise InvalidInputError(
+                f"{name!r} is no key column; the key is {', '.join(schema.primary_keys)}",
+                column=name,
+            )
+        try:
+            columns[name] = parsed(pa.array([text]), schema.arrow.field(name).type)
+        except pa.ArrowException as cause:
+            raise InvalidInputError(
+                f"{text!r} is no value of column {name!r}: {cause}", column=name
+            ) from cause
+    return pa.table(columns)

@@ -1,0 +1,215 @@
+"""Lineage: which run made what, from which files and inputs, and what was made from it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine.catalog.names import TableName
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.output import Column, code, number, size, words
+from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.verb import Verb, VerbGroup
+
+_RUNS = [
+    words("run_id", "run"), words("kind"), words("engine"), words("asset_key", "asset"),
+    words("user_name", "user"), words("started", "started (UTC)"),
+]  # fmt: skip
+WALK = [
+    code("depth"), words("table_name", "table"), code("snapshot_id", "snapshot"),
+    words("dataset", "made from"), code("input_snapshot_id", "at snapshot"),
+    code("after_snapshot_id", "changes after"), words("role"), words("run_id", "run"),
+]  # fmt: skip
+FILES = [
+    words("change"), words("partition_path", "partition"), code("bucket"), code("level"),
+    number("row_count", "rows"), size("file_size", "size"), words("file_name", "file"),
+]  # fmt: skip
+_STAGES = [
+    code("level"), words("partition_path", "partition"), code("bucket"),
+    number("row_count", "rows"), size("file_size", "size"), code("added_by", "added by snapshot"),
+    code("deleted_by", "deleted by"), words("removed"),
+]  # fmt: skip
+_EDGES = [
+    code("snapshot_id", "by snapshot"), words("kind"), words("source_name", "from file"),
+    code("source_level", "level"), words("target_name", "to file"), code("target_level", "level "),
+]  # fmt: skip
+_ACTIVITY = [
+    words("committed", "committed (UTC)"), words("table_name", "table"),
+    code("snapshot_id", "snapshot"), words("commit_kind", "kind"),
+    number("delta_record_count", "change"), number("files_added"), number("files_deleted"),
+    words("state"), words("run_id", "run"),
+]  # fmt: skip
+
+
+@click.group(cls=VerbGroup, invoke_without_command=True)
+@click.option(
+    "--html",
+    "page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write one page with the whole graph, to search, zoom and follow in a browser.",
+)
+@click.option("--table", "only", multiple=True, metavar="TABLE", help="On the page: only these.")
+@click.pass_context
+def lineage(context: click.Context, page: str | None, only: Sequence[str]) -> None:
+    """Where data came from and where it went; --html FILE draws all of it on one page."""
+    if context.invoked_subcommand is not None:
+        return
+    if page is None:
+        click.echo(context.get_help())
+        return
+    call = context.ensure_object(Call)
+    catalog = call.catalog()
+    names = [TableName.parse(call.named(name)) for name in only] or None
+    text = lineage_page(catalog.lineage, names)
+    with open(page, "w", encoding="utf-8") as file:
+        file.write(text)
+    call.out.report(f"wrote {page}: open it in a browser", {"page": page, "bytes": len(text)})
+
+
+def plain(found: pa.Table) -> list[dict[str, Any]]:
+    """Rows with instants as text beside nothing else; partitions are told by their path."""
+    rows = []
+    for row in plain_rows(found):
+        for name in [
+            name for name in row if name.endswith("_millis") and name != "retained_millis"
+        ]:
+            row[{"time_millis": "committed"}.get(name, name.removesuffix("_millis"))] = utc_text(
+                row.pop(name)
+            )
+        row.pop("partition", None)
+        row.pop("properties", None)
+        rows.append(row)
+    return rows
+
+
+def part(
+    call: Call, heading: str, columns: list[Column], rows: list[dict[str, Any]], empty: str
+) -> None:
+    """Show one table of an answer under a heading."""
+    call.out.heading(heading)
+    if rows:
+        call.out.rows(columns, rows, empty="")
+    else:
+        call.out.text(empty)
+
+
+def of(call: Call, table: str) -> tuple[Lineage, TableName]:
+    """Return the lineage and the name of a table, which has to be there."""
+    catalog = call.catalog()
+    name = call.named(table)
+    catalog.table(name)  # a name that is none fails here, with what it may have meant
+    return catalog.lineage, TableName.parse(name)
+
+
+def _newest(call: Call, table: str) -> int | None:
+    newest = call.catalog().table(table).latest_snapshot()
+    return None if newest is None else newest.id
+
+
+@lineage.command(
+    "snapshot",
+    cls=Verb,
+    examples=["lsm lineage snapshot shop.orders", "lsm lineage snapshot shop.orders 12 --history"],
+)
+@click.argument("table")
+@click.argument("snapshot_id", type=int, required=False)
+@click.option(
+    "--history", is_flag=True, help="Of all commits whose rows are in it, not only its own."
+)
+@pass_call
+def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
+    """Show what a snapshot (by default the newest) was made of: run, inputs, files."""
+    asked, name = of(call, table)
+    number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
+    if number_ is None:
+        call.out.note("nothing has been committed yet")
+        return
+    runs = plain(asked.runs_of_snapshot(name, number_, history=history))
+    inputs = plain(asked.upstream_of(name, number_, history=history))
+    files = plain(asked.files_of_snapshot(name, number_))
+    if call.as_json:
+        call.out.facts(
+            {"table": table, "snapshot_id": number_, "runs": runs, "inputs": inputs, "files": files}
+        )
+        return
+    part(call, f"snapshot {number_} of {table} was made by", _RUNS, runs, "no run is known")
+    part(call, "from", WALK, inputs, "no inputs were told")
+    part(call, "files that it added and deleted", FILES, files, "none")
+
+
+@lineage.command("file", cls=Verb, examples=["lsm lineage file shop.orders data-5f5c…-0.parquet"])
+@click.argument("table")
+@click.argument("file")
+@pass_call
+def of_file(call: Call, *, table: str, file: str) -> None:
+    """Tell the life of a data file: who added it, what it became, which tags keep it."""
+    asked, name = of(call, table)
+    life = asked.life_of_file(name, file.rpartition("/")[2])
+    stages, made = plain(life.stages), plain(life.made_from)
+    became, pinned = plain(life.became), plain(life.pinned_by)
+    if call.as_json:
+        call.out.facts({"stages": stages, "made_from": made, "became": became, "pinned_by": pinned})
+        return
+    part(call, "where it lay", _STAGES, stages, "nowhere")
+    part(call, "made from", _EDGES, made, "rows that were written")
+    part(call, "became", _EDGES, became, "it has not been compacted")
+    part(
+        call,
+        "kept by tags",
+        [words("tag_name", "tag"), code("snapshot_id", "snapshot")],
+        pinned,
+        "none",
+    )
+
+
+@lineage.command("downstream", cls=Verb, examples=["lsm lineage downstream shop.orders 12"])
+@click.argument("table")
+@click.argument("snapshot_id", type=int, required=False)
+@click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
+@pass_call
+def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
+    """Show what was made from a snapshot, by default the newest."""
+    asked, name = of(call, table)
+    number_ = snapshot_id if snapshot_id is not None else _newest(call, table)
+    rows = [] if number_ is None else plain(asked.downstream_of(name, number_, history=history))
+    call.out.rows(WALK, rows, empty="nothing is known to be made from it")
+
+
+@lineage.command(
+    "recent", cls=Verb, examples=["lsm lineage recent", "lsm lineage recent shop.orders --limit 5"]
+)
+@click.argument("table", required=False)
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many."
+)
+@pass_call
+def recent(call: Call, *, table: str | None, limit: int) -> None:
+    """List the newest commits of all tables, or of one."""
+    if table is None:
+        asked, name = call.catalog().lineage, None
+    else:
+        asked, name = of(call, table)
+    rows = plain(asked.recent_activity(limit=limit, table=name))
+    call.out.rows(_ACTIVITY, rows, empty="no commits were recorded")
+
+
+@lineage.command(
+    "rebuild", cls=Verb, examples=["lsm lineage rebuild", "lsm lineage rebuild shop.orders"]
+)
+@click.argument("tables", nargs=-1)
+@pass_call
+def rebuild(call: Call, *, tables: Sequence[str]) -> None:
+    """Record anew what the files of tables say. May be run at any time.
+
+    Without TABLES: of every table in the warehouse, also those that the catalog has lost.
+    """
+    names = [call.named(table) for table in tables]
+    told = call.catalog().rebuild_lineage(names) if names else call.catalog().rebuild()
+    rows = [{"table": name, "snapshots": count} for name, count in told.items()]
+    call.out.rows(
+        [words("table"), number("snapshots", "snapshots told")], rows, empty="no tables yet"
+    )

@@ -1,0 +1,368 @@
+"""Look inside a table: schema, options, snapshots, manifests, files, the tree, its pressure, its health."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.units import format_bytes
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.failures import SAID_NO
+from lsm_engine.cli.output import Column, code, counted, number, size, words
+from lsm_engine.cli.tree_drawing import draw_tree, largest_run
+from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.verb import Verb
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.types import type_text
+from lsm_engine.table.table import Table
+
+SNAPSHOT_OPTION = click.option(
+    "--snapshot", "snapshot_id", type=int, metavar="ID", help="Of this snapshot.  [default: newest]"
+)
+
+
+def system_rows(table: pa.Table) -> Iterable[dict[str, Any]]:
+    """Return a system table's rows; its timestamps are instants, and say so."""
+    for position, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:
+            instants = table.column(position).cast(pa.timestamp(field.type.unit, "UTC"))
+            table = table.set_column(position, field.name, instants)
+    return plain_rows(table)
+
+
+def _show(
+    call: Call, table: Table, name: str, columns: list[Column], snapshot_id: int | None = None
+) -> None:
+    rows = system_rows(table.system(name, snapshot_id=snapshot_id))
+    call.out.rows(columns, rows, empty="nothing has been committed yet")
+
+
+@click.command(
+    cls=Verb, examples=["lsm schema shop.orders", "lsm schema lake/shop.db/orders --history"]
+)
+@click.argument("table")
+@click.option("--history", is_flag=True, help="Every version of the schema, oldest first.")
+@pass_call
+def schema(call: Call, *, table: str, history: bool) -> None:
+    """Show a table's columns, types and keys."""
+    opened = call.table(table)
+    if history:
+        columns = [
+            code("schema_id", "schema"),
+            words("update_time", "since (UTC)"),
+            words("fields"),
+        ]
+        _show(call, opened, "schemas", columns)
+        return
+    found = opened.schema
+    rows = []
+    for field in found.fields:
+        roles = [
+            word
+            for word, names in (
+                ("primary key", found.primary_keys),
+                ("partition", found.partition_keys),
+                ("bucket key", found.bucket_keys if found.has_primary_key else ()),
+                ("sequence", found.sequence_fields),
+            )
+            if field.name in names
+        ]
+        rows.append(
+            {
+                "column": field.name,
+                "type": type_text(field.type),
+                "roles": ", ".join(roles),
+                "id": field.id,
+                "comment": field.description,
+            }
+        )
+    described = [words("comment")] if any(row["comment"] for row in rows) else []
+    call.out.rows(
+        [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
+    )
+
+
+@click.command(cls=Verb, examples=["lsm options shop.orders"])
+@click.argument("table")
+@pass_call
+def options(call: Call, *, table: str) -> None:
+    """Show the options that a table sets; all others have their defaults."""
+    rows = plain_rows(call.table(table).system("options"))
+    call.out.rows([words("key"), words("value")], rows, empty="this table sets no options")
+
+
+@click.command(
+    cls=Verb, examples=["lsm snapshots shop.orders", "lsm snapshots shop.orders --limit 5 --json"]
+)
+@click.argument("table")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N.")
+@pass_call
+def snapshots(call: Call, *, table: str, limit: int | None) -> None:
+    """List a table's snapshots, newest first: who committed what and when."""
+    newest_first = call.table(table).system("snapshots").sort_by([("snapshot_id", "descending")])
+    rows = system_rows(newest_first[:limit])
+    columns = [
+        code("snapshot_id", "snapshot"),
+        words("commit_time", "committed (UTC)"),
+        words("commit_kind", "kind"),
+        number("total_record_count", "rows in files"),
+        number("delta_record_count", "change"),
+        code("schema_id", "schema"),
+        words("commit_user", "by"),
+    ]
+    call.out.rows(columns, rows, empty="nothing has been committed yet")
+
+
+@click.command(
+    cls=Verb, examples=["lsm snapshot shop.orders", "lsm snapshot shop.orders 12 --json"]
+)
+@click.argument("table")
+@click.argument("snapshot_id", type=int, required=False)
+@pass_call
+def snapshot(call: Call, *, table: str, snapshot_id: int | None) -> None:
+    """Show one snapshot in detail, by default the newest: all its members and manifest lists."""
+    opened = call.table(table)
+    found = opened.scan(snapshot_id=snapshot_id).snapshot
+    if found is None:
+        call.out.note("nothing has been committed yet")
+        return
+    lists = list(plain_rows(opened.system("manifest_lists", snapshot_id=found.id)))
+    facts = snapshot_facts(found)
+    facts["tags"] = [tag.name for tag in opened.tags() if tag.snapshot.id == found.id]
+    if call.as_json:
+        call.out.facts({**facts, "manifest_lists": lists})
+        return
+    shown = {
+        "total_record_count": f"{found.total_record_count or 0:,} (in files, before merging)",
+        "delta_record_count": f"{found.delta_record_count or 0:+,}",
+        "tags": ", ".join(facts["tags"]) or "none",
+    }
+    call.out.facts(facts, shown)
+    call.out.heading("manifest lists")
+    call.out.rows(MANIFEST_LIST_COLUMNS[1:], lists, empty="")
+
+
+def snapshot_facts(found: Snapshot) -> dict[str, Any]:
+    """Return a snapshot's members by name, those that it has."""
+    facts: dict[str, Any] = {
+        "snapshot_id": found.id,
+        "committed": utc_text(found.time_millis),
+        "commit_kind": found.commit_kind.value,
+        "commit_user": found.commit_user,
+        "commit_identifier": found.commit_identifier,
+        "schema_id": found.schema_id,
+        "total_record_count": found.total_record_count,
+        "delta_record_count": found.delta_record_count,
+        "changelog_record_count": found.changelog_record_count,
+        "watermark": found.watermark,
+        "uuid": found.uuid,
+        "operation": found.operation,
+        "writer_version": found.writer_version,
+        "index_manifest": found.index_manifest,
+        "statistics": found.statistics,
+        "properties": dict(found.properties) if found.properties else None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+FILE_COLUMNS = [
+    words("partition"), code("bucket"), code("level"), number("record_count", "rows"),
+    number("delete_row_count", "deletes"), size("file_size_in_bytes", "size"),
+    words("min_key"), words("max_key"), words("creation_time", "written (UTC)"),
+    words("file_path", "file"),
+]  # fmt: skip
+MANIFEST_LIST_COLUMNS = [
+    code("snapshot_id", "snapshot"), words("kind"), number("manifest_count", "manifests"),
+    number("num_added_files", "files added"), number("num_deleted_files", "files deleted"),
+    size("file_size", "size"), words("file_name", "file"),
+]  # fmt: skip
+MANIFEST_COLUMNS = [
+    words("file_name", "manifest"), size("file_size", "size"),
+    number("num_added_files", "files added"), number("num_deleted_files", "files deleted"),
+    code("schema_id", "schema"), code("min_bucket"), code("max_bucket"), code("min_level"),
+    code("max_level"),
+]  # fmt: skip
+
+
+@click.command(cls=Verb, examples=["lsm files shop.orders", "lsm files shop.orders --snapshot 3"])
+@click.argument("table")
+@SNAPSHOT_OPTION
+@pass_call
+def files(call: Call, *, table: str, snapshot_id: int | None) -> None:
+    """List the data files of a snapshot: where, how large, which keys."""
+    opened = call.table(table)
+    hidden = set() if opened.schema.partition_keys else {"partition"}
+    columns = [column for column in FILE_COLUMNS if column.name not in hidden]
+    _show(call, opened, "files", columns, snapshot_id)
+
+
+@click.command(
+    cls=Verb, examples=["lsm manifests shop.orders", "lsm manifests shop.orders --snapshot 3"]
+)
+@click.argument("table")
+@SNAPSHOT_OPTION
+@pass_call
+def manifests(call: Call, *, table: str, snapshot_id: int | None) -> None:
+    """List the manifests of a snapshot: the files that they add and delete."""
+    _show(call, call.table(table), "manifests", MANIFEST_COLUMNS, snapshot_id)
+
+
+@click.command("manifest-lists", cls=Verb, examples=["lsm manifest-lists shop.orders"])
+@click.argument("table")
+@SNAPSHOT_OPTION
+@pass_call
+def manifest_lists(call: Call, *, table: str, snapshot_id: int | None) -> None:
+    """List the manifest lists of a snapshot: its base, and its own change."""
+    _show(call, call.table(table), "manifest_lists", MANIFEST_LIST_COLUMNS, snapshot_id)
+
+
+@click.command(
+    cls=Verb, examples=["lsm tree shop.orders", "lsm tree shop.orders --bucket 0 --limit 0"]
+)
+@click.argument("table")
+@click.option(
+    "--partition",
+    metavar="NAME",
+    help="Only this partition, as its directory is called: dt=2024-05-01.",
+)
+@click.option("--bucket", type=click.IntRange(0), metavar="N", help="Only buckets of this number.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+              help="Draw at most N buckets, those with most runs; 0 draws all.")  # fmt: skip
+@pass_call
+def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, limit: int) -> None:
+    """Draw a table's LSM trees: levels and sorted runs, newest on top, with sizes and rows.
+
+    A read merges all runs of a bucket that share keys; compaction makes them fewer.
+    """
+    opened = call.table(table)
+    trees = [
+        each
+        for each in opened.tree()
+        if partition in (None, each.partition) and bucket in (None, each.bucket)
+    ]
+    if call.as_json:
+        rows = [
+            {"partition": each.partition, "bucket": each.bucket, "run": position, **_run(run)}
+            for each in trees
+            for position, run in enumerate(each.runs)
+        ]
+        call.out.rows([], rows, empty="")
+        return
+    if not trees:
+        call.out.note("nothing has been committed yet, or no bucket is of that name")
+        return
+    newest = opened.latest_snapshot()
+    at = "" if newest is None else f", snapshot {newest.id}"
+    total = format_bytes(sum(each.size_bytes for each in trees))
+    call.out.text(f"{opened.name}{at}: {counted(len(trees), 'bucket')}, {total}\n")
+    drawn = trees
+    if limit and len(trees) > limit:
+        most = sorted(trees, key=lambda each: -len(each.runs))[:limit]
+        drawn = [each for each in trees if each in most]
+    largest = largest_run(drawn)
+    for each in drawn:
+        call.out.text(draw_tree(each, largest))
+    if len(drawn) < len(trees):
+        call.out.note(f"{len(trees) - len(drawn)} more buckets; --limit 0 draws all")
+
+
+def _run(run: Any) -> dict[str, Any]:
+    names = (
+        "level", "file_count", "row_count", "delete_row_count", "size_bytes",
+        "min_sequence_number", "max_sequence_number",
+    )  # fmt: skip
+    return {name: getattr(run, name) for name in names}
+
+
+@click.command(cls=Verb, examples=["lsm pressure shop.orders", "lsm pressure shop.orders --due"])
+@click.argument("table")
+@click.option("--due", is_flag=True, help="Only buckets whose compaction is due.")
+@pass_call
+def pressure(call: Call, *, table: str, due: bool) -> None:
+    """Show the compaction debt of each bucket, the greatest first."""
+    opened = call.table(table)
+    context = opened.session.context()
+    rows = [
+        {
+            "partition": context.partition_path(each.partition),
+            "bucket": each.bucket,
+            "sorted_runs": each.run_count,
+            "level0_files": each.level0_file_count,
+            "files": each.file_count,
+            "size_bytes": each.size_bytes,
+            "debt_bytes": each.debt_bytes,
+            "deletes": each.delete_row_count,
+            "due": each.compactable,
+            "writers_wait": each.stopping,
+            "reason": each.reason,
+        }
+        for each in opened.pressure()
+        if each.compactable or not due
+    ]
+    columns = [
+        words("partition"), code("bucket"), code("sorted_runs"), number("files"),
+        size("size_bytes", "size"), size("debt_bytes", "to merge"), words("reason"),
+    ]  # fmt: skip
+    if not opened.schema.partition_keys:
+        columns = columns[1:]
+    call.out.rows(
+        columns, rows, empty="no bucket is due" if due else "nothing has been committed yet"
+    )
+
+
+@click.command(
+    cls=Verb,
+    examples=["lsm amplification shop.orders", "lsm amplification shop.orders --commits 100"],
+)
+@click.argument("table")
+@click.option(
+    "--commits", type=click.IntRange(1), help="The newest ones.  [default: all that are left]"
+)
+@pass_call
+def amplification(call: Call, *, table: str, commits: int | None) -> None:
+    """Show what the tree costs: bytes written per byte, runs per read, bytes kept per byte."""
+    found = call.table(table).amplification(commits)
+    columns = [
+        words("what"), code("times"), words("because"),
+    ]  # fmt: skip
+    written, again = format_bytes(found.written_bytes), format_bytes(found.compacted_bytes)
+    live, last = format_bytes(found.live_bytes), format_bytes(found.last_level_bytes)
+    buckets = counted(len(found.run_counts), "bucket")
+    facts = [
+        ("write", found.write, f"writers wrote {written}, compactions {again}"),
+        ("read", found.read, f"{counted(sum(found.run_counts), 'sorted run')} in {buckets}"),
+        ("space", found.space, f"{live} kept, {last} of it in the deepest runs"),
+    ]
+    rows = [
+        {"what": name, "times": None if times is None else round(times, 2), "because": why}
+        for name, times, why in facts
+    ]
+    call.out.rows(columns, rows, empty="nothing has been committed yet")
+
+
+@click.command(
+    cls=Verb, examples=["lsm verify shop.orders", "lsm verify shop.orders && echo sound"]
+)
+@click.argument("table")
+@SNAPSHOT_OPTION
+@pass_call
+def verify(call: Call, *, table: str, snapshot_id: int | None) -> None:
+    """Check that every snapshot and tag can be read: files, sizes, totals, levels.
+
+    Reads metadata, not rows. Exit code 1 if anything is wrong.
+    """
+    report = call.table(table).verify(snapshot_id=snapshot_id)
+    facts: Mapping[str, Any] = {
+        "clean": report.is_clean,
+        "problems": list(report.problems),
+        "snapshots": report.snapshot_count,
+        "tags": report.tag_count,
+        "files": report.file_count,
+    }
+    if call.as_json:
+        call.out.facts(facts)
+    elif not (call.quiet and report.is_clean):
+        call.out.text(str(report))
+    if not report.is_clean:
+        raise click.exceptions.Exit(SAID_NO)

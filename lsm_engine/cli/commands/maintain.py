@@ -1,0 +1,325 @@
+"""Keep a table in shape: compact it, tag snapshots, expire old ones."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.units import format_bytes, format_millis, parse_millis
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.read import millis_of
+from lsm_engine.cli.commands.write import committed, partition_of
+from lsm_engine.cli.output import code, counted, number, words
+from lsm_engine.cli.progress import BucketProgress, writing
+from lsm_engine.cli.values import utc_text
+from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.meta.tag import Tag
+from lsm_engine.table.expire import ExpiryReport
+from lsm_engine.table.table import Table
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm compact shop.orders",
+        "lsm compact shop.orders --full --partition dt=2024-05-01",
+    ],
+)
+@click.argument("table")
+@click.option("--full", is_flag=True, help="Merge all of each bucket into one sorted run.")
+@click.option("--partition", "partitions", metavar="COLUMN=VALUE,…", multiple=True,
+              help="Only this partition; repeat it for more partitions.")  # fmt: skip
+@click.option("--bucket", "buckets", type=click.IntRange(0), metavar="N", multiple=True,
+              help="Only buckets of this number; repeatable.")  # fmt: skip
+@pass_call
+def compact(
+    call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[int]
+) -> None:
+    """Merge sorted runs where that is due. Rows stay the same; reads become cheaper.
+
+    Of a table without a primary key small files are joined. Rows that wait for a bucket (bucket = -2)
+    get one, and can be seen.
+    """
+    executor = BucketProgress(call)
+    opened = call.table(table, executor=executor)
+    noun = "sorted run" if opened.schema.has_primary_key else "file"
+    before = _runs(opened)
+    with writing(opened, "compact") as identity:
+        made = opened.compact(
+            full,
+            [partition_of(opened, [pair]) for pair in partitions] or None,
+            list(buckets) or None,
+            **identity,
+        )
+    after = _runs(opened) if made else before
+    facts = {
+        "table": opened.name,
+        "buckets": executor.bucket_count,
+        "size_bytes": executor.size_bytes,
+        "runs_before": before,
+        "runs_after": after,
+        **committed(made),
+    }
+    if made is None:
+        call.out.report(f"nothing to compact: {counted(before, noun)}, none due", facts)
+        return
+    call.out.report(
+        f"compacted {counted(executor.bucket_count, 'bucket')} ({format_bytes(executor.size_bytes)}): "
+        f"{counted(before, noun)} before, {after} now, snapshot {made.id} of {opened.name}",
+        facts,
+    )
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm rescale shop.orders 16",
+        "lsm rescale shop.orders 16 --partition dt=2024-05-01",
+    ],
+)
+@click.argument("table")
+@click.argument("buckets", type=click.IntRange(1))
+@click.option("--partition", "partitions", metavar="COLUMN=VALUE,…", multiple=True,
+              help="Only this partition; repeat it for more partitions.")  # fmt: skip
+@pass_call
+def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) -> None:
+    """Give a table another number of buckets: all rows are rewritten, in one commit.
+
+    Partitions left out can still be read, and take no rows before they are rescaled as well.
+    """
+    executor = BucketProgress(call)
+    opened = call.table(table, executor=executor)
+    with writing(opened, "rescale") as identity:
+        made = opened.rescale(
+            buckets, [partition_of(opened, [pair]) for pair in partitions] or None, **identity
+        )
+    facts = {"table": opened.name, "buckets": buckets, **committed(made)}
+    if made is None:
+        call.out.report(f"nothing to rescale: {counted(buckets, 'bucket')} already", facts)
+        return
+    call.out.report(
+        f"{opened.name} has {counted(buckets, 'bucket')} now ({format_bytes(executor.size_bytes)} "
+        f"read): snapshot {made.id}",
+        facts,
+    )
+
+
+def _runs(table: Table) -> int:
+    if not table.schema.has_primary_key:
+        return len(table.system("files"))
+    return sum(each.run_count for each in table.pressure())
+
+
+@click.group(cls=VerbGroup)
+def tag() -> None:
+    """Name snapshots, so that they stay: create, list, move, rename, expire, delete."""
+
+
+@tag.command(
+    "create",
+    cls=Verb,
+    examples=[
+        "lsm tag create shop.orders monday",
+        'lsm tag create shop.orders before-fix --snapshot 12 --retained "7 d"',
+    ],
+)
+@click.argument("table")
+@click.argument("name")
+@click.option(
+    "--snapshot",
+    "snapshot_id",
+    type=int,
+    metavar="ID",
+    help="Tag this snapshot.  [default: newest]",
+)
+@click.option("--from-time", metavar="TIME", help="Tag the first snapshot at or after; UTC.")
+@click.option(
+    "--retained", metavar="TIME", help='Keep the tag this long, such as "7 d".  [default: for ever]'
+)
+@pass_call
+def tag_create(
+    call: Call,
+    *,
+    table: str,
+    name: str,
+    snapshot_id: int | None,
+    from_time: str | None,
+    retained: str | None,
+) -> None:
+    """Name a snapshot; its files stay as long as the tag does."""
+    made = call.table(table).create_tag(
+        name,
+        snapshot_id,
+        retained,
+        from_millis=None if from_time is None else millis_of(from_time),
+    )
+    call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
+
+
+@tag.command(
+    "list", cls=Verb, examples=["lsm tag list shop.orders", "lsm tag list shop.orders --json"]
+)
+@click.argument("table")
+@pass_call
+def tag_list(call: Call, *, table: str) -> None:
+    """List tags and the snapshots that they keep."""
+    columns = [
+        words("tag"), code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"),
+        number("rows", "rows in files"), words("retained"),
+    ]  # fmt: skip
+    rows = [tag_facts(each) for each in call.table(table).tags()]
+    call.out.rows(columns, rows, empty="no tags")
+
+
+@tag.command("delete", cls=Verb, examples=["lsm tag delete shop.orders monday"])
+@click.argument("table")
+@click.argument("name")
+@pass_call
+def tag_delete(call: Call, *, table: str, name: str) -> None:
+    """Delete a tag, and the files that nothing else names any more."""
+    call.table(table).delete_tag(name)
+    call.out.report(f"tag {name} is gone", {"deleted": name})
+
+
+def tag_facts(tag: Tag) -> dict[str, Any]:
+    """Return what people and programs want to know of a tag."""
+    kept = tag.retained_millis
+    return {
+        "tag": tag.name,
+        "snapshot_id": tag.snapshot.id,
+        "committed": utc_text(tag.snapshot.time_millis),
+        "rows": tag.snapshot.total_record_count,
+        "retained": "for ever" if kept is None else format_millis(kept),
+    }
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm expire shop.orders --dry-run",
+        'lsm expire shop.orders --retain-max 20 --older-than "1 d" --yes',
+    ],
+)
+@click.argument("table")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--retain-min",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Keep at least the newest N.  [default: the table's]",
+)
+@click.option(
+    "--retain-max",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Keep at most the newest N.  [default: the table's]",
+)
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    help='Let go of what is older, such as "1 h".  [default: the table\'s]',
+)
+@pass_call
+def expire(
+    call: Call,
+    *,
+    table: str,
+    dry_run: bool,
+    yes: bool,
+    retain_min: int | None,
+    retain_max: int | None,
+    older_than: str | None,
+) -> None:
+    """Take away old snapshots, and the files that only they name. Tags keep theirs.
+
+    Shows the plan, and asks before it acts.
+    """
+    opened = call.table(table)
+    if older_than is not None:
+        _checked_age(older_than)
+    rules: dict[str, Any] = {
+        "retain_min": retain_min,
+        "retain_max": retain_max,
+        "older_than": older_than,
+    }
+    planned = opened.expire_snapshots(dry_run=True, **rules)
+    if dry_run or planned.is_empty:
+        _show_plan(call, planned)
+        return
+    if not call.as_json and not (yes and call.quiet):
+        _show_plan(call, planned)
+    asked(f"Delete {_summary(planned)}?", yes=yes)
+    done = opened.expire_snapshots(**rules)
+    if call.as_json:
+        call.out.facts(_facts(done))
+    else:
+        call.out.report(f"gone: {_summary(done)}", {})
+
+
+def _checked_age(text: str) -> None:
+    try:
+        parse_millis(text)
+    except ValueError as cause:
+        raise InvalidInputError(f"an age is written '1 h' or '7 d', not {text!r}") from cause
+
+
+def _show_plan(call: Call, report: ExpiryReport) -> None:
+    if call.as_json:
+        call.out.facts(_facts(report))
+        return
+    plan = report.plan
+    if not plan.is_empty:
+        rows = [
+            {
+                "snapshot_id": each.id,
+                "committed": utc_text(each.time_millis),
+                "kind": each.commit_kind.value,
+                "rows": each.total_record_count,
+            }
+            for each in plan.expired
+        ]
+        call.out.heading("snapshots that go")
+        columns = [code("snapshot_id", "snapshot"), words("committed", "committed (UTC)")]
+        call.out.rows([*columns, words("kind"), number("rows")], rows, empty="")
+        call.out.text(f"\nwith them: {_summary(report)}")
+    else:
+        call.out.text("nothing to expire")
+    for what, names in (("tags", report.tags), ("consumers", report.consumers)):
+        if names:
+            call.out.text(f"{what} whose time is over: {', '.join(names)}")
+    call.out.text(f"why no more: {plan.reason}")
+    for name, count in plan.kept_by:
+        call.out.text(f"kept: {name} keeps {count} of their files")
+
+
+def _summary(report: ExpiryReport) -> str:
+    plan = report.plan
+    files = len(plan.data_files) + len(plan.changelog_files)
+    feed = () if report.changelogs is None else report.changelogs.expired_changelogs
+    others = (("changelog", feed), ("tag", report.tags), ("consumer", report.consumers))
+    more = "".join(f", {counted(len(some), what)}" for what, some in others if some)
+    return (
+        f"{counted(len(plan.expired), 'snapshot')}{more}, {counted(files, 'data file')} "
+        f"({format_bytes(plan.freed_bytes)}), {counted(len(plan.metadata.manifests), 'manifest')}"
+    )
+
+
+def _facts(report: ExpiryReport) -> dict[str, Any]:
+    plan = report.plan
+    return {
+        "dry_run": report.dry_run,
+        "snapshots": list(report.snapshot_ids),
+        "data_files": [file.file_name for file in plan.data_files],
+        "changelog_files": [file.file_name for file in plan.changelog_files],
+        "manifests": sorted(plan.metadata.manifests),
+        "freed_bytes": plan.freed_bytes,
+        "tags": list(report.tags),
+        "consumers": list(report.consumers),
+        "changelogs": []
+        if report.changelogs is None
+        else [one.id for one in report.changelogs.expired_changelogs],
+        "reason": plan.reason,
+        "kept_by": dict(plan.kept_by),
+    }

@@ -1,0 +1,220 @@
+"""Drop what is old, free what nothing names, mend what is broken, and give back what was taken."""
+
+from typing import Any
+
+import click
+
+from lsm_engine.base.units import format_bytes
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.output import counted, number, size, words
+from lsm_engine.cli.values import utc_text
+from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.table.orphans import OrphanReport
+from lsm_engine.table.repair import RepairReport
+from lsm_engine.table.table import Table
+
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm orphans shop.orders --dry-run",
+        'lsm orphans shop.orders --older-than "3 d" --yes',
+    ],
+)
+@click.argument("table")
+@click.option("--older-than", default="1 d", metavar="AGE", show_default=True,
+              help="Leave younger files alone: somebody may be writing them.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Allow ages below a day; only where nobody writes.")
+@DRY_RUN
+@YES
+@pass_call
+def orphans(
+    call: Call, *, table: str, older_than: str, force: bool, dry_run: bool, yes: bool
+) -> None:
+    """Delete files that no snapshot, tag, changelog or branch names. Writers that died leave some.
+
+    Shows the plan, and asks before it acts.
+    """
+    opened = call.table(table)
+    report = opened.remove_orphan_files(older_than=older_than, force=force)
+    if report.plan.orphans and not dry_run:
+        if not yes:
+            _show_orphans(call, report)
+        size_text = format_bytes(report.plan.freed_bytes)
+        asked(f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text})?", yes=yes)
+        report = opened.remove_orphan_files(dry_run=False, older_than=older_than, force=force)
+    elif not call.as_json:
+        _show_orphans(call, report)
+    facts = {
+        "dry_run": report.dry_run,
+        "files": [path for path, _ in report.plan.orphans],
+        "freed_bytes": report.plan.freed_bytes,
+        "listed": report.plan.listed_count,
+        "young": report.plan.young_count,
+    }
+    call.out.report(str(report), facts)
+
+
+def _show_orphans(call: Call, report: OrphanReport) -> None:
+    rows: list[dict[str, Any]] = [
+        {"file": path, "size": length} for path, length in report.plan.orphans
+    ]
+    if rows and not call.as_json:
+        call.out.rows([words("file"), size("size")], rows, empty="")
+
+
+@click.command(
+    "expire-partitions",
+    cls=Verb,
+    examples=[
+        "lsm expire-partitions shop.orders --dry-run",
+        'lsm expire-partitions shop.orders --older-than "90 d" --yes',
+    ],
+)
+@click.argument("table")
+@click.option("--older-than", metavar="AGE",
+              help="Drop what is older.  [default: partition.expiration-time]")  # fmt: skip
+@DRY_RUN
+@YES
+@pass_call
+def expire_partitions(
+    call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Drop old partitions, by one commit; older snapshots and tags keep them."""
+    opened = call.table(table)
+    report = opened.expire_partitions(dry_run=True, older_than=older_than)
+    if report.partitions and not dry_run:
+        shown = ", ".join(report.partitions[:5]) + (", …" if len(report.partitions) > 5 else "")
+        asked(f"Drop {counted(len(report.partitions), 'partition')}: {shown}?", yes=yes)
+        report = opened.expire_partitions(older_than=older_than)
+    facts = {
+        "dry_run": report.dry_run,
+        "partitions": list(report.partitions),
+        "snapshot_id": None if report.snapshot is None else report.snapshot.id,
+    }
+    call.out.report(str(report), facts)
+    if not call.as_json:
+        for path in report.partitions if report.dry_run else ():
+            call.out.text(path)
+
+
+# --- repair --------------------------------------------------------------------------------------
+
+_REPAIRS = {
+    "missing-files": Table.remove_unexisting_files,
+    "manifests": Table.compact_manifest,
+    "earliest": Table.repair_earliest_snapshot,
+    "purge": Table.purge_files,
+}
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm repair shop.orders missing-files",
+        "lsm repair shop.orders earliest --act",
+        "lsm repair shop.orders purge --act --yes",
+    ],
+)
+@click.argument("table")
+@click.argument("what", type=click.Choice(list(_REPAIRS)))
+@click.option("--act", is_flag=True, help="Do it; without this, only show what would be done.")
+@YES
+@pass_call
+def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
+    """Mend a table: shows what would be done, unless told to --act.
+
+    missing-files: take data files that are gone out of the newest state, so that the rest reads.
+    manifests: write the manifests of the newest state anew, fewer and smaller. earliest: take away
+    broken snapshots below the oldest whole one. purge: empty the table for good, history and all.
+    """
+    opened = call.table(table)
+    tool = _REPAIRS[what]
+    report: RepairReport = tool(opened, dry_run=True)
+    if act and report.found:
+        if what == "purge" or not call.as_json:
+            asked(f"{report}. Go on?", yes=yes or what == "manifests")
+        report = tool(opened, dry_run=False)
+    facts = {
+        "dry_run": report.dry_run,
+        "what": report.what,
+        "found": list(report.found),
+        "snapshot_id": None if report.snapshot is None else report.snapshot.id,
+    }
+    call.out.report(str(report), facts)
+    if not call.as_json:
+        for name in report.found:
+            call.out.text(name)
+
+
+# --- trash ---------------------------------------------------------------------------------------
+
+
+@click.group(cls=VerbGroup)
+def trash() -> None:
+    """Give back what maintenance took: tables with 'maintenance.trash-retained' keep it a while."""
+
+
+@trash.command("list", cls=Verb, examples=["lsm trash list shop.orders"])
+@click.argument("table")
+@pass_call
+def trash_list(call: Call, *, table: str) -> None:
+    """List what can be given back."""
+    columns = [
+        words("record"), words("taken", "taken (UTC)"), words("reason"), number("snapshots"),
+        number("tags"), number("files"),
+    ]  # fmt: skip
+    rows = [
+        {
+            "record": one.name,
+            "taken": utc_text(one.created_millis),
+            "reason": one.reason,
+            "snapshots": len(one.snapshots),
+            "tags": len(one.tags),
+            "files": len(one.paths),
+        }
+        for one in call.table(table).trash()
+    ]
+    call.out.rows(columns, rows, empty="the trash is empty")
+
+
+@trash.command("undo", cls=Verb, examples=["lsm trash undo shop.orders"])
+@click.argument("table")
+@click.argument("record", required=False)
+@pass_call
+def trash_undo(call: Call, *, table: str, record: str | None) -> None:
+    """Give back what one RECORD holds, by default the newest."""
+    one = call.table(table).undo_maintenance(record)
+    facts = {
+        "record": one.name,
+        "snapshots": [each.id for each in one.snapshots],
+        "tags": [each.name for each in one.tags],
+    }
+    text = f"{counted(len(one.snapshots), 'snapshot')} and {counted(len(one.tags), 'tag')} are back"
+    call.out.report(text, facts)
+
+
+@trash.command("empty", cls=Verb, examples=["lsm trash empty shop.orders --all --yes"])
+@click.argument("table")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also what is younger than the option says."
+)
+@DRY_RUN
+@YES
+@pass_call
+def trash_empty(call: Call, *, table: str, everything: bool, dry_run: bool, yes: bool) -> None:
+    """Delete the files of old records for good."""
+    opened = call.table(table)
+    report = opened.empty_trash(dry_run=True, everything=everything)
+    if report.records and not dry_run:
+        asked(f"Delete {counted(len(report.paths), 'file')} for good?", yes=yes)
+        report = opened.empty_trash(everything=everything)
+    facts = {
+        "dry_run": report.dry_run,
+        "records": list(report.records),
+        "files": list(report.paths),
+    }
+    call.out.report(str(report), facts)

@@ -1,0 +1,146 @@
+"""More questions to the lineage: of a row, a tag, a file, a column; what expiry breaks; exports."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lsm_engine.catalog.lineage_origins import Origin
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.openlineage import NAMESPACE, run_events
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.explain import key_of
+from lsm_engine.cli.commands.lineage import FILES, WALK, of, part, plain
+from lsm_engine.cli.output import code, number, size, words
+from lsm_engine.cli.verb import Verb
+
+_COMMITS = [
+    code("snapshot_id", "snapshot"), words("commit_kind", "kind"), words("committed", "committed (UTC)"),
+    number("delta_record_count", "change"), words("state"), words("asset_key", "asset"),
+    words("run_id", "run"),
+]  # fmt: skip
+_MADE = [
+    words("file_name", "file"), code("level"), words("partition_path", "partition"), code("bucket"),
+    number("row_count", "rows"), size("file_size", "size"), code("added_by", "added by snapshot"),
+    words("written"),
+]  # fmt: skip
+_COLUMNS = [
+    code("depth"), words("table_name", "table"), words("column_name", "column"),
+    words("dataset", "computed from"), words("input_column", "its column"),
+    code("last_snapshot_id", "last by snapshot"),
+]  # fmt: skip
+
+
+def _origin(call: Call, origin: Origin, **more: Any) -> None:
+    commits, inputs, files = plain(origin.commits), plain(origin.inputs), plain(origin.files)
+    if call.as_json:
+        call.out.facts({**more, "commits": commits, "inputs": inputs, "files": files})
+        return
+    part(call, "commits that are in it", _COMMITS, commits, "none is known")
+    part(call, "from", WALK, inputs, "no inputs were told")
+    if files:
+        part(call, "files that went into it", _MADE, files, "")
+
+
+@click.command(
+    "row",
+    cls=Verb,
+    examples=["lsm lineage row shop.orders order_id=2", "lsm lineage row a.b id=1 --tag x"],
+)
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
+@click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot.")
+@click.option("--tag", metavar="NAME", help="As the tag has it.")
+@pass_call
+def of_row(
+    call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None
+) -> None:
+    """Show which runs and input snapshots a row is made of, version by version."""
+    catalog = call.catalog()
+    name = call.named(table)
+    told = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
+    if not call.as_json:
+        call.out.text(told.explanation.text())
+    _origin(call, told.origin, verdict=told.explanation.verdict)
+
+
+@click.command("tag", cls=Verb, examples=["lsm lineage tag shop.orders monday"])
+@click.argument("table")
+@click.argument("tag")
+@pass_call
+def of_tag(call: Call, *, table: str, tag: str) -> None:
+    """Show which runs and input snapshots a tag is made of, deleted tags too."""
+    asked, name = of(call, table)
+    _origin(call, asked.origin_of_tag(name, tag), tag=tag)
+
+
+@click.command("origin", cls=Verb, examples=["lsm lineage origin shop.orders data-5f5c…-0.parquet"])
+@click.argument("table")
+@click.argument("file")
+@pass_call
+def of_origin(call: Call, *, table: str, file: str) -> None:
+    """Show what a data file was made of: through compactions back to the commits that wrote."""
+    asked, name = of(call, table)
+    _origin(call, asked.origin_of_file(name, file.rpartition("/")[2]), file=file)
+
+
+@click.command("impact", cls=Verb, examples=["lsm lineage impact shop.orders 12"])
+@click.argument("table")
+@click.argument("snapshot_id", type=int)
+@pass_call
+def impact(call: Call, *, table: str, snapshot_id: int) -> None:
+    """Tell what would break if a snapshot expired: readers, and files that only it holds."""
+    asked, name = of(call, table)
+    told = asked.impact_of_expiry(name, snapshot_id)
+    readers, files = plain(told.readers), plain(told.files)
+    tags = told.tags.column("tag_name").to_pylist()
+    if call.as_json:
+        facts = {"live": told.is_live, "verdict": told.verdict, "tags": tags}
+        call.out.facts({**facts, "readers": readers, "files": files})
+        return
+    call.out.text(told.verdict)
+    part(call, "commits that read it", WALK, readers, "none is known")
+    part(call, "files that only it holds", FILES[1:], files, "none")
+
+
+@click.command(
+    "column",
+    cls=Verb,
+    examples=[
+        "lsm lineage column air.carrier_days worst_arr_delay",
+        "lsm lineage column a.b c --downstream",
+    ],
+)
+@click.argument("table")
+@click.argument("column")
+@click.option("--downstream", is_flag=True, help="What was computed from it.")
+@pass_call
+def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
+    """Show the columns that a column was computed from, through all tables, as commits declared it."""
+    asked, name = of(call, table)
+    call.catalog().table(name.text).schema.field(column)  # a name that is none fails here
+    rows = plain(asked.columns(name, column, downstream=downstream))
+    call.out.rows(_COLUMNS, rows, empty="no commit declared columns of it")
+
+
+@click.command(
+    "export",
+    cls=Verb,
+    examples=[
+        "lsm lineage export > events.jsonl",
+        "lsm lineage export shop.orders --namespace prod",
+    ],
+)
+@click.argument("table", required=False)
+@click.option("--namespace", default=NAMESPACE, show_default=True, metavar="NAME",
+              help="Stands before the names of jobs and datasets.")  # fmt: skip
+@pass_call
+def export(call: Call, *, table: str | None, namespace: str) -> None:
+    """Print the lineage as OpenLineage run events, one JSON object per commit."""
+    name = None if table is None else TableName.parse(call.named(table))
+    for event in run_events(call.catalog().lineage, name, namespace=namespace):
+        call.out.json_line(event)
+
+
+VERBS = (of_row, of_tag, of_origin, impact, of_column, export)
+"""Verbs of `lsm lineage`."""

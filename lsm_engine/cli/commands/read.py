@@ -1,0 +1,210 @@
+"""Read rows: scan, count, and why a scan reads what it reads."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+import pyarrow as pa
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.filter import parse_filter
+from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.output import code, columns_of, words
+from lsm_engine.cli.values import plain_rows
+from lsm_engine.cli.verb import Verb
+from lsm_engine.plan.explain import PruneCounts
+from lsm_engine.table.scan import Scan
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ROWS_SHOWN = 100
+_INSTANT = pa.timestamp("ms", "UTC")
+
+
+def reading(function: F) -> F:
+    """Add the options of every read: which rows, as of when."""
+    for option in (
+        click.option(
+            "--as-of",
+            metavar="TIME",
+            help="As the table was at this time, UTC unless it says otherwise.",
+        ),
+        click.option("--tag", metavar="NAME", help="As the tag has it."),
+        click.option(
+            "--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot."
+        ),
+        click.option(
+            "--where",
+            metavar="FILTER",
+            help="Only rows that match, such as \"price > 5 AND dt = '2024-05-01'\".",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def open_scan(
+    call: Call,
+    table: str,
+    *,
+    where: str | None,
+    snapshot_id: int | None,
+    tag: str | None,
+    as_of: str | None,
+    columns: str | None = None,
+    limit: int | None = None,
+) -> Scan:
+    """Return the scan that a command line asks for."""
+    opened = call.table(table)
+    return opened.scan(
+        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        where=None if where is None else parse_filter(where, opened.schema.arrow),
+        snapshot_id=snapshot_id,
+        tag=tag,
+        as_of_millis=None if as_of is None else millis_of(as_of),
+        limit=limit,
+    )
+
+
+def millis_of(text: str) -> int:
+    """Return the instant of "2024-05-01" or "2024-05-01 08:00:00+02:00" in milliseconds; UTC by default."""
+    try:
+        return int(parsed(pa.array([text]), _INSTANT)[0].value)
+    except pa.ArrowException as cause:
+        raise InvalidInputError(
+            f"a time is written '2024-05-01 08:00:00' (UTC) or with an offset, not {text!r}"
+        ) from cause
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm scan shop.orders",
+        "lsm scan shop.orders --columns order_id,price \\",
+        "    --where \"price BETWEEN 5 AND 10 AND customer LIKE 'A%'\"",
+        "lsm scan shop.orders --tag monday --limit 5",
+        "lsm scan shop.orders --json | jq .price",
+    ],
+)
+@click.argument("table")
+@click.option(
+    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
+)
+@reading
+@click.option("--limit", type=click.IntRange(0), metavar="N",
+              help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN}, with --json all]")  # fmt: skip
+@pass_call
+def scan(
+    call: Call, /, *, table: str, columns: str | None, limit: int | None, **which: Any
+) -> None:
+    """Print rows, merged by key, in no promised order.
+
+    \b
+    Filters are a small piece of SQL:
+      column = value, also <> < <= > >=     AND  OR  NOT  ( )
+      column IN (1, 2)                      column BETWEEN 1 AND 9
+      column IS NULL                        column LIKE 'x%'
+      'text'  12.5  true  DATE '2024-05-01'  TIMESTAMP '2024-05-01 08:00:00'
+      "column with blanks"                  NOT goes before IN, BETWEEN and LIKE too
+    """
+    default = None if call.as_json else ROWS_SHOWN
+    wanted = default if limit is None else limit or None
+    # One more than is shown tells whether there are more.
+    asked = None if wanted is None else wanted + (limit is None)
+    found = open_scan(call, table, columns=columns, limit=asked, **which)
+    shown = columns_of(found.schema)
+    more: list[bool] = []
+    cut = wanted if asked != wanted else None
+    call.out.rows(shown, _rows(found, cut, more), empty="no rows")
+    if more:
+        call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
+
+
+def _rows(found: Scan, cut: int | None, more: list[bool]) -> Iterator[dict[str, Any]]:
+    left = cut
+    for batch in found.to_batches():
+        if left is not None:
+            if batch.num_rows > left:
+                more.append(True)
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        yield from plain_rows(batch)
+
+
+@click.command(
+    cls=Verb,
+    examples=["lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\""],
+)
+@click.argument("table")
+@reading
+@pass_call
+def count(call: Call, /, *, table: str, **which: Any) -> None:
+    """Count rows as a reader sees them: merged, deletes gone."""
+    found = open_scan(call, table, **which)
+    number = found.count()
+    if call.as_json:
+        at = None if found.snapshot is None else found.snapshot.id
+        call.out.facts({"rows": number, "snapshot_id": at})
+    else:
+        call.out.text(str(number))
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm explain shop.orders --where \"dt = '2024-05-01' AND price > 5\"",
+        "lsm explain scan shop.orders --splits",
+    ],
+)
+@click.argument("table")
+@click.option(
+    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
+)
+@click.option("--splits", is_flag=True, help="List every split in a table.")
+@reading
+@pass_call
+def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **which: Any) -> None:
+    """Say what a scan would read, what it leaves alone, and why. Reads metadata only."""
+    found = open_scan(call, table, columns=columns, **which)
+    told = found.explain()
+    if not call.as_json:
+        call.out.text(told.text(split_lines_max=0 if splits else 20))
+    rows = [
+        {
+            "bucket": split.bucket,
+            "raw": split.raw,
+            "files": len(split.files),
+            "rows": split.row_count,
+            "size_bytes": split.size_bytes,
+            "reason": split.reason,
+        }
+        for split in told.splits
+    ]
+    if call.as_json:
+        facts = {
+            "snapshot_id": told.snapshot_id,
+            "filter_below_merge": told.pushed_filter,
+            "filter_after_merge": told.residual_filter,
+            "manifests": _counts(told.manifests),
+            "files": _counts(told.files),
+            "rows": told.row_count,
+            "size_bytes": told.size_bytes,
+            "splits": rows,
+        }
+        call.out.facts(facts)
+    elif splits:
+        names = ("bucket", "files", "rows")
+        call.out.rows([*map(code, names), words("reason")], rows, empty="no splits")
+
+
+def _counts(counts: PruneCounts) -> dict[str, int]:
+    return {
+        "total": counts.total,
+        "read": counts.kept,
+        "pruned_by_partition": counts.by_partition,
+        "pruned_by_bucket": counts.by_bucket,
+        "pruned_by_key_range": counts.by_key_range,
+        "pruned_by_statistics": counts.by_stats,
+        "pruned_by_level": counts.by_level,
+    }

@@ -1,0 +1,175 @@
+"""Write rows: upsert, append, delete, overwrite. Each is one commit, visible whole or not at all."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lsm_engine.base import declared
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.filter import parse_filter
+from lsm_engine.cli.literals import partition_values
+from lsm_engine.cli.output import counted
+from lsm_engine.cli.progress import row_progress, writing
+from lsm_engine.cli.row_files import FORMATS, RowSource, open_row_files
+from lsm_engine.cli.verb import Verb
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.table import Table
+
+FORMAT_OPTION = click.option(
+    "--format", "kind", type=click.Choice(FORMATS),
+    help="What the files are, if their names do not say.",
+)  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm upsert shop.orders monday.parquet tuesday.parquet",
+        "lsm upsert shop.orders changes.csv",
+        "curl -s https://example.com/orders.jsonl | lsm upsert shop.orders - --format jsonl",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@FORMAT_OPTION
+@pass_call
+def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+    """Insert the rows of files, replacing those whose key is already there; one commit.
+
+    FILES are Parquet, CSV (with a header line), JSON lines or Arrow, also compressed; - is standard
+    input. A column _row_kind may say +I, -U, +U or -D per row. Of several rows of one key the last
+    counts. Columns that a file lacks become null.
+    """
+    opened = call.table(table)
+    with (
+        writing(opened, "upsert", files) as identity,
+        row_progress(call, _rows_of(opened, files, kind), f"Upserting {table}") as rows,
+    ):
+        made = opened.upsert(rows.reader, **identity)
+    _report(call, opened, made, f"{counted(rows.count, 'row')} upserted", rows.count)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm append shop.clicks monday.parquet tuesday.parquet",
+        "lsm append shop.clicks - --format jsonl < clicks.jsonl",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@FORMAT_OPTION
+@pass_call
+def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+    """Add the rows of files to a table without a primary key; one commit.
+
+    FILES as for lsm upsert, which is the verb of tables with a key.
+    """
+    opened = call.table(table)
+    with (
+        writing(opened, "append", files) as identity,
+        row_progress(call, _rows_of(opened, files, kind), f"Appending to {table}") as rows,
+    ):
+        made = opened.append(rows.reader, **identity)
+    _report(call, opened, made, f"{counted(rows.count, 'row')} appended", rows.count)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        'lsm delete shop.orders --where "order_id IN (17, 18)"',
+        "lsm delete shop.orders cancelled.csv",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1)
+@click.option("--where", metavar="FILTER", help="Delete the rows that match; see lsm scan --help.")
+@FORMAT_OPTION
+@pass_call
+def delete(
+    call: Call, *, table: str, files: Sequence[str], where: str | None, kind: str | None
+) -> None:
+    """Delete rows by key: the keys in files, or of the rows that match a filter; one commit.
+
+    Files need the primary key columns only; in a table without a primary key, every row goes that
+    equals one of theirs in all columns of the file. Keys that are not there do no harm. Older snapshots and
+    tags keep the rows.
+    """
+    if bool(files) == (where is not None):
+        raise click.UsageError("say either FILES with keys, or --where")
+    opened = call.table(table)
+    with writing(opened, "delete", files) as identity:
+        chosen = _rows_of(opened, files, kind) if where is None else _keys_of(opened, where)
+        with row_progress(call, chosen, f"Deleting from {table}") as rows:
+            made = opened.delete(rows.reader, **identity)
+    _report(call, opened, made, f"{counted(rows.count, 'key')} deleted", rows.count)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm overwrite shop.orders may.parquet --partition dt=2024-05-01",
+        "lsm overwrite shop.rates rates.csv",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--partition", "partition", metavar="COLUMN=VALUE", multiple=True,
+              help="Replace this partition and nothing else; repeatable for several columns.")  # fmt: skip
+@FORMAT_OPTION
+@pass_call
+def overwrite(
+    call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], kind: str | None
+) -> None:
+    """Replace what is there by the rows of files; one commit.
+
+    Without --partition the partitions that the rows touch are replaced, or the whole table if it has
+    none. Older snapshots and tags keep what was there.
+    """
+    opened = call.table(table)
+    values = partition_of(opened, partition) if partition else None
+    with (
+        writing(opened, "overwrite", files) as identity,
+        row_progress(call, _rows_of(opened, files, kind), f"Overwriting {table}") as rows,
+    ):
+        made = opened.overwrite(rows.reader, values, **identity)
+    _report(
+        call,
+        opened,
+        made,
+        f"{counted(rows.count, 'row')} written in place of what was there",
+        rows.count,
+    )
+
+
+def _rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
+    return open_row_files(files, table.schema.arrow, kind)
+
+
+def _keys_of(table: Table, where: str) -> RowSource:
+    keys = table.schema.primary_keys or None
+    found = table.scan(columns=keys, where=parse_filter(where, table.schema.arrow))
+    return RowSource(reader=found.to_reader(), row_count=None)
+
+
+def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
+    """Return a partition as the table understands it from column=value."""
+    return partition_values(pairs, table.options[declared.PARTITION_DEFAULT_NAME])
+
+
+def _report(call: Call, table: Table, made: Snapshot | None, what: str, count: int) -> None:
+    facts: dict[str, Any] = {"table": table.name, "rows": count, **committed(made)}
+    if made is None:
+        call.out.report("nothing to commit", facts)
+    else:
+        call.out.report(f"{what}: snapshot {made.id} of {table.name}", facts)
+
+
+def committed(made: Snapshot | None) -> dict[str, Any]:
+    """Return what programs want to know of a commit."""
+    return {
+        "snapshot_id": None if made is None else made.id,
+        "commit_kind": None if made is None else made.commit_kind.value,
+        "total_record_count": None if made is None else made.total_record_count,
+    }

@@ -1,0 +1,150 @@
+"""Failures as one or two lines with the remedy, and an exit code per class of them."""
+
+import logging
+import traceback
+
+import click
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+    UnsupportedError,
+)
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.output import BROKEN_PIPE
+from lsm_engine.cli.values import json_text, neutral
+
+SAID_NO = 1
+INTERRUPTED = 130
+INTERNAL = 70
+OTHER = 12
+
+EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
+    (NotFoundError, 3, "no such table, snapshot, tag, column or file (or it has expired)"),
+    (AlreadyExistsError, 4, "the name is taken"),
+    (InvalidOptionError, 5, "an option or setting is wrong"),
+    (InvalidInputError, 5, "rows, names, a filter or a file are wrong; nothing was written"),
+    (CommitConflictError, 6, "another commit came first; nothing is visible, run it again"),
+    (CommitUnknownError, 7, "it may or may not have been committed; look before running it again"),
+    (UnsupportedError, 8, "a feature of the format that this version refuses"),
+    (CorruptFileError, 9, "stored bytes are wrong"),
+    (StorageError, 10, "the disk or the store failed"),
+    (UnsafePathError, 11, "a path leaves the table's directory"),
+    (LsmError, OTHER, "any other failure"),
+)
+
+_REMEDIES = {
+    ErrorKind.NO_SUCH_DATABASE: "lsm databases",
+    ErrorKind.NO_SUCH_TABLE: "lsm tables",
+    ErrorKind.NO_SUCH_SNAPSHOT: "lsm snapshots TABLE",
+    ErrorKind.EXPIRED: "lsm snapshots TABLE",
+    ErrorKind.NO_SUCH_TAG: "lsm tag list TABLE",
+    ErrorKind.NO_SUCH_COLUMN: "lsm schema TABLE",
+    ErrorKind.NO_SUCH_FILE: "lsm files TABLE",
+    ErrorKind.COMMIT_UNKNOWN: "lsm snapshots TABLE",
+    ErrorKind.CORRUPT: "lsm verify TABLE",
+}
+
+
+def exit_code_of(error: LsmError) -> int:
+    """Return the exit code of an error's class."""
+    return next(number for kind, number, _ in EXIT_CODES if isinstance(error, kind))
+
+
+def exit_code_lines() -> list[tuple[str, str]]:
+    """Return exit codes and their meanings for the help page."""
+    meanings: dict[int, list[str]] = {
+        0: ["done"],
+        SAID_NO: ["'verify' found problems, or you were asked and said no"],
+        2: ["the command line is wrong"],
+    }
+    for _, number, meaning in EXIT_CODES:
+        meanings.setdefault(number, []).append(meaning)
+    meanings[INTERNAL] = ["a bug in lsm; --debug shows where"]
+    meanings[INTERRUPTED] = ["interrupted by Ctrl-C"]
+    meanings[BROKEN_PIPE] = ["whoever read the output stopped reading"]
+    return [(str(number), "; ".join(meaning)) for number, meaning in sorted(meanings.items())]
+
+
+def tell(call: Call, error: LsmError) -> int:
+    """Say what went wrong on stderr; return the exit code."""
+    number = exit_code_of(error)
+    if call.debug:
+        _trace(error)
+    if call.as_json:
+        told = {
+            "error": error.kind.value,
+            "message": error.message,
+            "facts": {name: _plain(value) for name, value in error.facts.items()},
+            "exit_code": number,
+        }
+        click.echo(json_text(told), err=True)
+        return number
+    click.echo(f"lsm: {neutral(error.message)}", err=True)
+    facts = " ".join(f"{name}={value!r}" for name, value in error.facts.items())
+    told_more = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(error)
+    click.echo(neutral(told_more), err=True)
+    return number
+
+
+def _where_to_look(error: LsmError) -> str:
+    """The command that shows what there is; none where even the catalog is missing."""
+    verb = _REMEDIES.get(error.kind)
+    if verb is None or "catalog" in error.facts:
+        return ""
+    table = error.facts.get("table")
+    return "; look at: " + (verb.replace("TABLE", table) if isinstance(table, str) else verb)
+
+
+def tell_bug(call: Call, error: Exception) -> int:
+    """Say that something unforeseen happened; return the exit code."""
+    if call.debug:
+        _trace(error)
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    if call.as_json:
+        told = {"error": "internal", "message": text, "facts": {}, "exit_code": INTERNAL}
+        click.echo(json_text(told), err=True)
+    else:
+        click.echo(f"lsm: this should not have happened: {neutral(text)}", err=True)
+        click.echo("     run it again with --debug and report what it prints", err=True)
+    return INTERNAL
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def _trace(error: BaseException) -> None:
+    click.echo("".join(traceback.format_exception(error)), err=True)
+
+
+class WarningLines(logging.Handler):
+    """The engine's warnings as one line each on stderr; with --debug, all it logs and where."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+
+    def emit(self, logged: logging.LogRecord) -> None:
+        """Show one message."""
+        if self._call.debug:
+            click.echo(f"{logged.levelname.lower()} {neutral(logged.getMessage())}", err=True)
+            if logged.exc_info and logged.exc_info[1]:
+                _trace(logged.exc_info[1])
+        elif logged.levelno >= logging.WARNING and not self._call.as_json:
+            cause = logged.exc_info[1] if logged.exc_info else None
+            why = f": {cause}" if cause else ""
+            click.echo(neutral(f"lsm: warning: {logged.getMessage()}{why}"), err=True)

@@ -1,0 +1,156 @@
+"""Long work on stderr: rows that were read, buckets that were compacted. Nothing when piped or quiet."""
+
+import getpass
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from lsm_engine.catalog.provenance import Input, Run, provenance_properties
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.failures import INTERRUPTED
+from lsm_engine.cli.row_files import STDIN, RowSource
+from lsm_engine.io.clock import SystemClock, SystemIds
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.table.context import Staging
+from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.table import Table
+
+T = TypeVar("T")
+
+INPUTS_MAX = 100
+"""Files that a commit tells of; a commit of thousands has its first ones as a sample."""
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C, with what it means for the table."""
+
+    exit_code = INTERRUPTED
+
+    def show(self, file: Any = None) -> None:
+        """Say it on stderr."""
+        click.echo(f"lsm: {self.message}", err=True, file=file)
+
+
+@contextmanager
+def writing(table: Table, kind: str, files: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield who commits, for a verb of the table, with the run and its files for the lineage.
+
+    On Ctrl-C say whether the commit is there or not.
+    """
+    user = f"lsm-{SystemIds().new_id()}"
+    run = Run(
+        run_id=user,
+        engine="local",
+        kind=kind,
+        user=_user(),
+        started_millis=SystemClock().now_millis(),
+    )
+    inputs = [Input(dataset=_dataset(path)) for path in files[:INPUTS_MAX]]
+    before = table.latest_snapshot()
+    try:
+        yield {"commit_user": user, "properties": provenance_properties(run, inputs)}
+    except KeyboardInterrupt:
+        first = 1 if before is None else before.id + 1
+        landed = [
+            each for each in table.snapshots() if each.id >= first and each.commit_user == user
+        ]
+        if landed:
+            text = f"stopped, but after the commit: snapshot {landed[-1].id} is there and complete"
+        else:
+            text = "stopped before the commit; the table is as it was"
+        raise Interrupted(text) from None
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no name for this user id, as in some containers
+        return None
+
+
+def _dataset(path: str) -> str:
+    return "stdin" if path == STDIN else Path(path).absolute().as_uri()
+
+
+@contextmanager
+def _bars(call: Call, *columns: Any) -> Iterator[Progress]:
+    console = Console(file=sys.stderr)
+    shown = console.is_terminal and not call.quiet
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        yield progress
+
+
+@contextmanager
+def row_progress(call: Call, source: RowSource, what: str) -> Iterator["CountedRows"]:
+    """Yield the rows of a source, counted as they are taken."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        TextColumn("{task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+    )
+    with _bars(call, *columns) as progress:
+        yield CountedRows(source, progress, progress.add_task(what, total=source.row_count))
+
+
+class CountedRows:
+    """`reader` gives a source's rows; `count` is how many of them were taken."""
+
+    def __init__(self, source: RowSource, progress: Progress, task: TaskID) -> None:
+        self.count = 0
+        self._source = source
+        self._progress = progress
+        self._task = task
+        self.reader = pa.RecordBatchReader.from_batches(source.reader.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._source.reader:
+            yield batch
+            self.count += batch.num_rows
+            self._progress.update(self._task, completed=self.count)
+        self._progress.update(self._task, description="Committing", total=self.count)
+
+
+class BucketProgress:
+    """The local executor, showing how far a compaction is: bytes of the buckets that are done."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._local = LocalExecutor()
+        self.bucket_count = 0
+        self.size_bytes = 0
+
+    def messages(
+        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+    ) -> list[CommitMessage]:
+        """Run the work on this machine's cores, one step of the bar per bucket."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[done]} of {task.fields[count]} buckets"),
+            TimeElapsedColumn(),
+        )
+        found: list[CommitMessage] = []
+        sizes = [int(getattr(item, "size_bytes", 0)) for item in items]
+        self.bucket_count += len(items)
+        self.size_bytes += sum(sizes)
+        with _bars(self._call, *columns) as progress:
+            # Even a bucket whose files are only moved is a step that can be seen.
+            total = sum(sizes) + len(items)
+            task = progress.add_task(label, total=total, done=0, count=len(items))
+            for done, message in enumerate(self._local.ordered(work, items)):
+                progress.update(task, advance=sizes[done] + 1, done=done + 1)
+                if message is not None:
+                    found.append(message)
+        return found
+
+    def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
+        """Arrow rows are written by the table itself."""
+        return self._local.stage(staging, rows)

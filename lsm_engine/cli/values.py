@@ -1,0 +1,144 @@
+"""Values as people and programs read them: plain JSON values, safe text, UTC times.
+
+Encodings in JSON: timestamps ISO 8601 (with Z if they are instants), dates and times ISO 8601, decimals
+text that keeps every digit, binary lower-case hexadecimal text, floats that JSON has no word for
+"NaN", "Infinity" and "-Infinity", maps with text keys objects, other maps lists of key and value.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# C0, DEL and C1, line and paragraph separators, what turns text round, halves of characters: any of
+# them could move a terminal's cursor, hide text, or break a line.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def neutral(text: str) -> str:
+    """Return text without anything that a terminal would act on; what was there is spelt out."""
+    return _UNSAFE.sub(lambda found: _SHORT.get(found[0]) or _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def json_text(value: object) -> str:
+    """Return one line of JSON; control characters inside of texts are escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell_text(value: object) -> str:
+    """Return a plain value as one safe piece of text for a table's cell."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping | list):
+        return json_text(value)
+    return neutral(str(value))
+
+
+def utc_text(millis: int | None) -> str | None:
+    """Return an instant, milliseconds since 1970 UTC, as ISO 8601: "2024-05-01T08:00:00.000Z"."""
+    if millis is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(millis // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{millis} ms"  # a year that the calendar does not have
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z"
+
+
+def plain_rows(rows: pa.Table | pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """Return rows as dictionaries of plain values, converted column by column."""
+    names = rows.schema.names
+    columns = [plain_values(column) for column in rows.columns]
+    return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column's values as JSON can hold them."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain_values(chunk)]
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain_values(column.dictionary_decode())
+    if pa.types.is_timestamp(kind):
+        text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+        return list(text.to_pylist())
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    if pa.types.is_floating(kind):
+        return [_plain_float(value) for value in column.to_pylist()]
+    if _is_binary(kind):
+        return [None if value is None else value.hex() for value in column.to_pylist()]
+    if pa.types.is_struct(kind):
+        return _plain_structs(column)
+    if pa.types.is_map(kind):
+        return _plain_maps(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _cut(column, plain_values(column.flatten()))
+    return list(column.to_pylist())
+
+
+def _plain_float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _plain_structs(column: pa.Array) -> list[Any]:
+    names = [column.type.field(position).name for position in range(column.type.num_fields)]
+    members = [plain_values(member) for member in column.flatten()]
+    values = zip(*members, strict=True) if members else (() for _ in column)
+    valid = column.is_valid().to_pylist()
+    return [
+        dict(zip(names, value, strict=True)) if there else None
+        for value, there in zip(values, valid, strict=True)
+    ]
+
+
+def _plain_maps(column: pa.Array) -> list[Any]:
+    # keys and items are the whole buffers: offsets count from their beginning, slices or not.
+    keys, items = plain_values(column.keys), plain_values(column.items)
+    offsets = column.offsets.to_pylist()
+    texts = pa.types.is_string(column.type.key_type)
+    found: list[Any] = []
+    for row, there in enumerate(column.is_valid().to_pylist()):
+        cut = slice(offsets[row], offsets[row + 1])
+        pairs = list(zip(keys[cut], items[cut], strict=True))
+        if not there:
+            found.append(None)
+        elif texts:
+            found.append(dict(pairs))
+        else:
+            found.append([{"key": key, "value": value} for key, value in pairs])
+    return found
+
+
+def _cut(column: pa.Array, flat: list[Any]) -> list[Any]:
+    """Cut the values of all lists, none of null lists among them, into one list per row."""
+    lengths = pc.list_value_length(column).to_pylist()
+    found, start = [], 0
+    for length in lengths:
+        found.append(None if length is None else flat[start : start + length])
+        start += length or 0
+    return found

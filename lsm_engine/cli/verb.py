@@ -1,0 +1,144 @@
+"""How commands are built: global options anywhere, help that teaches, failures that tell."""
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.failures import (
+    INTERRUPTED,
+    SAID_NO,
+    WarningLines,
+    exit_code_lines,
+    tell,
+    tell_bug,
+)
+
+ENGINE = "lsm_engine"
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def global_options(*, hidden: bool) -> list[click.Option]:
+    """Return options that every command takes; on a verb's own page they are hidden."""
+
+    def remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+        if value:
+            setattr(context.ensure_object(Call), str(option.name), value)
+        if value and option.name == "debug":
+            logging.getLogger(ENGINE).setLevel(logging.DEBUG)
+
+    def option(*names: str, **settings: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=remember, hidden=hidden, **settings)
+
+    return [
+        option("--catalog", "catalog_given", metavar="URL",
+               help="The catalog's database: a URL or an SQLite file.  [default: $LSM_CATALOG, "
+                    "else catalog.db in the warehouse]"),
+        option("--warehouse", "warehouse_given", metavar="DIRECTORY",
+               help="Where tables live.  [default: $LSM_WAREHOUSE, else ./lake]"),
+        option("--json", "as_json", is_flag=True,
+               help="Print JSON, one object per line; errors too, on stderr."),
+        option("--quiet", "-q", is_flag=True, help="No progress, no reports; only what was asked for."),
+        option("--debug", is_flag=True, help="Show the engine's log, and where an error came from."),
+    ]  # fmt: skip
+
+
+class Verb(click.Command):
+    """A command with examples on its help page."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+        settings.setdefault("context_settings", SETTINGS)
+        super().__init__(*args, **settings)
+        self.examples = tuple(examples)
+        self.params += global_options(hidden=True)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        with formatter.section("Examples"):
+            for line in self.examples:
+                formatter.write(f"{' ' * formatter.current_indent}{line}\n")
+        formatter.write_paragraph()
+        formatter.write_text("--json, --quiet, --catalog, --warehouse and --debug work here too.")
+
+
+class VerbGroup(click.Group):
+    """Verbs of one noun: `lsm tag create`."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        settings.setdefault("context_settings", SETTINGS)
+        super().__init__(*args, **settings)
+        self.params += global_options(hidden=True)
+
+
+class Lsm(click.Group):
+    """The command itself: verbs in sections, exit codes on the help page, failures told."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, context_settings=SETTINGS, **settings)
+        self.params += global_options(hidden=False)
+        self.sections: dict[str, list[str]] = {}
+
+    def add(self, section: str, verbs: Iterable[click.Command]) -> None:
+        """Register verbs under a heading of the help page."""
+        for verb in verbs:
+            self.add_command(verb)
+            self.sections.setdefault(section, []).append(str(verb.name))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order of their sections."""
+        return [name for names in self.sections.values() for name in names]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, section by section, then the exit codes."""
+        for section, names in self.sections.items():
+            lines = [(name, self.commands[name].get_short_help_str(120)) for name in names]
+            with formatter.section(section):
+                formatter.write_dl(lines, col_max=16)
+        with formatter.section("Exit codes"):
+            formatter.write_dl(exit_code_lines())
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run, tell failures, and exit with their code."""
+        call = Call()
+        told = WarningLines(call)
+        log = logging.getLogger(ENGINE)
+        level = log.level
+        log.addHandler(told)
+        extra |= {"standalone_mode": False, "obj": call}
+        extra["prog_name"] = "lsm"
+        try:
+            with call.open:
+                number = _run(call, lambda: super(Lsm, self).main(args, **extra))
+        finally:
+            log.removeHandler(told)
+            log.setLevel(level)
+        sys.exit(number)
+
+
+def _run(call: Call, work: Any) -> int:
+    try:
+        result = work()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except click.Abort as stopped:
+        interrupted = isinstance(stopped.__cause__, KeyboardInterrupt)
+        click.echo("lsm: stopped; nothing was changed", err=True)
+        return INTERRUPTED if interrupted else SAID_NO
+    except LsmError as error:
+        return tell(call, error)
+    except Exception as error:  # noqa: BLE001  the last resort: people get a line, not a traceback
+        return tell_bug(call, error)
+    return result if isinstance(result, int) else 0
+
+
+def asked(question: str, *, yes: bool) -> None:
+    """Ask before what has no way back; Abort unless the answer, or `--yes`, says so."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)
