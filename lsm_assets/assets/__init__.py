@@ -1,0 +1,1 @@
+"""What materialising each kind of asset does. `lsm_assets.factory` turns these into definitions."""

@@ -1,0 +1,91 @@
+"""The compaction asset: merge sorted runs on the executor, and show the tree before and after."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+import lsm_engine as lsm
+from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.ledger.recording import files_event, recorded, run_properties
+from lsm_assets.ledger.survey import HISTORY_LENGTH, Survey, survey
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import REASON_TAG, compaction_metadata
+from lsm_engine.meta.snapshot import Snapshot
+
+
+class CompactionConfig(dg.Config):
+    """What to compact; by default whatever the table's own options say is due."""
+
+    full: bool = Field(default=False, description="Merge every bucket into one run")
+    partitions: list[dict[str, Any]] = Field(
+        default_factory=list, description="Only these partitions, as {column: value}; empty: all"
+    )
+
+
+def compact_table(
+    context: dg.AssetExecutionContext, declaration: TableDeclaration, config: CompactionConfig
+) -> Iterator[Any]:
+    """Compact, record the snapshot and the files, and judge the number of sorted runs again.
+
+    The table itself gets no materialisation: its rows are what they were, so that nothing that
+    reads them becomes stale.
+    """
+    table: lsm.Table = context.resources.lsm.table(declaration)
+    newest = table.latest_snapshot()
+    if newest is None:
+        raise dg.Failure(f"{declaration.name} holds nothing to compact yet", allow_retries=False)
+    before = survey(table, newest)
+    snapshot = _compact(context, declaration, table, config)
+    after = before
+    if snapshot is not None:
+        yield from recorded(context, table, declaration.keys, snapshot)
+        after = survey(table, snapshot)
+        yield files_event(declaration.keys, after)
+    yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=stop_trigger_of(table))
+    yield _result(context, declaration, table, snapshot, before, after)
+
+
+def _compact(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    config: CompactionConfig,
+) -> Snapshot | None:
+    snapshot = table.compact(
+        full=config.full,
+        partitions=config.partitions or None,
+        commit_user=f"dagster-{context.run.run_id}-{context.retry_number}",
+        properties=run_properties(context, declaration.keys, AssetKind.COMPACTION),
+    )
+    if snapshot is None:
+        context.log.info("nothing to compact table=%s", declaration.name)
+    else:
+        context.log.info("compacted table=%s snapshot=%s", declaration.name, snapshot.id)
+    return snapshot
+
+
+def _result(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    snapshot: Snapshot | None,
+    before: Survey,
+    after: Survey,
+) -> dg.MaterializeResult[Any]:
+    newest = snapshot or after.snapshot
+    return dg.MaterializeResult(
+        asset_key=declaration.keys.asset(AssetKind.COMPACTION),
+        data_version=dg.DataVersion(str(newest.id)),
+        metadata=compaction_metadata(
+            declaration.keys,
+            snapshot,
+            before=before.tree,
+            after=after.tree,
+            level_count=after.level_count,
+            reason=context.run.tags.get(REASON_TAG, "asked for by hand"),
+            cost=table.amplification(HISTORY_LENGTH),
+        ),
+    )

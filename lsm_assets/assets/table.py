@@ -1,0 +1,136 @@
+"""The table asset: run the writer, commit each of its changes, record what each commit made."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run
+from lsm_assets.ledger.recording import files_event, recorded, run_properties
+from lsm_assets.ledger.survey import data_version, row_count, survey
+from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import LABEL_PROPERTY, table_metadata
+from lsm_engine.catalog.provenance import Input
+from lsm_engine.meta.snapshot import Snapshot
+
+Writer = Callable[[dg.AssetExecutionContext, lsm.Table], Any]
+"""Yields or returns changes (or bare rows, which mean an upsert); None for no change at all."""
+
+
+def write_table(
+    context: dg.AssetExecutionContext, declaration: TableDeclaration, writer: Writer
+) -> Iterator[Any]:
+    """Commit the writer's changes one by one; each is recorded before the next one starts.
+
+    Ends with the table's materialisation, whose data version is the last data-changing snapshot,
+    also when the writer had nothing to change.
+    """
+    table: lsm.Table = context.resources.lsm.table(declaration)
+    inputs = inputs_of_run(context, declaration)
+    commits: list[Snapshot] = []
+    for number, change in enumerate(changes_of(writer(context, table))):
+        made = _commit(context, declaration, table, change, number, inputs)
+        for snapshot in _with_compactions(table, made):
+            commits.append(snapshot)
+            yield from recorded(context, table, declaration.keys, snapshot)
+    newest = table.latest_snapshot()
+    if newest is not None and commits:
+        looked = survey(table, newest)
+        yield files_event(declaration.keys, looked)
+        yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
+    yield _materialised(declaration, table, newest, commits, inputs)
+
+
+def changes_of(told: Any) -> Iterator[Change]:
+    """Return a writer's word as changes: nothing, one change, bare rows, or several of either."""
+    if told is None:
+        return
+    if isinstance(told, Upsert | Delete | Overwrite) or not _is_plain_iterable(told):
+        yield as_change(told)
+        return
+    for each in told:
+        yield as_change(each)
+
+
+def _is_plain_iterable(told: Any) -> bool:
+    # Arrow tables and data frames can be iterated over too, by column or by row.
+    return isinstance(told, Iterable) and not hasattr(told, "__arrow_c_stream__")
+
+
+def _commit(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    change: Change,
+    number: int,
+    inputs: tuple[Input, ...],
+) -> Snapshot | None:
+    """Commit one change under a name of its own, so that a retried step repeats it by key."""
+    identity: dict[str, Any] = {
+        "commit_user": f"dagster-{context.run.run_id}-{context.retry_number}",
+        "commit_identifier": number,
+        "properties": run_properties(context, declaration.keys, AssetKind.TABLE, inputs)
+        | ({LABEL_PROPERTY: change.label} if change.label else {})
+        | dict(change.properties),
+    }
+    match change:
+        case Upsert():
+            snapshot = table.upsert(change.rows, **identity)
+        case Delete():
+            snapshot = table.delete(change.keys, **identity)
+        case Overwrite():
+            snapshot = table.overwrite(change.rows, change.partition, **identity)
+    if snapshot is None:
+        context.log.info("nothing to commit table=%s what=%r", declaration.name, change.label)
+    else:
+        context.log.info(
+            "committed table=%s snapshot=%s what=%r records=%s",
+            declaration.name,
+            snapshot.id,
+            change.label,
+            snapshot.delta_record_count,
+        )
+    return snapshot
+
+
+def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snapshot]:
+    """Yield a commit, and the compaction that the engine let follow it in the same breath."""
+    if made is None:
+        return
+    yield made
+    newest = table.latest_snapshot()
+    upto = newest.id if newest is not None else made.id
+    for snapshot_id in range(made.id + 1, upto + 1):
+        following = table.session.snapshots.load(snapshot_id)
+        if following.commit_user == made.commit_user:
+            yield following
+
+
+def _materialised(
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    newest: Snapshot | None,
+    commits: list[Snapshot],
+    inputs: tuple[Input, ...],
+) -> dg.MaterializeResult[Any]:
+    version = data_version(table)
+    key = declaration.keys.asset(AssetKind.TABLE)
+    if version is None or newest is None:
+        return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion("0"))
+    found: Mapping[str, Any] = table_metadata(
+        declaration.keys,
+        newest,
+        schema=table.schema.arrow,
+        primary_key=table.schema.primary_keys,
+        location=table.location,
+        row_count=row_count(table, declaration, newest),
+        commits=commits,
+        inputs=inputs_markdown(inputs),
+    )
+    return dg.MaterializeResult(
+        asset_key=key, metadata=found, data_version=dg.DataVersion(str(version))
+    )

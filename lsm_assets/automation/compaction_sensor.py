@@ -1,0 +1,80 @@
+"""Ask every table how much compaction it owes; one run per table and state."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from lsm_assets.automation.cursor import read_cursor, write_cursor
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import REASON_TAG
+from lsm_assets.resources import LsmResource
+from lsm_engine.base.errors import LsmError
+
+INTERVAL_SECONDS = 30
+
+
+def compaction_sensor(
+    declarations: Sequence[TableDeclaration],
+    *,
+    name: str = "lsm_compaction",
+    interval_seconds: int = INTERVAL_SECONDS,
+) -> dg.SensorDefinition:
+    """Return the sensor that compacts tables whose pressure says that it is due.
+
+    The run key names the table's snapshot, so that asking twice about one state makes one run. The
+    cursor remembers the snapshot that was looked at: a quiet table costs one look at its newest id.
+    """
+    keys = [declaration.keys.asset(AssetKind.COMPACTION) for declaration in declarations]
+
+    @dg.sensor(
+        name=name,
+        target=dg.AssetSelection.assets(*keys),
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"lsm"},
+        description="Compacts tables whose buckets have gathered too many sorted runs.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        states = read_cursor(context.cursor)
+        failed: list[LsmError] = []
+        requests = []
+        for declaration in declarations:
+            try:
+                request = _request(context.resources.lsm, declaration, states)
+            except LsmError as error:
+                context.log.error("cannot look at %s: %s", declaration.name, error)
+                failed.append(error)
+                continue
+            if request is not None:
+                requests.append(request)
+        if failed and not requests:
+            # Nothing else to tell: let the tick itself be red.
+            raise failed[0]
+        return dg.SensorResult(
+            run_requests=requests,
+            skip_reason=None if requests else dg.SkipReason("every bucket is in shape"),
+            cursor=write_cursor(states),
+        )
+
+    return sensor
+
+
+def _request(
+    lsm: LsmResource, declaration: TableDeclaration, states: dict[str, dict[str, object]]
+) -> dg.RunRequest | None:
+    table = lsm.existing_table(declaration.name)
+    newest = table.latest_snapshot() if table is not None else None
+    seen = states.get(declaration.name, {}).get("snapshot")
+    if table is None or newest is None or seen == newest.id:
+        return None
+    states[declaration.name] = {"snapshot": newest.id}
+    due = [bucket for bucket in table.pressure() if bucket.compactable]
+    if not due:
+        return None
+    reason = f"{due[0].reason} ({len(due)} buckets are due)"
+    return dg.RunRequest(
+        run_key=f"compact-{declaration.name}-{newest.id}",
+        asset_selection=[declaration.keys.asset(AssetKind.COMPACTION)],
+        tags={REASON_TAG: reason, "lsm/table": declaration.keys.identifier},
+    )

@@ -1,0 +1,83 @@
+"""Expiry by a table's own retention options: a plan that shows on the table's page, then the act."""
+
+import dagster as dg
+from pydantic import Field
+
+from lsm_assets.automation.upkeep import tell
+from lsm_assets.ledger.recording import remove_partitions
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.insides import retention_metadata
+from lsm_assets.model.partitions import (
+    differences,
+    partition_set_name,
+    snapshot_partition,
+    snapshot_partitions,
+)
+
+NIGHTLY = "15 3 * * *"
+
+
+class ExpiryConfig(dg.Config):
+    """Whether to act; what is kept is said by the table's options."""
+
+    dry_run: bool = Field(default=False, description="Only show what would go")
+
+
+def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
+    """Return the job that takes snapshots past retention; tags keep theirs readable."""
+    keys = declaration.keys
+
+    @dg.op(name=keys.op("plan_expiry"), required_resource_keys={"lsm"}, pool=keys.pool)
+    def plan(context: dg.OpExecutionContext, config: ExpiryConfig) -> bool:
+        table = context.resources.lsm.existing_table(declaration.name)
+        if table is None:
+            context.log.info("nothing to expire, not created yet table=%s", declaration.name)
+            return False
+        found = retention_metadata(table.simulate_retention())
+        tell(context, declaration, "expiry, as planned", found)
+        report = table.expire_snapshots(dry_run=True)
+        context.log.info("expiry plan table=%s %s", declaration.name, report)
+        return not config.dry_run
+
+    @dg.op(name=keys.op("expire_snapshots"), required_resource_keys={"lsm"}, pool=keys.pool)
+    def expire(context: dg.OpExecutionContext, planned: bool) -> None:  # noqa: FBT001 -- an op's input
+        table = context.resources.lsm.existing_table(declaration.name) if planned else None
+        if table is None:
+            context.log.info("left at the plan table=%s", declaration.name)
+            return
+        report = table.expire_snapshots()
+        context.log.info("expired table=%s %s", declaration.name, report)
+        _remove_expired(context, declaration)
+
+    @dg.job(
+        name=keys.op("expire"),
+        description=f"Take the snapshots of {declaration.name} that are past retention.",
+        tags={"lsm/table": keys.identifier},
+    )
+    def job() -> None:
+        expire(plan())
+
+    return job
+
+
+def _remove_expired(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:
+    """Take the partitions of expired snapshots away at once; their history stays."""
+    name = partition_set_name(snapshot_partitions(declaration.keys))
+    # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
+    known = context.instance.get_dynamic_partitions(name)
+    table = context.resources.lsm.existing_table(declaration.name)
+    live = [snapshot_partition(snapshot_id) for snapshot_id in table.session.snapshots.ids()]
+    _, gone = differences(known, live)
+    remove_partitions(context.instance, name, gone)
+    context.log.info("removed partitions table=%s count=%s", declaration.name, len(gone))
+
+
+def expiry_schedule(declaration: TableDeclaration, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """Return the schedule of the job; off until somebody turns it on, as it deletes files."""
+    return dg.ScheduleDefinition(
+        name=declaration.keys.op("expire_nightly"),
+        job=job,
+        cron_schedule=NIGHTLY,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"Expire snapshots of {declaration.name} every night.",
+    )

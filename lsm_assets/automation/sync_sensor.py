@@ -1,0 +1,193 @@
+"""Commits made outside Dagster become materialisations; what has expired loses its partition."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.automation.cursor import read_cursor, write_cursor
+from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.ledger.recording import (
+    dagster_run_of,
+    files_event,
+    snapshot_events,
+    table_event,
+    tag_event,
+)
+from lsm_assets.ledger.survey import is_data_change, survey
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.partitions import (
+    partition_set_name,
+    snapshot_partition,
+    snapshot_partitions,
+    tag_partitions,
+)
+from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
+from lsm_engine.base.errors import LsmError
+from lsm_engine.meta.snapshot import Snapshot
+
+INTERVAL_SECONDS = 30
+RECORDING_MILLIS_MAX = 5 * 60_000
+COMMITS_REMEMBERED = 20
+"""Newest commits that a tick remembers, to notice that a rollback has given their ids to others."""
+
+Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+PartitionsRequest: TypeAlias = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest
+
+
+def sync_sensor(
+    declarations: Sequence[TableDeclaration],
+    *,
+    name: str = "lsm_sync",
+    interval_seconds: int = INTERVAL_SECONDS,
+) -> dg.SensorDefinition:
+    """Return the sensor that keeps Dagster's partitions equal to the live snapshots and tags.
+
+    Dagster's own partitions are its memory, so a second tick over the same table says nothing. On a
+    table with a long past only the newest snapshots get events, the others just their partitions.
+    """
+
+    @dg.sensor(
+        name=name,
+        minimum_interval_seconds=interval_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={"lsm"},
+        description="Tells Dagster of commits, tags and expiry that happened outside of it.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        states = read_cursor(context.cursor)
+        failed: list[LsmError] = []
+        events: list[Event] = []
+        requests: list[PartitionsRequest] = []
+        for declaration in declarations:
+            try:
+                table = context.resources.lsm.existing_table(declaration.name)
+                if table is None:
+                    continue
+                plan = look(context.instance, declaration, table, states)
+                events += events_of(declaration, table, plan)
+                requests += partition_requests(declaration, plan)
+            except LsmError as error:
+                context.log.error("cannot look at %s: %s", declaration.name, error)
+                failed.append(error)
+        if failed and not requests:
+            # Nothing else to tell: let the tick itself be red.
+            raise failed[0]
+        return dg.SensorResult(
+            skip_reason=dg.SkipReason(said(events, requests)),
+            asset_events=events,
+            dynamic_partitions_requests=requests,
+            cursor=write_cursor(states),
+        )
+
+    return sensor
+
+
+def said(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
+    """Say in a line what a tick did; it requests no runs."""
+    if not requests:
+        return "Dagster knows every snapshot and tag"
+    added, removed = (
+        sum(len(each.partition_keys) for each in requests if isinstance(each, kind))
+        for kind in (dg.AddDynamicPartitionsRequest, dg.DeleteDynamicPartitionsRequest)
+    )
+    return f"added {added} partitions, removed {removed}, told of {len(events)} events"
+
+
+def look(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    states: dict[str, dict[str, Any]],
+) -> SyncPlan:
+    """Compare one table with its partitions, and remember the tags that it has now.
+
+    Two listings per table and tick; only snapshots that are new are read.
+    """
+    keys = declaration.keys
+    known = set(instance.get_dynamic_partitions(partition_set_name(snapshot_partitions(keys))))
+    known_tags = instance.get_dynamic_partitions(partition_set_name(tag_partitions(keys)))
+    live, tags = table.session.snapshots.ids(), table.session.tags.names()
+    state = states.get(declaration.name, {})
+    seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
+    commits = commits_of(table, live)
+    states[declaration.name] = {"tags": tags, "commits": commits}
+    fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]
+    return plan_sync(
+        live=live,
+        known=known,
+        unrecorded_yet=being_recorded(instance, table, fresh[-EVENTS_MAX:]),
+        live_tags=tags,
+        known_tags=set(known_tags),
+        seen_tags=seen_tags,
+        replaced=[int(key) for key, told in commits.items() if seen_commits.get(key, told) != told],
+    )
+
+
+def commits_of(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
+    """Return what tells the newest commits apart, by id: after a rollback an id names another."""
+    newest = snapshots_of(table, live[-COMMITS_REMEMBERED:])
+    return {
+        snapshot_partition(each.id): each.delta_manifest_list.removeprefix("manifest-list-")
+        for each in newest
+    }
+
+
+def being_recorded(
+    instance: dg.DagsterInstance, table: lsm.Table, fresh: Sequence[int]
+) -> set[int]:
+    """Return new snapshots whose Dagster run still runs here: it records them itself.
+
+    A run that was killed may be called running for ever, so it is believed for a few minutes only.
+    """
+    found = set()
+    now_millis = table.session.clock.now_millis()
+    for snapshot in snapshots_of(table, fresh):
+        run_id = dagster_run_of(snapshot)
+        if run_id is None or now_millis - snapshot.time_millis > RECORDING_MILLIS_MAX:
+            continue
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            found.add(snapshot.id)
+    return found
+
+
+def snapshots_of(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
+    """Read snapshots; those that expire meanwhile are left out."""
+    found = (table.session.snapshots.find(snapshot_id) for snapshot_id in snapshot_ids)
+    return [snapshot for snapshot in found if snapshot is not None]
+
+
+def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -> list[Event]:
+    """Return the events that a run would have recorded, had the commits been Dagster's."""
+    keys = declaration.keys
+    fresh = snapshots_of(table, plan.report_snapshots)
+    events: list[Event] = []
+    for snapshot in fresh:
+        events += snapshot_events(table, keys, snapshot, run_id=dagster_run_of(snapshot))
+    if fresh:
+        looked = survey(table, fresh[-1])
+        events.append(files_event(keys, looked))
+        events.append(
+            sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
+        )
+    if any(is_data_change(snapshot) for snapshot in fresh):
+        events.append(table_event(declaration, table, fresh[-1], fresh))
+    tags = (table.session.tags.find(name) for name in plan.report_tags)
+    return events + [tag_event(table, keys, tag) for tag in tags if tag is not None]
+
+
+def partition_requests(declaration: TableDeclaration, plan: SyncPlan) -> list[PartitionsRequest]:
+    """Return the changes to the table's two sets of partitions."""
+    snapshots, tags = snapshot_partitions(declaration.keys), tag_partitions(declaration.keys)
+    requests: list[PartitionsRequest] = []
+    for definition, add, remove in (
+        (snapshots, plan.add_snapshots, plan.remove_snapshots),
+        (tags, plan.add_tags, plan.remove_tags),
+    ):
+        if add:
+            requests.append(definition.build_add_request(list(add)))
+        if remove:
+            requests.append(definition.build_delete_request(list(remove)))
+    return requests

@@ -1,0 +1,177 @@
+"""Upkeep as jobs of two steps: a plan that everybody can see, then what it says; with schedules.
+
+Whoever starts a job by hand may leave it at the plan (`dry_run`). Schedules start switched off, as
+they delete files.
+"""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+import lsm_engine as lsm
+from lsm_assets.checks.references import problem_list
+from lsm_assets.model import insides, pictures
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import Metadata
+
+ORPHANS_WEEKLY = "30 4 * * 0"
+VERIFY_NIGHTLY = "45 2 * * *"
+PATHS_SHOWN = 20
+
+
+class OrphansConfig(dg.Config):
+    """How old an orphan has to be, and whether to act."""
+
+    dry_run: bool = Field(default=False, description="Only say what would go")
+    older_than: str = Field(default="1 d", description="Only files older than this")
+
+
+class DiffConfig(dg.Config):
+    """Which two snapshots to compare."""
+
+    first: int = Field(description="The snapshot to start from")
+    second: int | None = Field(default=None, description="The other one; default the newest")
+
+
+def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
+    """Return the job that removes files which no root names, after it has said which."""
+    keys = declaration.keys
+
+    @dg.op(name=keys.op("plan_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
+    def plan(context: dg.OpExecutionContext, config: OrphansConfig) -> dict[str, Any]:
+        table = _existing(context, declaration)
+        if table is None:
+            return {"act": False}
+        report = table.remove_orphan_files(dry_run=True, older_than=config.older_than)
+        paths = [path for path, _ in report.plan.orphans]
+        rows = [(path, pictures.bytes_text(size)) for path, size in report.plan.orphans]
+        found: Metadata = {
+            "lsm/orphans": dg.MetadataValue.text(str(report)),
+            "lsm/orphan_files": dg.MetadataValue.md(
+                pictures.markdown_table(["file", "size"], rows[:PATHS_SHOWN])
+            ),
+        }
+        tell(context, declaration, "orphan files, as planned", found)
+        return {"act": bool(paths) and not config.dry_run, "older_than": config.older_than}
+
+    @dg.op(name=keys.op("remove_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
+    def act(context: dg.OpExecutionContext, planned: dict[str, Any]) -> None:
+        table = _existing(context, declaration) if planned["act"] else None
+        if table is None:
+            context.log.info("nothing to remove table=%s", declaration.name)
+            return
+        # Planned anew: what was an orphan then may be somebody's file by now.
+        report = table.remove_orphan_files(dry_run=False, older_than=planned["older_than"])
+        context.log.info("orphans table=%s %s", declaration.name, report)
+        done: Metadata = {"lsm/orphans": dg.MetadataValue.text(str(report))}
+        tell(context, declaration, "orphan files, removed", done)
+
+    @dg.job(
+        name=keys.op("orphans"),
+        description=f"Remove files of {declaration.name} that no snapshot, tag or branch names.",
+        tags={"lsm/table": keys.identifier},
+    )
+    def job() -> None:
+        act(plan())
+
+    return job
+
+
+def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
+    """Return the job that walks every root and checks every file; it fails on what is broken."""
+    keys = declaration.keys
+
+    @dg.op(name=keys.op("walk_roots"), required_resource_keys={"lsm"})
+    def walk(context: dg.OpExecutionContext) -> None:
+        table = _existing(context, declaration)
+        if table is None:
+            return
+        report = table.verify()
+        found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
+        tell(context, declaration, "every root, verified", found)
+        if not report.is_clean:
+            raise dg.Failure(
+                f"{declaration.name} is damaged: {report.problems[0]}",
+                metadata={"lsm/problems": dg.MetadataValue.md(problem_list(report.problems))},
+                allow_retries=False,
+            )
+
+    @dg.job(
+        name=keys.op("verify"),
+        description=f"Check every file that snapshots and tags of {declaration.name} name.",
+        tags={"lsm/table": keys.identifier},
+    )
+    def job() -> None:
+        walk()
+
+    return job
+
+
+def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
+    """Return the job that tells, on the snapshots' page, what lies between two snapshots."""
+    keys = declaration.keys
+
+    @dg.op(name=keys.op("compare_snapshots"), required_resource_keys={"lsm"})
+    def compare(context: dg.OpExecutionContext, config: DiffConfig) -> None:
+        table = _existing(context, declaration)
+        if table is None:
+            return
+        diff = table.diff_snapshots(config.first, config.second)
+        found = insides.diff_metadata(diff)
+        tell(context, declaration, diff.text().splitlines()[0], found, AssetKind.SNAPSHOTS)
+        context.log.info("%s", diff)
+
+    @dg.job(
+        name=keys.op("diff"),
+        description=f"Tell what changed between two snapshots of {declaration.name}.",
+        tags={"lsm/table": keys.identifier},
+        config={"ops": {keys.op("compare_snapshots"): {"config": {"first": 1}}}},
+    )
+    def job() -> None:
+        compare()
+
+    return job
+
+
+def upkeep_schedules(
+    declaration: TableDeclaration, orphans: dg.JobDefinition, verify: dg.JobDefinition
+) -> tuple[dg.ScheduleDefinition, ...]:
+    """Return the schedules of orphan removal and verification, both switched off."""
+    keys = declaration.keys
+    return (
+        dg.ScheduleDefinition(
+            name=keys.op("orphans_weekly"),
+            job=orphans,
+            cron_schedule=ORPHANS_WEEKLY,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description=f"Remove orphan files of {declaration.name} every week.",
+        ),
+        dg.ScheduleDefinition(
+            name=keys.op("verify_nightly"),
+            job=verify,
+            cron_schedule=VERIFY_NIGHTLY,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description=f"Verify {declaration.name} every night.",
+        ),
+    )
+
+
+def _existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
+    table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
+    if table is None:
+        context.log.info("not created yet table=%s", declaration.name)
+    return table
+
+
+def tell(
+    context: dg.OpExecutionContext,
+    declaration: TableDeclaration,
+    what: str,
+    found: Metadata,
+    kind: AssetKind = AssetKind.FILES,
+) -> None:
+    """Show metadata on the page of the table's files, or of another of its assets."""
+    key = declaration.keys.asset(kind)
+    context.log_event(dg.AssetObservation(asset_key=key, description=what, metadata=found))

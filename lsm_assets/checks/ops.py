@@ -1,0 +1,76 @@
+"""The checks of one table as Dagster runs them: on their own from the UI, or after a write."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.checks.references import (
+    REFERENCES,
+    TOTALS,
+    references_result,
+    table_check_specs,
+    totals_result,
+)
+from lsm_assets.checks.tree import sorted_runs_result, sorted_runs_spec, stop_trigger_of
+from lsm_assets.ledger.survey import recent_snapshots, survey
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_engine.meta.snapshot import Snapshot
+
+
+def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:
+    """Return one op for the checks on the table and one for the check on its files."""
+    keys, specs = declaration.keys, table_check_specs(declaration)
+
+    @dg.multi_asset_check(
+        name=keys.op("checks"),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={"lsm"},
+    )
+    def check_table(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        wanted = {key.name for key in context.selected_asset_check_keys}
+        found = _newest(context, declaration)
+        if found is None:
+            yield from (_nothing_yet(spec) for spec in specs if spec.name in wanted)
+            return
+        table, (*earlier, newest) = found
+        if REFERENCES in wanted:
+            yield references_result(declaration, table, newest)
+        if TOTALS in wanted:
+            before = earlier[-1] if earlier else None
+            yield totals_result(declaration, newest, before, survey(table, newest).tree)
+
+    @dg.multi_asset_check(
+        name=keys.op("check_files"),
+        specs=[sorted_runs_spec(declaration)],
+        required_resource_keys={"lsm"},
+    )
+    def check_files(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        found = _newest(context, declaration)
+        if found is None:
+            yield _nothing_yet(sorted_runs_spec(declaration))
+            return
+        table, history = found
+        tree = survey(table, history[-1]).tree
+        yield sorted_runs_result(declaration, tree, stop_trigger=stop_trigger_of(table))
+
+    return [check_table, check_files]
+
+
+def _newest(
+    context: dg.AssetCheckExecutionContext, declaration: TableDeclaration
+) -> tuple[lsm.Table, list[Snapshot]] | None:
+    """Return the table and its last snapshots; None while nothing has been committed to it."""
+    table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
+    history = recent_snapshots(table, limit=2) if table is not None else []
+    return (table, history) if table is not None and history else None
+
+
+def _nothing_yet(spec: dg.AssetCheckSpec) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        passed=True,
+        description="nothing has been committed yet",
+    )

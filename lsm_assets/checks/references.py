@@ -1,0 +1,85 @@
+"""The checks on a table: every file that its newest snapshot names exists, and its totals add up."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.tree import TreeFacts
+from lsm_engine.meta.snapshot import Snapshot
+
+REFERENCES = "references"
+TOTALS = "totals"
+
+
+def table_check_specs(declaration: TableDeclaration) -> list[dg.AssetCheckSpec]:
+    """Return the specs of the checks on a table."""
+    table = declaration.keys.asset(AssetKind.TABLE)
+    return [
+        dg.AssetCheckSpec(
+            name=REFERENCES,
+            asset=table,
+            description="Every manifest and data file that the newest snapshot names exists.",
+        ),
+        dg.AssetCheckSpec(
+            name=TOTALS,
+            asset=table,
+            description="The record counts of the newest snapshot are those of its files.",
+        ),
+    ]
+
+
+def references_result(
+    declaration: TableDeclaration, table: lsm.Table, snapshot: Snapshot
+) -> dg.AssetCheckResult:
+    """Follow every reference of `snapshot`."""
+    problems = tuple(table.verify(snapshot_id=snapshot.id).problems)
+    return dg.AssetCheckResult(
+        asset_key=declaration.keys.asset(AssetKind.TABLE),
+        check_name=REFERENCES,
+        passed=not problems,
+        description=problems[0] if problems else f"snapshot {snapshot.id} is whole",
+        metadata={"lsm/problem_count": dg.MetadataValue.int(len(problems))}
+        | ({"lsm/problems": dg.MetadataValue.md(problem_list(problems))} if problems else {}),
+    )
+
+
+def totals_result(
+    declaration: TableDeclaration, snapshot: Snapshot, before: Snapshot | None, tree: TreeFacts
+) -> dg.AssetCheckResult:
+    """Compare what a snapshot says about records with its files, and with the snapshot before it."""
+    problems = []
+    if snapshot.total_record_count not in (None, tree.rows):
+        problems.append(
+            f"snapshot {snapshot.id} tells {snapshot.total_record_count} records in total, "
+            f"its files hold {tree.rows}"
+        )
+    counts = [snapshot.total_record_count, snapshot.delta_record_count]
+    if before is not None and before.id == snapshot.id - 1:
+        counts.append(before.total_record_count)
+        known = [count for count in counts if count is not None]
+        if len(known) == 3 and known[0] != known[2] + known[1]:
+            problems.append(
+                f"snapshot {snapshot.id} tells {known[0]} records, which is not the {known[2]} of "
+                f"snapshot {before.id} and {known[1]} more"
+            )
+    return dg.AssetCheckResult(
+        asset_key=declaration.keys.asset(AssetKind.TABLE),
+        check_name=TOTALS,
+        passed=not problems,
+        description="; ".join(problems) or f"{tree.rows:,} records in {tree.files:,} files",
+        metadata={
+            "lsm/records_in_files": dg.MetadataValue.int(tree.rows),
+            "lsm/data_files": dg.MetadataValue.int(tree.files),
+        },
+    )
+
+
+def problem_list(problems: Sequence[str]) -> str:
+    """A Markdown list of what is wrong, cut to what can be drawn in place."""
+    shown = [f"- {problem[:180]}" for problem in problems[:5]]
+    if len(problems) > len(shown):
+        shown.append(f"- … {len(problems) - len(shown)} more")
+    return "\n".join(shown)

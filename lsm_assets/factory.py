@@ -1,0 +1,152 @@
+"""lsm_table_assets: everything that one table is made of in Dagster, from one declaration."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from lsm_assets.assets.compaction import CompactionConfig, compact_table
+from lsm_assets.assets.snapshots import inspect_snapshot
+from lsm_assets.assets.table import Writer, write_table
+from lsm_assets.assets.tags import TagConfig, create_tag
+from lsm_assets.automation.expiry import expiry_job, expiry_schedule
+from lsm_assets.automation.tag_schedule import tag_schedule
+from lsm_assets.automation.upkeep import diff_job, orphans_job, upkeep_schedules, verify_job
+from lsm_assets.checks.ops import table_checks
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.translator import LsmTranslator
+from lsm_engine.base.record import record
+
+
+@record
+class LsmTableAssets:
+    """The definitions of one table. Sensors watch many tables: see `automation.sensors`."""
+
+    declaration: TableDeclaration
+    assets: tuple[dg.AssetsDefinition | dg.AssetSpec, ...]
+    checks: tuple[dg.AssetChecksDefinition, ...]
+    jobs: tuple[dg.JobDefinition, ...]
+    schedules: tuple[dg.ScheduleDefinition, ...]
+
+    def definitions(self) -> dg.Definitions:
+        """These definitions, without sensors and resources."""
+        return dg.Definitions(
+            assets=self.assets,
+            asset_checks=self.checks,
+            jobs=self.jobs,
+            schedules=self.schedules,
+        )
+
+
+def lsm_table_assets(
+    declaration: TableDeclaration,
+    writer: Writer | None = None,
+    *,
+    partitions_def: dg.PartitionsDefinition | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    automation_condition: dg.AutomationCondition | None = None,
+    required_resource_keys: Sequence[str] = (),
+    tag_daily: bool = False,
+    translator: LsmTranslator | None = None,
+) -> LsmTableAssets:
+    """Build the assets, checks, jobs and schedules of one table.
+
+    `writer(context, table)` returns or yields changes: rows with `__arrow_c_stream__`, a Spark
+    DataFrame, or `Upsert`, `Delete` and `Overwrite`; each becomes one commit. Without a writer the
+    table is an external asset that others write, and the sync sensor reports what they commit.
+    `partitions_def` and `backfill_policy` partition the writer's work; they say nothing about the
+    table's own partitions. `automation_condition` and `retry_policy` are the table asset's.
+    `tag_daily` adds a schedule that tags the table's newest snapshot every day.
+    """
+    names = translator or LsmTranslator()
+    resources = {"lsm", *required_resource_keys}
+    spec = names.spec(declaration, AssetKind.TABLE).replace_attributes(
+        partitions_def=partitions_def, automation_condition=automation_condition
+    )
+    table: dg.AssetsDefinition | dg.AssetSpec = spec
+    if writer is not None:
+        table = _table_asset(declaration, spec, writer, resources, backfill_policy, retry_policy)
+    expiry = expiry_job(declaration)
+    orphans, verify = orphans_job(declaration), verify_job(declaration)
+    return LsmTableAssets(
+        declaration=declaration,
+        assets=(
+            table,
+            names.spec(declaration, AssetKind.FILES),
+            _snapshots_asset(declaration, names),
+            _tags_asset(declaration, names),
+            _compaction_asset(declaration, names),
+        ),
+        checks=tuple(table_checks(declaration)),
+        jobs=(expiry, orphans, verify, diff_job(declaration)),
+        schedules=(
+            expiry_schedule(declaration, expiry),
+            *upkeep_schedules(declaration, orphans, verify),
+            *([tag_schedule(declaration)] if tag_daily else []),
+        ),
+    )
+
+
+def _table_asset(
+    declaration: TableDeclaration,
+    spec: dg.AssetSpec,
+    writer: Writer,
+    resources: set[str],
+    backfill_policy: dg.BackfillPolicy | None,
+    retry_policy: dg.RetryPolicy | None,
+) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=declaration.keys.op(""),
+        specs=[spec],
+        required_resource_keys=resources,
+        pool=declaration.keys.pool,
+        backfill_policy=backfill_policy,
+        retry_policy=retry_policy,
+    )
+    def write(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from write_table(context, declaration, writer)
+
+    return write
+
+
+def _snapshots_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=declaration.keys.op("inspect"),
+        specs=[
+            names.spec(declaration, AssetKind.MANIFEST_LISTS),
+            names.spec(declaration, AssetKind.SNAPSHOTS),
+        ],
+        can_subset=True,
+        required_resource_keys={"lsm"},
+    )
+    def inspect(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from inspect_snapshot(context, declaration)
+
+    return inspect
+
+
+def _tags_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=declaration.keys.op("tag"),
+        specs=[names.spec(declaration, AssetKind.TAGS)],
+        required_resource_keys={"lsm"},
+    )
+    def tag(context: dg.AssetExecutionContext, config: TagConfig) -> Any:
+        return create_tag(context, declaration, config)
+
+    return tag
+
+
+def _compaction_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=declaration.keys.op("compact"),
+        specs=[names.spec(declaration, AssetKind.COMPACTION)],
+        required_resource_keys={"lsm"},
+        pool=declaration.keys.pool,
+    )
+    def compact(context: dg.AssetExecutionContext, config: CompactionConfig) -> Iterator[Any]:
+        yield from compact_table(context, declaration, config)
+
+    return compact

@@ -1,0 +1,79 @@
+"""Look inside a table for what its pages show, where that costs little enough to do on every commit."""
+
+from typing import Any
+
+import lsm_engine as lsm
+from lsm_assets.model import insides
+from lsm_assets.model.calendars import tag_calendar, tag_table
+from lsm_assets.model.keys import AssetKind, TableKeys, asset_link
+from lsm_assets.model.metadata import Metadata, level_table
+from lsm_assets.model.tree import tree_of
+from lsm_engine.base.errors import LsmError
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.tree import bucket_trees
+
+FILES_MAX = 20_000
+"""Files of a snapshot up to which its state is read to show what changed."""
+
+SNAPSHOTS_MAX = 100
+"""Snapshots up to which expiry is simulated on every commit: each one's delta is read."""
+
+
+def change_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+    """Return what a snapshot changed since the one before it; nothing where that cannot be told."""
+    manifests = _manifests(table, snapshot)
+    files = sum(row["num_added_files"] - row["num_deleted_files"] for row in manifests)
+    if files > FILES_MAX:
+        return {}
+    before = snapshot.id - 1 if snapshot.id > 1 else None
+    try:
+        return insides.diff_metadata(table.diff_snapshots(before, snapshot.id))
+    except LsmError:
+        return {}  # the one before has expired, or this one is about to
+
+
+def manifests_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+    """Return the manifests of a snapshot with the statistics that readers prune them by."""
+    return insides.manifests_metadata(_manifests(table, snapshot))
+
+
+def _manifests(table: lsm.Table, snapshot: Snapshot) -> list[dict[str, Any]]:
+    rows = table.system("manifests", snapshot.id).to_pylist()
+    lists = table.system("manifest_lists", snapshot.id).to_pylist()
+    kinds = [each["kind"] for each in lists for _ in range(each["manifest_count"])]
+    return [{**row, "list": kind} for row, kind in zip(rows, kinds, strict=False)]
+
+
+def prospects(table: lsm.Table) -> Metadata:
+    """Return what expiry takes next, and the branches; nothing for what cannot be looked at."""
+    found: Metadata = {}
+    try:
+        if len(table.session.snapshots.ids()) <= SNAPSHOTS_MAX:
+            found |= insides.retention_metadata(table.simulate_retention())
+        found |= insides.branches_metadata(
+            [(name, _newest(table.branch(name))) for name in table.branches()]
+        )
+    except LsmError:
+        return found
+    return found
+
+
+def _newest(branch: lsm.Table) -> int | None:
+    newest = branch.latest_snapshot()
+    return None if newest is None else newest.id
+
+
+def calendar_of(table: lsm.Table, keys: TableKeys) -> Metadata:
+    """Return the calendar of a table's tags, and all of them with their days."""
+    tags = table.tags()
+    if not tags:
+        return {}
+    link = asset_link(keys.asset(AssetKind.SNAPSHOTS)) + "?view=partitions&partition={}"
+    return insides.calendar_metadata(tag_calendar(tags), tag_table(tags, link))
+
+
+def contents_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
+    """Return what a snapshot contains, level by level, and its partitions; reads its whole state."""
+    levels = level_table(tree_of(bucket_trees(table.session, snapshot)).levels)
+    rows = table.system("partitions", snapshot.id).to_pylist()
+    return insides.contents_metadata(levels, rows if table.schema.partition_keys else [])

@@ -1,0 +1,170 @@
+"""Tell Dagster about a commit: its partition, and a materialisation of everything it made."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.ledger import insides
+from lsm_assets.ledger.survey import Survey, data_version, manifest_counts
+from lsm_assets.model import metadata
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.insides import lineage_link
+from lsm_assets.model.keys import AssetKind, TableKeys
+from lsm_assets.model.partitions import (
+    partition_set_name,
+    snapshot_partition,
+    snapshot_partitions,
+)
+from lsm_assets.settings import lineage_page_url
+from lsm_engine.catalog.provenance import RUN_DAGSTER_ID, Input, Run, provenance_properties
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+
+DATA_VERSION_TAG = "dagster/data_version"
+
+
+def snapshot_events(
+    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
+) -> list[dg.AssetMaterialization]:
+    """Return the events of one snapshot's own partitions: its manifest lists, then itself."""
+    partition = snapshot_partition(snapshot.id)
+    counts = manifest_counts(table, snapshot)
+    return [
+        _event(
+            keys.asset(AssetKind.MANIFEST_LISTS),
+            metadata.manifest_lists_metadata(keys, snapshot, counts)
+            | insides.manifests_of(table, snapshot),
+            snapshot.id,
+            partition,
+        ),
+        _event(
+            keys.asset(AssetKind.SNAPSHOTS),
+            snapshot_page(table, keys, snapshot, run_id=run_id),
+            snapshot.id,
+            partition,
+        ),
+    ]
+
+
+def snapshot_page(
+    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
+) -> metadata.Metadata:
+    """Return all that a snapshot's page shows: what it is, what it changed, where to follow it."""
+    warehouse = Path(table.location).parent.parent
+    return {
+        **metadata.snapshot_metadata(keys, snapshot, run_id=run_id),
+        **insides.change_of(table, snapshot),
+        **lineage_link(lineage_page_url(warehouse), keys.name, snapshot.id),
+    }
+
+
+def files_event(keys: TableKeys, looked: Survey) -> dg.AssetMaterialization:
+    """Return the event of the external `files` asset: the tree as a commit left it."""
+    found = metadata.files_metadata(
+        keys, looked.snapshot, looked.tree, level_count=looked.level_count, history=looked.history
+    )
+    found |= looked.prospects
+    # Without a data version: what is made of files (tags, snapshots, compactions) is then never
+    # shown as out of date because a later commit changed other files.
+    return dg.AssetMaterialization(asset_key=keys.asset(AssetKind.FILES), metadata=found)
+
+
+def table_event(
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    newest: Snapshot,
+    commits: Sequence[Snapshot],
+) -> dg.AssetMaterialization:
+    """Return the event of the table itself, for data that was committed outside Dagster."""
+    keys, version = declaration.keys, data_version(table)
+    assert version is not None, "a table that changed has a data-changing snapshot"
+    found = metadata.table_metadata(
+        keys,
+        newest,
+        schema=table.schema.arrow,
+        primary_key=table.schema.primary_keys,
+        location=table.location,
+        row_count=None,  # a sensor has no time for a merge-read
+        commits=commits,
+    )
+    return _event(keys.asset(AssetKind.TABLE), found, version, None)
+
+
+def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterialization:
+    """Return the event of a tag's partition."""
+    found = metadata.tag_metadata(keys, tag) | insides.calendar_of(table, keys)
+    return _event(keys.asset(AssetKind.TAGS), found, tag.snapshot.id, tag.name)
+
+
+def recorded(
+    context: dg.AssetExecutionContext, table: lsm.Table, keys: TableKeys, snapshot: Snapshot
+) -> Iterator[dg.AssetMaterialization]:
+    """Add the partition of a commit of this run, then yield the events of what it made."""
+    # The partition first, so that no event names an unknown one.
+    name = partition_set_name(snapshot_partitions(keys))
+    context.instance.add_dynamic_partitions(name, [snapshot_partition(snapshot.id)])
+    yield from snapshot_events(table, keys, snapshot, run_id=context.run.run_id)
+
+
+def remove_partitions(instance: dg.DagsterInstance, name: str, partitions: Sequence[str]) -> None:
+    """Remove dynamic partitions; what was recorded for them stays."""
+    for partition in partitions:
+        instance.delete_dynamic_partition(name, partition)
+
+
+def dagster_run_of(snapshot: Snapshot) -> str | None:
+    """Return the Dagster run that made a snapshot, as its own properties tell."""
+    return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
+
+
+def _event(
+    key: dg.AssetKey, found: Mapping[str, Any], version: int, partition: str | None
+) -> dg.AssetMaterialization:
+    return dg.AssetMaterialization(
+        asset_key=key,
+        partition=partition,
+        metadata=found,
+        tags={DATA_VERSION_TAG: str(version)},
+    )
+
+
+def run_properties(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    keys: TableKeys,
+    kind: AssetKind,
+    inputs: tuple[Input, ...] = (),
+) -> dict[str, str]:
+    """Return the snapshot properties that carry this run's identity and inputs."""
+    return run_properties_of(
+        context.run.run_id,
+        keys,
+        kind,
+        engine=context.resources.lsm.executor,
+        user=context.run.tags.get("user"),
+        inputs=inputs,
+    )
+
+
+def run_properties_of(
+    run_id: str,
+    keys: TableKeys,
+    kind: AssetKind,
+    *,
+    engine: str,
+    user: str | None = None,
+    inputs: tuple[Input, ...] = (),
+) -> dict[str, str]:
+    """Return the snapshot properties of a Dagster run that is told by its id."""
+    act = "compact" if kind is AssetKind.COMPACTION else "upsert"
+    run = Run(
+        run_id=f"{run_id}/{keys.op(act)}",
+        engine=engine,
+        kind=act,
+        dagster_run_id=run_id,
+        asset_key="/".join(keys.asset(kind).path),
+        user=user,
+    )
+    return dict(provenance_properties(run, inputs))

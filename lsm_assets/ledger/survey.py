@@ -1,0 +1,80 @@
+"""Look at a table once and keep what assets, checks and sensors tell about it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.ledger.insides import prospects
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.tree import TreeFacts, tree_of
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.tree import bucket_trees
+
+HISTORY_LENGTH = 40
+"""Snapshots that a sparkline goes back."""
+
+
+@record
+class Survey:
+    """A table at one snapshot. `history` holds the last snapshots up to it, oldest first.
+
+    `prospects`: metadata of what expiry takes next, and of branches.
+    """
+
+    snapshot: Snapshot
+    tree: TreeFacts
+    level_count: int
+    history: tuple[Snapshot, ...]
+    prospects: Mapping[str, dg.MetadataValue] = field(default_factory=dict)
+
+
+def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
+    """Count the files of `snapshot`; no data file is opened."""
+    return Survey(
+        snapshot=snapshot,
+        tree=tree_of(bucket_trees(table.session, snapshot)),
+        level_count=table.options.level_count,
+        history=tuple(recent_snapshots(table)),
+        prospects=prospects(table),
+    )
+
+
+def recent_snapshots(table: lsm.Table, limit: int = HISTORY_LENGTH) -> list[Snapshot]:
+    """Return the newest snapshots, oldest first; what a table's age costs nothing to ask."""
+    return list(table.session.snapshots.newest_first(limit))[::-1]
+
+
+def row_count(table: lsm.Table, declaration: TableDeclaration, snapshot: Snapshot) -> int | None:
+    """Count the rows that a reader of `snapshot` sees, None if that would cost too much."""
+    if (snapshot.total_record_count or 0) >= declaration.exact_row_count_below:
+        return None
+    return int(table.scan(snapshot_id=snapshot.id).count())
+
+
+def is_data_change(snapshot: Snapshot) -> bool:
+    """Whether a snapshot may hold other rows than the one before it; a compaction's never does."""
+    return snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
+
+
+def data_version(table: lsm.Table) -> int | None:
+    """Return the id of the last data-changing snapshot that is there, None if there is none."""
+    newest_first = table.session.snapshots.newest_first()
+    return next((each.id for each in newest_first if is_data_change(each)), None)
+
+
+def manifest_counts(table: lsm.Table, snapshot: Snapshot) -> Mapping[str, Sequence[int]]:
+    """Per kind of manifest list: manifests, and the files that they add and delete."""
+    lists = {"base": snapshot.base_manifest_list, "delta": snapshot.delta_manifest_list}
+    if snapshot.changelog_manifest_list:
+        lists["changelog"] = snapshot.changelog_manifest_list
+    counts: dict[str, Sequence[int]] = {}
+    for kind, name in lists.items():
+        manifests = table.session.manifests.read_list(name)
+        added = sum(manifest.added_file_count for manifest in manifests)
+        deleted = sum(manifest.deleted_file_count for manifest in manifests)
+        counts[kind] = (len(manifests), added, deleted)
+    return counts

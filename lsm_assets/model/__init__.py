@@ -1,0 +1,1 @@
+"""Engine facts → Dagster facts. Pure: no instance, no catalog, no disk; testable with plain values."""

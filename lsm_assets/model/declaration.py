@@ -1,0 +1,43 @@
+"""What a user says about one table: the values that assets, checks and sensors are built from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+import dagster as dg
+import pyarrow as pa
+
+from lsm_assets.model.keys import TableKeys
+from lsm_engine.base.record import record
+
+
+@record
+class TableDeclaration:
+    """One table as its owner wants it. `name` is `database.table`; the schema is created as given.
+
+    `options` are table options as text (docs/options.md). `deps` are upstream assets of any kind.
+    `column_lineage` names, per column of this table, the (upstream asset, column) pairs that it is
+    computed from. `exact_row_count_below`: rows are counted exactly, by a merge-read, while the
+    files hold fewer rows than this; above it the merged count is not reported at all.
+    """
+
+    name: str
+    schema: pa.Schema
+    primary_key: tuple[str, ...]
+    partitioned_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    deps: tuple[dg.AssetKey, ...] = ()
+    column_lineage: Mapping[str, Sequence[tuple[dg.AssetKey, str]]] = field(default_factory=dict)
+    group: str | None = None
+    owners: tuple[str, ...] = ()
+    exact_row_count_below: int = 5_000_000
+
+    @property
+    def keys(self) -> TableKeys:
+        """Every Dagster name of this table."""
+        return TableKeys(name=self.name)
+
+    @property
+    def group_name(self) -> str:
+        """The asset group; by default each table is a group, so that the graph folds to tables."""
+        return self.group or self.keys.identifier

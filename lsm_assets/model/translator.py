@@ -1,0 +1,115 @@
+"""LsmTranslator: one table's declaration → the specs of its assets. Subclass it to name things your way."""
+
+import dagster as dg
+
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import declared_metadata
+from lsm_assets.model.partitions import snapshot_partitions, tag_partitions
+
+_KINDS = {
+    AssetKind.TABLE: {"table", "spark", "arrow"},
+    AssetKind.FILES: {"parquet"},
+    AssetKind.MANIFEST_LISTS: {"avro"},
+    AssetKind.SNAPSHOTS: {"json"},
+    AssetKind.TAGS: {"json"},
+    AssetKind.COMPACTION: {"spark", "parquet"},
+}
+
+
+class LsmTranslator:
+    """Every decision about how a table appears in Dagster, one method each.
+
+    The edges are chosen so that nothing is ever shown as out of date without reason: the external
+    `files` asset stands between a table and what is made of its files, as external assets are
+    always fresh. A compaction changes files and no rows, so it never makes a reader stale.
+    """
+
+    def description(self, declaration: TableDeclaration, kind: AssetKind) -> str:
+        """Markdown for an asset's page."""
+        name = declaration.name
+        texts = {
+            AssetKind.TABLE: declaration.comment or f"The table `{name}`.",
+            AssetKind.FILES: (
+                f"The data files of `{name}`: sorted runs in levels. Recorded by every commit, "
+                "with the shape of the tree."
+            ),
+            AssetKind.MANIFEST_LISTS: (
+                f"The manifest lists of `{name}`, one partition per snapshot. Materialise one to "
+                "read it again and check every manifest it names."
+            ),
+            AssetKind.SNAPSHOTS: (
+                f"The snapshots of `{name}`, one partition per live snapshot. Materialise one to "
+                "check every file it names and to index it in the catalog again."
+            ),
+            AssetKind.TAGS: (
+                f"The tags of `{name}`. Add a partition, named like the tag you want, and "
+                "materialise it: the tag pins the newest snapshot, or the one in the run's config."
+            ),
+            AssetKind.COMPACTION: (
+                f"Compactions of `{name}`: sorted runs merged on Spark. Rows stay what they are, "
+                "so no reader becomes stale."
+            ),
+        }
+        return texts[kind]
+
+    def tags(self, declaration: TableDeclaration, kind: AssetKind) -> dict[str, str]:
+        """Tags to find assets by: `tag:"lsm/kind"="snapshots"`."""
+        return {"lsm/table": declaration.keys.identifier, "lsm/kind": kind.value or "table"}
+
+    def deps(self, declaration: TableDeclaration, kind: AssetKind) -> list[dg.AssetDep]:
+        """Upstream assets: what a thing is built from."""
+        keys = declaration.keys
+        match kind:
+            case AssetKind.TABLE:
+                return [dg.AssetDep(key) for key in declaration.deps]
+            case AssetKind.FILES:
+                return [dg.AssetDep(keys.asset(AssetKind.TABLE))]
+            case AssetKind.SNAPSHOTS:
+                return [dg.AssetDep(keys.asset(AssetKind.MANIFEST_LISTS))]
+            case AssetKind.MANIFEST_LISTS | AssetKind.TAGS | AssetKind.COMPACTION:
+                return [dg.AssetDep(keys.asset(AssetKind.FILES))]
+
+    def partitions(
+        self, declaration: TableDeclaration, kind: AssetKind
+    ) -> dg.PartitionsDefinition | None:
+        """How an asset is partitioned; the table's own partitions are its writer's business."""
+        match kind:
+            case AssetKind.SNAPSHOTS | AssetKind.MANIFEST_LISTS:
+                return snapshot_partitions(declaration.keys)
+            case AssetKind.TAGS:
+                return tag_partitions(declaration.keys)
+            case _:
+                return None
+
+    def automation(
+        self, declaration: TableDeclaration, kind: AssetKind
+    ) -> dg.AutomationCondition | None:
+        """When Dagster acts by itself: a compaction when the check on sorted runs has failed."""
+        if kind is not AssetKind.COMPACTION:
+            return None
+        files = declaration.keys.asset(AssetKind.FILES)
+        too_many = dg.AutomationCondition.asset_matches(
+            files, dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())
+        ).with_label("too many sorted runs")
+        written = (
+            dg.AutomationCondition.asset_matches(files, dg.AutomationCondition.newly_updated())
+            .since_last_handled()  # type: ignore[misc]  # its own type variable is too narrow
+            .with_label("files added since the last one")
+        )
+        return too_many & written & ~dg.AutomationCondition.in_progress()
+
+    def spec(self, declaration: TableDeclaration, kind: AssetKind) -> dg.AssetSpec:
+        """Return the spec of one of a table's assets."""
+        return dg.AssetSpec(
+            key=declaration.keys.asset(kind),
+            deps=self.deps(declaration, kind),
+            description=self.description(declaration, kind),
+            metadata=declared_metadata(declaration) if kind is AssetKind.TABLE else None,
+            group_name=declaration.group_name,
+            owners=list(declaration.owners) or None,
+            tags=self.tags(declaration, kind),
+            kinds=set(_KINDS[kind]),
+            partitions_def=self.partitions(declaration, kind),
+            automation_condition=self.automation(declaration, kind),
+        )

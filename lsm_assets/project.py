@@ -1,0 +1,30 @@
+"""lsm_definitions: tables, the sensors that look after them, and the resources that they need."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from lsm_assets.automation.lineage_page import lineage_page_job, lineage_page_schedule
+from lsm_assets.automation.sensors import table_sensors
+from lsm_assets.factory import LsmTableAssets
+from lsm_assets.resources import resources_from
+from lsm_assets.settings import Settings
+
+
+def lsm_definitions(
+    tables: Sequence[LsmTableAssets], settings: Settings, *, jobs: Sequence[Any] = ()
+) -> dg.Definitions:
+    """Return the definitions of a code location whose tables all live in one warehouse."""
+    page = lineage_page_job()
+    return dg.Definitions.merge(
+        *(table.definitions() for table in tables),
+        dg.Definitions(
+            jobs=[*jobs, page],
+            schedules=[lineage_page_schedule(page)],
+            sensors=table_sensors([table.declaration for table in tables]),
+            resources=resources_from(settings),
+            # One process per run, hence one JVM for all of its steps.
+            executor=dg.in_process_executor,
+        ),
+    )

@@ -1,0 +1,180 @@
+"""LsmResource: the catalog and its tables, as assets, checks and sensors use them."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+from pyspark.sql import DataFrame
+
+import lsm_engine as lsm
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.settings import Settings
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.file_rows import FileRows
+from lsm_engine.spark.session import check_java, engine_settings, local_settings
+from lsm_engine.table.context import Staging
+from lsm_engine.table.executor import Executor, LocalExecutor
+
+T = TypeVar("T")
+
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Every run starts a JVM that does little itself: without the second compiler its start costs half
+(9 s of CPU in place of 17 on the machine of docs/performance.md), and rows never wait for it.
+"""
+
+_ABSENT = (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE)
+
+
+class ExecutorOnDemand:
+    """An executor that starts when the first work arrives, so that a sensor never starts Spark."""
+
+    def __init__(self, start: Callable[[], Executor]) -> None:
+        self._start = start
+
+    @cached_property
+    def started(self) -> Executor:
+        """The executor itself."""
+        return self._start()
+
+    def messages(
+        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+    ) -> list[CommitMessage]:
+        """Run the work where it belongs."""
+        return self.started.messages(work, items, label=label) if items else []
+
+    def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
+        """Write rows that only the executor can read; Arrow rows need none to be started."""
+        return self.started.stage(staging, rows) if isinstance(rows, DataFrame | FileRows) else None
+
+
+class LsmResource(dg.ConfigurableResource):
+    """Opens the catalog on first use and closes it when the run or tick ends.
+
+    With `executor="spark"` writes and compactions run on the session of `pyspark`, started by the
+    first of them; reads of metadata never start it.
+    """
+
+    catalog_url: str = Field(
+        description="SQLAlchemy URL of the catalog, e.g. sqlite:///lake/catalog.db"
+    )
+    warehouse: str = Field(description="Directory under which databases and tables live")
+    executor: str = Field(default="spark", description="spark or local")
+    pyspark: dg.ResourceDependency[LazyPySparkResource]
+
+    _catalog: lsm.Catalog | None = PrivateAttr(default=None)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Close the catalog; a Spark session stays, as the next run may use it."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    @property
+    def catalog(self) -> lsm.Catalog:
+        """The open catalog, created if absent."""
+        if self._catalog is None:
+            self._catalog = lsm.open_catalog(
+                self.catalog_url,
+                warehouse=self.warehouse,
+                executor=ExecutorOnDemand(self._start_executor),
+            )
+        return self._catalog
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session, started if there is none."""
+        check_java()
+        # Workers run this very interpreter; the context reads the variable when it starts.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        with warnings.catch_warnings():
+            # Spark looks at the version of pandas when it starts, and needs none here.
+            warnings.simplefilter("ignore", FutureWarning)
+            return self.pyspark.spark_session
+
+    def _start_executor(self) -> Executor:
+        return SparkExecutor(self.spark) if self.executor == "spark" else LocalExecutor()
+
+    def existing_table(self, name: str) -> lsm.Table | None:
+        """Return a table, None if there is none yet."""
+        try:
+            return self.catalog.table(name)
+        except NotFoundError as error:
+            if error.kind in _ABSENT:
+                return None
+            raise
+
+    def table(self, declaration: TableDeclaration) -> lsm.Table:
+        """Return the declared table, created only if the catalog says that it has none.
+
+        Any other failure to open it is raised: a table that cannot be read is not an absent one.
+        Raises InvalidInputError if the table there was declared otherwise.
+        """
+        found = self.existing_table(declaration.name)
+        if found is None:
+            return create_table(self.catalog, declaration)
+        check_declaration(declaration, found)
+        return found
+
+
+def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Table:
+    """Create a declared table, and its database; one that somebody else just made is taken as is."""
+    catalog.create_database(declaration.keys.database, ignore_if_exists=True)
+    return catalog.create_table(
+        declaration.name,
+        declaration.schema,
+        primary_key=declaration.primary_key,
+        partitioned_by=declaration.partitioned_by,
+        options=declaration.options,
+        comment=declaration.comment,
+        ignore_if_exists=True,
+    )
+
+
+def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
+    """Raise InvalidInputError, naming the difference, unless `table` is what was declared."""
+    told: Mapping[str, tuple[object, object]] = {
+        "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
+        "partitioned_by": (tuple(declaration.partitioned_by), tuple(table.schema.partition_keys)),
+        "columns": (tuple(declaration.schema.names), tuple(table.schema.names)),
+    }
+    for what, (declared, stored) in told.items():
+        if declared != stored:
+            raise InvalidInputError(
+                f"the table has another {what} than its asset declares; alter the table or the "
+                "declaration, nothing was written",
+                kind=ErrorKind.INVALID_SCHEMA,
+                table=declaration.name,
+                declared=declared,
+                stored=stored,
+            )
+
+
+def resources_from(settings: Settings) -> dict[str, Any]:
+    """Return the resources that the assets ask for: `lsm`, and `pyspark` underneath it."""
+    pyspark = LazyPySparkResource(spark_config=spark_settings(settings))
+    return {
+        "pyspark": pyspark,
+        "lsm": LsmResource(
+            catalog_url=settings.catalog_url,
+            warehouse=settings.warehouse,
+            executor=settings.executor,
+            pyspark=pyspark,
+        ),
+    }
+
+
+def spark_settings(settings: Settings) -> dict[str, str]:
+    """Return the configuration of the session: this machine's, or that of a cluster's master."""
+    if settings.spark_master:
+        return {**engine_settings(), "spark.master": settings.spark_master}
+    local = local_settings()
+    java = local["spark.driver.extraJavaOptions"]
+    return {**local, "spark.driver.extraJavaOptions": f"{java} {SHORT_LIVED_JAVA}"}

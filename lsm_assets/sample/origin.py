@@ -1,0 +1,148 @@
+"""The way of one delay figure: its row, its snapshot and run, what was read, and the files of that."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+
+import lsm_engine as lsm
+from lsm_assets.ledger.recording import dagster_run_of
+from lsm_assets.ledger.survey import is_data_change
+from lsm_assets.model.metadata import label_of
+from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
+from lsm_assets.sample.tables import CARRIER_DAYS
+from lsm_engine.base.record import record
+from lsm_engine.catalog.names import TableName
+from lsm_engine.meta.snapshot import Snapshot
+
+SNAPSHOTS_SEARCHED_MAX = 60
+
+
+@record
+class CommitFiles:
+    """One commit that a figure rests on. `fate`: what became of its files since, "" if nothing."""
+
+    snapshot_id: int
+    label: str
+    run_id: str | None
+    files: tuple[str, ...]
+    fate: str
+
+
+@record
+class ReadState:
+    """One input of a figure: a table, the state of it that was read, and the commits that matter."""
+
+    dataset: str
+    snapshot_id: int | None
+    file_count: int = 0
+    commits: tuple[CommitFiles, ...] = ()
+
+
+@record
+class Origin:
+    """Where a figure came from. `run_id` is Dagster's."""
+
+    figure: dict[str, Any]
+    snapshot_id: int
+    label: str
+    run_id: str | None
+    inputs: tuple[ReadState, ...]
+
+    @property
+    def day(self) -> str:
+        """The day that the figure is about."""
+        return day_text(self.figure)
+
+
+def day_text(row: dict[str, Any]) -> str:
+    """Spell the day of a row."""
+    return f"{row['year']}-{row['month']:02}-{row['day']:02}"
+
+
+def worst_figure(catalog: lsm.Catalog, *, arrived_min: int = 20) -> dict[str, Any] | None:
+    """Return the carrier and day that were latest on average, None without figures."""
+    rows = catalog.table(CARRIER_DAYS.name).scan().to_arrow()
+    busy = rows.filter(pc.greater_equal(rows["arrived"], arrived_min))
+    ordered = (busy if busy.num_rows else rows).sort_by([("mean_arr_delay", "descending")])
+    found: list[dict[str, Any]] = ordered.slice(0, 1).to_pylist()
+    return found[0] if found else None
+
+
+def origin_of(catalog: lsm.Catalog, figure: dict[str, Any]) -> Origin | None:
+    """Follow a row of carrier_days back through the catalog's lineage."""
+    table, name = catalog.table(CARRIER_DAYS.name), TableName.parse(CARRIER_DAYS.name)
+    snapshot = _first_with(table, figure)
+    if snapshot is None:
+        return None
+    runs = catalog.lineage.runs_of_snapshot(name, snapshot.id).to_pylist()
+    inputs = catalog.lineage.inputs_of_snapshot(name, snapshot.id).to_pylist()
+    return Origin(
+        figure=figure,
+        snapshot_id=snapshot.id,
+        label=label_of(snapshot),
+        run_id=runs[0]["dagster_run_id"] if runs else None,
+        inputs=tuple(_read_state(catalog, each, figure) for each in inputs),
+    )
+
+
+def _first_with(table: lsm.Table, figure: dict[str, Any]) -> Snapshot | None:
+    """Return the oldest snapshot that is still there and holds the row as it is now."""
+    key = [pc.equal(pc.field(column), figure[column]) for column in CARRIER_DAYS.primary_key]
+    where = key[0] & key[1] & key[2] & key[3]
+    written = [snapshot for snapshot in table.snapshots() if is_data_change(snapshot)]
+    for snapshot in written[-SNAPSHOTS_SEARCHED_MAX:]:
+        if table.scan(where=where, snapshot_id=snapshot.id).to_arrow().to_pylist() == [figure]:
+            return snapshot
+    return None
+
+
+def _read_state(catalog: lsm.Catalog, told: dict[str, Any], figure: dict[str, Any]) -> ReadState:
+    dataset, snapshot_id = told["dataset"], told["input_snapshot_id"]
+    if snapshot_id is None:
+        return ReadState(dataset=dataset, snapshot_id=None)
+    files = catalog.lineage.live_files_at(TableName.parse(dataset), snapshot_id)
+    told_of_day = (snapshot for snapshot in catalog.table(dataset).snapshots())
+    return ReadState(
+        dataset=dataset,
+        snapshot_id=snapshot_id,
+        file_count=files.num_rows,
+        commits=tuple(
+            _commit_files(catalog, TableName.parse(dataset), snapshot)
+            for snapshot in told_of_day
+            if snapshot.id <= snapshot_id and _is_about(snapshot, day_text(figure))
+        ),
+    )
+
+
+def _is_about(snapshot: Snapshot, day: str) -> bool:
+    told = snapshot.properties or {}
+    return told.get(FIRST_DAY, "9") <= day <= told.get(LAST_DAY, "")
+
+
+def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> CommitFiles:
+    changed = catalog.lineage.files_of_snapshot(name, snapshot.id).to_pylist()
+    added = [file for file in changed if file["change"] == "added"]
+    return CommitFiles(
+        snapshot_id=snapshot.id,
+        label=label_of(snapshot),
+        run_id=dagster_run_of(snapshot),
+        files=tuple(_file_text(file) for file in added),
+        fate=_fate(catalog, name, [file["file_name"] for file in added]),
+    )
+
+
+def _fate(catalog: lsm.Catalog, name: TableName, files: Sequence[str]) -> str:
+    """Say which compaction took the files, and how many files it made of them."""
+    became = [catalog.lineage.life_of_file(name, file).became for file in files]
+    edges = [row for table in became for row in table.to_pylist()]
+    if not edges:
+        return ""
+    snapshots = sorted({row["snapshot_id"] for row in edges})
+    targets = {row["target_name"] for row in edges}
+    return f"since compacted into {len(targets)} files by snapshot {snapshots[0]}"
+
+
+def _file_text(file: dict[str, Any]) -> str:
+    place = f"{file['partition_path']}/" if file["partition_path"] else ""
+    return f"{place}bucket-{file['bucket']}/{file['file_name']}"

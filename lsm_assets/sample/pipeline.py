@@ -1,0 +1,112 @@
+"""Run the sample's jobs in this process, on an instance that the UI can open afterwards."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+from uuid import uuid4  # noqa: TID251 -- names a run, decides nothing
+
+import dagster as dg
+
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.partitions import partition_set_name, tag_partitions
+from lsm_assets.sample.jobs import DAYS_JOB, REFERENCES_JOB
+from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
+from lsm_assets.sample.tables import FLIGHTS
+
+Heard = Callable[[str], None]
+"""Called with what a commit was, right after it."""
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class SamplePipeline:
+    """The sample's runs, one after the other. Every run is recorded as any other run is."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self.definitions = definitions
+        self.instance = instance
+        self._cursor: str | None = None
+
+    def next_days(self, count: int) -> list[date]:
+        """Return the first days of 2013, at most `count`, that have not been replayed yet."""
+        done = self.instance.get_materialized_partitions(FLIGHTS.keys.asset(AssetKind.TABLE))
+        year = (LAST_DAY - FIRST_DAY).days + 1
+        days = (FIRST_DAY + timedelta(days=number) for number in range(year))
+        return [day for day in days if day.isoformat() not in done][:count]
+
+    def load_references(self, heard: Heard) -> None:
+        """Load carriers, airports and aircraft."""
+        self._run(REFERENCES_JOB, heard)
+
+    def load_days(self, days: Sequence[date], heard: Heard) -> None:
+        """Replay consecutive days in one run."""
+        tags = {
+            "dagster/asset_partition_range_start": days[0].isoformat(),
+            "dagster/asset_partition_range_end": days[-1].isoformat(),
+        }
+        self._run(DAYS_JOB, heard, tags=tags)
+
+    def compact_what_is_due(self, heard: Heard) -> list[str]:
+        """Ask the compaction sensor, as the daemon does, and run what it requests."""
+        repository = self.definitions.get_repository_def()
+        sensor = repository.get_sensor_def("lsm_compaction")
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=self._cursor,
+            definitions=self.definitions,
+            sensor_name=sensor.name,
+            resources={"lsm": (self.definitions.resources or {})["lsm"]},
+        ) as context:
+            told = sensor.evaluate_tick(context)
+        self._cursor = told.cursor
+        names = []
+        for request in told.run_requests or []:
+            # The daemon knows a request that was served by these tags, and does not repeat it.
+            tags = {
+                **request.tags,
+                "dagster/run_key": request.run_key or "",
+                "dagster/sensor_name": sensor.name,
+            }
+            self._materialise(request.asset_selection or [], heard, tags=tags)
+            names += [key.to_user_string() for key in request.asset_selection or []]
+        return names
+
+    def tag(self, declaration: TableDeclaration, name: str, heard: Heard) -> None:
+        """Tag a table's newest snapshot by materialising the tag's partition."""
+        keys = declaration.keys
+        self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(keys)), [name])
+        self._materialise([keys.asset(AssetKind.TAGS)], heard, partition_key=name)
+
+    def _materialise(
+        self,
+        selection: Sequence[dg.AssetKey],
+        heard: Heard,
+        *,
+        partition_key: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        repository = self.definitions.get_repository_def()
+        job = repository.get_implicit_job_def_for_assets(list(selection))
+        assert job is not None, "assets with the same partitions share a job"
+        self._execute(
+            job, heard, asset_selection=list(selection), partition_key=partition_key, tags=tags
+        )
+
+    def _run(self, name: str, heard: Heard, *, tags: Mapping[str, str] | None = None) -> None:
+        self._execute(self.definitions.resolve_job_def(name), heard, tags=tags)
+
+    def _execute(self, job: dg.JobDefinition, heard: Heard, **how: Any) -> None:
+        run_id = str(uuid4())
+        self.instance.add_event_listener(run_id, lambda entry: _listen(entry, heard))
+        job.execute_in_process(instance=self.instance, run_id=run_id, run_config=_QUIET, **how)
+
+
+def _listen(entry: dg.EventLogEntry, heard: Heard) -> None:
+    event = entry.dagster_event
+    if event is None or not event.is_step_materialization:
+        return
+    materialization = event.step_materialization_data.materialization
+    if materialization.asset_key.path[-1].endswith(f".{AssetKind.SNAPSHOTS.value}"):
+        told = materialization.metadata.get("lsm/what") or materialization.metadata.get("lsm/kind")
+        heard(str(told.value) if told is not None else "")

@@ -1,0 +1,184 @@
+"""`lsm-sample`: replay real flights through Dagster and Spark, then show what exists now."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+import click
+import dagster as dg
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from lsm_assets.automation.lineage_page import write_lineage_page
+from lsm_assets.home import DEFAULT_PORT, LOOPBACK, open_instance, ui_command, ui_environment
+from lsm_assets.project import lsm_definitions
+from lsm_assets.resources import LsmResource
+from lsm_assets.sample.assets import sample_assets
+from lsm_assets.sample.jobs import sample_jobs
+from lsm_assets.sample.pipeline import SamplePipeline
+from lsm_assets.sample.report import print_report
+from lsm_assets.sample.tables import FLIGHTS, TABLES
+from lsm_assets.settings import EXECUTOR, Settings, settings_from
+from lsm_engine.base.errors import LsmError
+
+DAYS_PER_RUN = 8
+CHANGES_PER_DAY = 2
+OTHER_CHANGES = 4  # of one run: the schedule, corrections, weather, figures
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--days",
+    type=click.IntRange(0, 365),
+    default=31,
+    show_default=True,
+    help="How many more days of 2013 to replay; 0 replays none.",
+)
+@click.option(
+    "--warehouse",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where tables, catalog and Dagster's home live.  [default: ./lake]",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["spark", "local"]),
+    help="What writes and compacts.  [default: spark]",
+)
+@click.option("--ui", is_flag=True, help="Open the UI on this machine when done.")
+@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
+def main(
+    days: int,
+    warehouse: Path | None,
+    executor: str | None,
+    ui: bool,  # noqa: FBT001 -- click calls by name
+    port: int,
+) -> None:
+    """Replay flights that left New York in 2013: schedules, departures, arrivals, cancellations.
+
+    Each run continues where the last one stopped. Tables are compacted when their sensor asks for
+    it, and tagged after each period. Nothing has to be set up; everything stays in one directory.
+    """
+    console = Console()
+    try:
+        settings = _settings(warehouse, executor)
+        _replay(settings, days, console)
+    except (LsmError, dg.DagsterError) as error:
+        console.print("The sample stopped:", style="bold red")
+        console.print(str(error), markup=False, highlight=False)
+        console.print("What was committed is safe; run the command again to continue.")
+        raise SystemExit(1) from error
+    if ui:
+        _open_ui(settings, console, port)
+
+
+def _settings(warehouse: Path | None, executor: str | None) -> Settings:
+    environment = dict(os.environ)
+    if executor:
+        environment[EXECUTOR] = executor
+    settings = settings_from(environment)
+    return settings.with_warehouse(warehouse) if warehouse else settings
+
+
+def _replay(settings: Settings, count: int, console: Console) -> None:
+    definitions = lsm_definitions(sample_assets(), settings, jobs=sample_jobs())
+    started = time.monotonic()
+    with open_instance(settings) as instance, opened(definitions) as lsm:
+        pipeline = SamplePipeline(definitions, instance)
+        days = pipeline.next_days(count)
+        if count and not days:
+            console.print("Every day of 2013 has been replayed.")
+        compactions = _run_all(pipeline, lsm, days, settings) if days else {}
+        print_report(lsm.catalog, console, settings, compactions, time.monotonic() - started)
+        console.print(f"The lineage of all of it, to open in a browser: {write_lineage_page(lsm)}")
+
+
+def _run_all(
+    pipeline: SamplePipeline, lsm: LsmResource, days: Sequence[date], settings: Settings
+) -> dict[str, tuple[int, int]]:
+    """Run everything; return per table the sorted runs before and after its last compaction."""
+    found: dict[str, tuple[int, int]] = {}
+    with _progress() as bar:
+        if settings.executor == "spark":
+            task = bar.add_task("Starting Spark", total=1, what="")
+            assert lsm.spark is not None
+            bar.advance(task)
+        task = bar.add_task("Reference tables", total=3, what="")
+        pipeline.load_references(lambda what: bar.advance(task))
+        for period in periods(days):
+            total = CHANGES_PER_DAY * len(period) + OTHER_CHANGES
+            task = bar.add_task(f"{period[0]} to {period[-1]}", total=total, what="")
+
+            def heard(what: str, task: TaskID = task) -> None:
+                bar.update(task, advance=1, what=what)
+
+            pipeline.load_days(period, heard)
+            bar.update(task, completed=total, what="")
+            found |= _compact(pipeline, lsm, bar)
+            pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda what: None)
+    return found
+
+
+def periods(days: Sequence[date]) -> Iterator[Sequence[date]]:
+    """Cut days into runs; days that do not follow each other are never in one run."""
+    period: list[date] = []
+    for day in days:
+        if period and (len(period) == DAYS_PER_RUN or (day - period[-1]).days != 1):
+            yield period
+            period = []
+        period.append(day)
+    if period:
+        yield period
+
+
+def _compact(
+    pipeline: SamplePipeline, lsm: LsmResource, bar: Progress
+) -> dict[str, tuple[int, int]]:
+    before = _runs_of_tables(lsm)
+    task = bar.add_task("Compaction, as its sensor asks", total=1, what="")
+    compacted = pipeline.compact_what_is_due(lambda what: None)
+    bar.update(task, completed=1, what=", ".join(name.split("/")[-1] for name in compacted))
+    after = _runs_of_tables(lsm) if compacted else before
+    return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+
+
+def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
+    """Sorted runs of the deepest bucket of each table."""
+    found = {}
+    for declaration in TABLES:
+        table = lsm.existing_table(declaration.name)
+        if table is not None:
+            found[declaration.name] = max((each.run_count for each in table.pressure()), default=0)
+    return found
+
+
+@contextmanager
+def opened(definitions: dg.Definitions) -> Iterator[LsmResource]:
+    """Open the resource that the runs use, for looking at the same tables from outside of them."""
+    with dg.build_resources(dict(definitions.resources or {})) as resources:
+        lsm: LsmResource = resources.lsm
+        yield lsm
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[what]}"),
+    )
+
+
+def _open_ui(settings: Settings, console: Console, port: int) -> None:
+    console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
+    sys.stdout.flush()
+    command = ui_command(settings, port)
+    os.execve(command[0], command, {**os.environ, **ui_environment(settings)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""LsmIOManager: assets that return rows, and assets that take them, kept in tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+import lsm_engine as lsm
+from lsm_assets.ledger.pinning import version_snapshot
+from lsm_assets.ledger.recording import run_properties_of
+from lsm_assets.ledger.survey import row_count, survey
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind, keys_of
+from lsm_assets.model.metadata import files_metadata, table_metadata
+from lsm_assets.resources import LsmResource
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.table.scan import Scan
+
+PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
+PARTITION_COLUMN = "lsm/partition_column"
+Mode = Literal["upsert", "overwrite"]
+
+
+class LsmIOManager(dg.ConfigurableIOManager):
+    """Stores what an asset returns in the table that its key names, and loads it again, pinned.
+
+    The key `[shop, orders]` is the table `shop.orders`; a key of one part lives in the database
+    `default`. The asset's definition metadata says the rest: `lsm/primary_key` (a list, or names
+    joined by commas; required to create a table), `lsm/partitioned_by`, `lsm/options`, and
+    `lsm/partition_column`, the column that holds the asset's partition key.
+
+    An asset's data version becomes the snapshot that its run made, and a downstream asset reads the
+    very snapshot that Dagster records as its input. What a downstream parameter is annotated with
+    decides what it gets: `pyarrow.Table` (the default), `pyarrow.RecordBatchReader`, or
+    `lsm_engine.table.scan.Scan` to choose columns and rows itself.
+    """
+
+    lsm: dg.ResourceDependency[LsmResource]
+    mode: Mode = Field(
+        default="upsert", description="overwrite replaces the table, or the run's partitions of it"
+    )
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Commit the rows; None means that the asset had nothing to say."""
+        if obj is None:
+            return
+        declaration = declaration_of(context.asset_key, context.definition_metadata, obj)
+        table = self.lsm.table(declaration)
+        properties = run_properties_of(
+            context.run_id, declaration.keys, AssetKind.TABLE, engine=self.lsm.executor
+        )
+        user = f"dagster-{context.run_id}"
+        if self.mode == "overwrite":
+            snapshot = table.overwrite(obj, commit_user=user, properties=properties)
+        else:
+            snapshot = table.upsert(obj, commit_user=user, properties=properties)
+        newest = snapshot or table.latest_snapshot()
+        if newest is None:
+            return
+        looked = survey(table, newest)
+        context.step_context.set_data_version(context.asset_key, dg.DataVersion(str(newest.id)))
+        context.add_output_metadata(
+            {
+                **files_metadata(
+                    declaration.keys, newest, looked.tree, level_count=looked.level_count
+                ),
+                **table_metadata(
+                    declaration.keys,
+                    newest,
+                    schema=table.schema.arrow,
+                    primary_key=table.schema.primary_keys,
+                    location=table.location,
+                    row_count=row_count(table, declaration, newest),
+                ),
+            }
+        )
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Read the upstream table at the snapshot that this run is recorded to have read."""
+        name = keys_of(context.asset_key).name
+        noted = context.step_context.maybe_fetch_and_get_input_asset_version_info(context.asset_key)
+        version = noted.data_version.value if noted and noted.data_version else ""
+        table = self.lsm.catalog.table(name)
+        scan = table.scan(
+            where=_partition_filter(context, table), snapshot_id=version_snapshot(version)
+        )
+        return _as(scan, context.dagster_type.typing_type)
+
+
+def declaration_of(
+    key: dg.AssetKey, metadata: Mapping[str, Any] | None, rows: Any
+) -> TableDeclaration:
+    """Return the table that an asset's metadata declares, with the columns of its rows."""
+    told = metadata or {}
+    primary_key = _names(told.get(PRIMARY_KEY))
+    if not primary_key:
+        raise InvalidInputError(
+            f"the asset has no metadata {PRIMARY_KEY!r}; name the columns of its key",
+            kind=ErrorKind.INVALID_KEY,
+            asset=key.to_user_string(),
+        )
+    options = told.get(OPTIONS) or {}
+    return TableDeclaration(
+        name=keys_of(key).name,
+        schema=_schema_of(rows),
+        primary_key=primary_key,
+        partitioned_by=_names(told.get(PARTITIONED_BY)),
+        options={str(name): str(value) for name, value in _plain(options).items()},
+    )
+
+
+def _schema_of(rows: Any) -> pa.Schema:
+    plain = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    found = rows.schema if isinstance(rows, plain) else None
+    if found is None:
+        found = pa.RecordBatchReader.from_stream(rows).schema
+    return pa.schema([field for field in found if field.name != "_row_kind"])
+
+
+def _names(told: Any) -> tuple[str, ...]:
+    plain = _plain(told)
+    if plain is None:
+        return ()
+    if isinstance(plain, str):
+        return tuple(name.strip() for name in plain.split(",") if name.strip())
+    assert isinstance(plain, Sequence), "names are a list, or text with commas"
+    return tuple(str(name) for name in plain)
+
+
+def _plain(told: Any) -> Any:
+    return told.value if isinstance(told, dg.MetadataValue) else told
+
+
+def _partition_filter(context: dg.InputContext, table: lsm.Table) -> pc.Expression | None:
+    upstream = context.upstream_output
+    column = (
+        _plain((upstream.definition_metadata or {}).get(PARTITION_COLUMN)) if upstream else None
+    )
+    if column is None or not context.has_asset_partitions:
+        return None
+    kind = table.schema.arrow.field(column).type
+    keys = pa.array(list(context.asset_partition_keys)).cast(kind)
+    return pc.field(column).isin(keys)
+
+
+def _as(scan: Any, wanted: Any) -> Any:
+    if wanted is Scan:
+        return scan
+    if wanted is pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(scan.schema, scan.to_batches())
+    return scan.to_arrow()
