@@ -1,0 +1,80 @@
+"""Decisions about the shape of a bucket, as text tables."""
+
+from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
+from lsm_engine.mergetree.full import pick_full
+from lsm_engine.mergetree.levels import Levels
+from lsm_engine.mergetree.rewrite_plan import Rewrite, plan_rewrite
+from lsm_engine.mergetree.sections import sections
+from lsm_engine.mergetree.universal import UniversalCompaction
+from tests import shapes
+
+
+def pick(case):
+    runs = shapes.runs(case["runs"].removeprefix("none"))
+    max_level = int(case.get("max-level", 3))
+    if case.get("strategy") == "full":
+        wanted = case.get("must-rewrite", "").split()
+        unit = pick_full(
+            runs, max_level=max_level, must_rewrite=lambda file: file.file_name in wanted
+        )
+    else:
+        strategy = UniversalCompaction(
+            max_size_amplification_percent=int(case.get("amplification", 25)),
+            size_ratio_percent=int(case.get("ratio", 1)),
+            run_count_trigger=int(case.get("trigger", 3)),
+        )
+        unit = strategy.pick(runs, max_level=max_level)
+    if unit is None:
+        return "nothing"
+    return f"{unit.reason.value}: {shapes.show_all(unit.files)} -> L{unit.output_level}"
+
+
+def cut(case):
+    return "\n".join(
+        " | ".join(shapes.show_all(run.files) for run in section)
+        for section in sections(shapes.files(case["files"]), shapes.key_order)
+    )
+
+
+def plan(case):
+    files = shapes.files(f"{case['take']} {case.get('keep', '')}")
+    taken = files[: len(case["take"].split())]
+    levels = Levels.of(files, level_count=6, key_order=shapes.key_order)
+    unit = CompactUnit(
+        runs=Levels.of(taken, level_count=6, key_order=shapes.key_order).runs,
+        output_level=int(case.get("output", 5)),
+        reason=PickReason.FULL,
+    )
+    wanted = case.get("must-rewrite", "").split()
+    steps = plan_rewrite(
+        unit,
+        levels,
+        target_file_size=100,
+        must_rewrite=lambda file: file.file_name in wanted,
+        keep_deletes="keep-deletes" in case,
+        has_deletion_vectors="deletion-vectors" in case,
+    )
+    return "\n".join(map(show_step, steps)) or "nothing"
+
+
+def show_step(step):
+    if not isinstance(step, Rewrite):
+        return f"upgrade to L{step.output_level}: {shapes.show_all(step.files)}"
+    parts = (
+        "(" + " | ".join(shapes.show_all(run.files) for run in section) + ")"
+        for section in step.sections
+    )
+    deletes = "dropping deletes" if step.drop_deletes else "keeping deletes"
+    return f"rewrite to L{step.output_level}, {deletes}: {' '.join(parts)}"
+
+
+def test_compaction_pick(check_cases):
+    check_cases("compaction_pick", pick)
+
+
+def test_sections(check_cases):
+    check_cases("sections", cut)
+
+
+def test_rewrite_plan(check_cases):
+    check_cases("rewrite_plan", plan)

@@ -1,0 +1,61 @@
+"""Hypothesis profiles, and the flags that every folder shares."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.postgres_server import PostgresServer, running_server
+
+SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=SLOW_STARTS)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=SLOW_STARTS
+)
+settings.register_profile(
+    "nightly",
+    max_examples=5_000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=SLOW_STARTS,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the answers of text cases and golden files anew; review the difference",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a costly thing (a JVM, a browser, client environments) share a worker."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in ("spark", "dagster", "interop", "browser", "race"):
+            group = "jvm" if folder in ("spark", "dagster") else folder
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def fixture_tables() -> Path:
+    """Tables that real Paimon clients wrote."""
+    return FIXTURES
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the whole session, started by the first test that needs it."""
+    with running_server() as server:
+        yield server

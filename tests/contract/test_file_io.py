@@ -1,0 +1,40 @@
+"""The FileIO contract, held against every adapter and the double that tests are written with."""
+
+import pytest
+
+from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.memory import MemoryFileIO
+from tests.contract.file_io_suite import FileIOSuite
+from tests.fault.recording_file_io import RecordingFileIO
+
+
+class TestLocal(FileIOSuite):
+    @pytest.fixture
+    def storage(self, tmp_path):
+        return LocalFileIO(str(tmp_path / "table"))
+
+
+class TestLocalNotDurable(FileIOSuite):
+    @pytest.fixture
+    def storage(self, tmp_path):
+        return LocalFileIO(str(tmp_path / "table"), durable=False)
+
+    @pytest.mark.skip(reason="nothing is synced")
+    def test_sync_of_files(self):
+        pass
+
+    @pytest.mark.skip(reason="nothing is synced")
+    def test_unsafe_paths_touch_nothing(self):
+        pass
+
+
+class TestMemory(FileIOSuite):
+    @pytest.fixture
+    def storage(self):
+        return MemoryFileIO()
+
+
+class TestRecording(FileIOSuite):
+    @pytest.fixture
+    def storage(self):
+        return RecordingFileIO(MemoryFileIO())

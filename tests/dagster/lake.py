@@ -1,0 +1,118 @@
+"""A small lake: its definitions on an instance, and what a daemon does with them; no Spark."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from lsm_assets.factory import LsmTableAssets
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.partitions import partition_set_name, snapshot_partitions, tag_partitions
+from lsm_assets.project import lsm_definitions
+from lsm_assets.resources import LsmResource, resources_from
+from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
+
+MARKS = [
+    pytest.mark.dagster,
+    # Dagster calls what it has deprecated itself.
+    pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run:DeprecationWarning"),
+]
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+ORDERS = TableDeclaration(
+    name="shop.orders",
+    schema=SCHEMA,
+    primary_key=("id",),
+    options={"bucket": "1", "write-only": "true"},
+)
+KEYS = ORDERS.keys
+
+
+def rows(*ids: int, name: str = "x") -> pa.Table:
+    return pa.table({"id": list(ids), "name": [name] * len(ids)}, schema=SCHEMA)
+
+
+@dataclass
+class Lake:
+    """One warehouse, its definitions, and an instance that they run on."""
+
+    warehouse: Path
+    instance: dg.DagsterInstance
+    tables: list[LsmTableAssets]
+    to_write: list[Any] = field(default_factory=list)
+    cursors: dict[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        settings = settings_from({WAREHOUSE: str(self.warehouse), EXECUTOR: "local"})
+        self.definitions = lsm_definitions(self.tables, settings)
+        self.repository = self.definitions.get_repository_def()
+        self.settings = settings
+
+    @property
+    def lsm(self) -> LsmResource:
+        return resources_from(self.settings)["lsm"]
+
+    def materialise(
+        self, *kinds: AssetKind, raise_on_error: bool = True, **how: Any
+    ) -> dg.ExecuteInProcessResult:
+        selection = [KEYS.asset(kind) for kind in kinds]
+        job = self.repository.get_implicit_job_def_for_assets(selection)
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=selection,
+            raise_on_error=raise_on_error,
+            **how,
+        )
+
+    def write(self, *changes: Any) -> dg.ExecuteInProcessResult:
+        self.to_write[:] = list(changes)
+        return self.materialise(AssetKind.TABLE)
+
+    def tick(self, name: str) -> Any:
+        sensor = self.repository.get_sensor_def(name)
+        with dg.build_sensor_context(
+            instance=self.instance,
+            cursor=self.cursors.get(name),
+            definitions=self.definitions,
+            sensor_name=name,
+            resources={"lsm": self.lsm},
+        ) as context:
+            told = sensor.evaluate_tick(context)
+        self.cursors[name] = told.cursor
+        return told
+
+    def sync(self) -> Any:
+        """Tick the sync sensor, and do what the daemon does with its answer."""
+        told = self.tick("lsm_sync")
+        for event in told.asset_events:
+            self.instance.report_runless_asset_event(event)
+        for request in told.dynamic_partitions_requests or []:
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                self.instance.add_dynamic_partitions(
+                    request.partitions_def_name, list(request.partition_keys)
+                )
+            else:
+                for key in request.partition_keys:
+                    self.instance.delete_dynamic_partition(request.partitions_def_name, key)
+        return told
+
+    def events(self, kind: AssetKind) -> list[dg.AssetMaterialization]:
+        """Return an asset's materialisations, oldest first."""
+        wanted = dg.AssetRecordsFilter(asset_key=KEYS.asset(kind))
+        found = self.instance.fetch_materializations(wanted, limit=1000).records
+        return [record.asset_materialization for record in reversed(found)]
+
+    @property
+    def snapshots(self) -> list[str]:
+        name = partition_set_name(snapshot_partitions(KEYS))
+        return list(self.instance.get_dynamic_partitions(name))
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.instance.get_dynamic_partitions(partition_set_name(tag_partitions(KEYS))))
+
+    def add_tag_partition(self, name: str) -> None:
+        self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(KEYS)), [name])

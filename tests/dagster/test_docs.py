@@ -1,0 +1,51 @@
+"""The examples of lsm_assets/docs/assets.md work as they are written."""
+
+import re
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from lsm_assets.component import LsmTableComponent, arrow_schema_of
+from lsm_engine.table.catalog import open_catalog
+from tests.dagster.lake import MARKS
+
+pytestmark = MARKS
+DOCS = Path(__file__).parent.parent.parent / "lsm_assets" / "docs"
+TEXT = (DOCS / "assets.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_python_example_makes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LSM_WAREHOUSE", str(tmp_path))
+    monkeypatch.setenv("LSM_EXECUTOR", "local")
+    names: dict[str, object] = {}
+    exec(compile(block("python"), "assets.md", "exec"), names)
+    defs = names["defs"]
+    assert isinstance(defs, dg.Definitions)
+    key = dg.AssetKey(["shop", "orders"])
+    job = defs.get_repository_def().get_implicit_job_def_for_assets([key])
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert job.execute_in_process(instance=instance, asset_selection=[key]).success
+    with open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=str(tmp_path)) as catalog:
+        assert catalog.table("shop.orders").scan().count() == 2
+
+
+def test_the_yaml_example_is_understood() -> None:
+    told = yaml.safe_load(block("yaml"))["attributes"]
+    component = LsmTableComponent.model_validate(told)
+    assert arrow_schema_of(component.columns).names == ["order_id", "price"]
+    assert component.declaration().options == {"bucket": "4"}
+
+
+def test_every_picture_is_there_and_small() -> None:
+    shown = set(re.findall(r"\(pictures/(.*?)\)", TEXT))
+    stored = {path.name: path.stat().st_size for path in (DOCS / "pictures").iterdir()}
+    assert shown <= stored.keys()
+    assert all(size < 120_000 for size in stored.values())

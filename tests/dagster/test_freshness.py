@@ -1,0 +1,98 @@
+"""Nothing is ever shown as out of date without reason, and readers read what is recorded."""
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from lsm_assets.factory import lsm_table_assets
+from lsm_assets.ledger.pinning import input_snapshot
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
+
+pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
+
+COUNTS = TableDeclaration(
+    name="shop.counts",
+    schema=pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("rows", pa.int64())]),
+    primary_key=("id",),
+    options={"bucket": "1"},
+    deps=(KEYS.asset(AssetKind.TABLE),),
+)
+
+
+def count_orders(context: dg.AssetExecutionContext, table: object) -> pa.Table:
+    pinned = input_snapshot(context, KEYS.asset(AssetKind.TABLE))
+    orders = context.resources.lsm.table(ORDERS)
+    count = orders.scan(snapshot_id=pinned).count()
+    return pa.table({"id": [pinned], "rows": [count]}, schema=COUNTS.schema)
+
+
+@pytest.fixture
+def two_tables(lake: Lake) -> Lake:
+    counts = lsm_table_assets(COUNTS, count_orders)
+    return Lake(lake.warehouse, lake.instance, [*lake.tables, counts], lake.to_write)
+
+
+def statuses(lake: Lake) -> dict[str, set[StaleStatus]]:
+    """Return the status of every asset, or of each partition of it."""
+    graph = lake.repository.asset_graph
+    loading = LoadingContextForTest(lake.instance)
+    resolver = CachingStaleStatusResolver(lake.instance, graph, loading)
+    found = {}
+    for node in graph.asset_nodes:
+        partitions = (
+            node.partitions_def.get_partition_keys(dynamic_partitions_store=lake.instance)
+            if node.partitions_def
+            else [None]
+        )
+        found[node.key.path[-1]] = {resolver.get_status(node.key, each) for each in partitions}
+    return found
+
+
+def read_orders(lake: Lake) -> None:
+    key = COUNTS.keys.asset(AssetKind.TABLE)
+    job = lake.repository.get_implicit_job_def_for_assets([key])
+    job.execute_in_process(instance=lake.instance, asset_selection=[key])
+
+
+def test_only_a_change_of_rows_makes_a_reader_stale(two_tables: Lake) -> None:
+    lake = two_tables
+    lake.write(*(rows(number) for number in range(3)))
+    read_orders(lake)
+    lake.add_tag_partition("v1")
+    lake.materialise(AssetKind.TAGS, partition_key="v1")
+    lake.materialise(AssetKind.COMPACTION)
+    lake.materialise(AssetKind.MANIFEST_LISTS, AssetKind.SNAPSHOTS, partition_key="1")
+    assert set().union(*statuses(lake).values()) <= {StaleStatus.FRESH, StaleStatus.MISSING}
+
+    full = {"ops": {KEYS.op("compact"): {"config": {"full": True}}}}
+    lake.materialise(AssetKind.COMPACTION, run_config=full)
+    lake.lsm.existing_table("shop.orders").create_tag("v2")
+    lake.sync()
+    now = statuses(lake)
+    assert set().union(*now.values()) <= {StaleStatus.FRESH, StaleStatus.MISSING}
+    assert now["orders.tags"] == {StaleStatus.FRESH}
+
+    lake.write(rows(9))
+    now = statuses(lake)
+    assert now.pop("counts") == {StaleStatus.STALE}
+    assert set().union(*now.values()) <= {StaleStatus.FRESH, StaleStatus.MISSING}
+
+
+def test_a_reader_reads_the_snapshot_that_is_recorded_as_its_input(two_tables: Lake) -> None:
+    lake = two_tables
+    lake.write(rows(1, 2))
+    lake.lsm.existing_table("shop.orders").upsert(rows(3))  # committed, and not told to Dagster
+    read_orders(lake)
+    counts = lake.lsm.existing_table("shop.counts")
+    assert counts.scan().to_arrow().to_pylist() == [{"id": 1, "rows": 2}]
+    (event,) = lake.instance.fetch_materializations(
+        COUNTS.keys.asset(AssetKind.TABLE), limit=1
+    ).records
+    tags = event.asset_materialization.tags
+    assert tags["dagster/input_data_version/shop/orders"] == "1"
+    inputs = counts.latest_snapshot().properties["lsm.inputs"]
+    assert '"snapshot":1' in inputs

@@ -1,0 +1,332 @@
+"""Mutants of the engine, and which suite has to notice each: a suite that lets one live is blind.
+
+    python -m tests.fault.mutants                 every mutant
+    python -m tests.fault.mutants "bucket"        those whose name holds the text
+
+Each mutant replaces a function in the running process, by dotted name, and is hunted by a small piece
+of one suite. test_mutants.py hunts them in CI.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import SortOrder
+from lsm_engine.mergetree.sorted_run import SortedRun
+from lsm_engine.plan.ownership import PublishOutcome
+from lsm_engine.table.executor import LocalExecutor
+from tests.fault import test_commit_crash, test_lies, test_power_cut, test_schedules
+from tests.fault.recording_file_io import When
+from tests.fault.scenarios import SCENARIOS, _checked, outcome
+from tests.model import test_stories
+from tests.unit.table import test_changelog_compaction
+
+Hunt = Callable[[], None]
+
+
+# --- hunts ----------------------------------------------------------------------------------------
+
+
+def story(name: str) -> Hunt:
+    """A short history against the dictionary."""
+    return getattr(test_stories, name)
+
+
+def tagger() -> None:
+    test_schedules.test_a_tagger_and_an_expiry("all")
+
+
+def killed(name: str, when: When = When.AFTER, extent: str = "sample") -> Hunt:
+    return lambda: test_commit_crash.test_killed(SCENARIOS[name], when, extent)
+
+
+def unanswered(name: str) -> Hunt:
+    return lambda: test_commit_crash.test_a_lost_reply(SCENARIOS[name], "sample")
+
+
+def unknown(name: str) -> Hunt:
+    return lambda: test_commit_crash.test_an_unknown_outcome_deletes_nothing(SCENARIOS[name])
+
+
+def lied_to(name: str, how: str) -> Hunt:
+    return lambda: test_lies.test_a_wrong_answer_costs_no_live_file(SCENARIOS[name], how, "all")
+
+
+def refused(name: str) -> Hunt:
+    return lambda: test_commit_crash.test_an_error(SCENARIOS[name], "EIO", "sample")
+
+
+def unreadable(name: str) -> Hunt:
+    return lambda: test_commit_crash.test_a_read_that_fails(SCENARIOS[name], "all")
+
+
+def power_cut(name: str) -> Hunt:
+    def hunt() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            test_power_cut.test_no_power_cut_tears_a_table(name, Path(folder))
+
+    return hunt
+
+
+def two_writers(ours: str, theirs: str) -> Hunt:
+    acts = vars(test_schedules)
+    return lambda: test_schedules.test_two_writers(acts[ours], acts[theirs], "sample")
+
+
+# --- mutants --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is broken, where, and who has to notice. `change` makes the new value from the old one."""
+
+    name: str
+    target: str
+    change: Callable[[Any], Any]
+    hunt: Hunt
+
+
+def instead(value: Any) -> Callable[[Any], Any]:
+    """A replacement that does not ask what was there."""
+    return lambda _: value
+
+
+def keyword(**forced: Any) -> Callable[[Any], Any]:
+    """The same function, with some arguments forced."""
+    return lambda function: lambda *given, **named: function(*given, **{**named, **forced})
+
+
+def returning(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same function, with its answer changed."""
+    return lambda function: lambda *given, **named: change(function(*given, **named))
+
+
+def overwriting_publish(_: Any) -> Any:
+    def publish(self: Any, path: str, data: bytes) -> bool:
+        self.replace(path, data)
+        return True
+
+    return publish
+
+
+def signed_bucket(_: Any) -> Any:
+    return lambda hashes, count: (hashes.astype(np.int64) % count).astype(np.int32)
+
+
+def each_file_alone(_: Any) -> Any:
+    return lambda files, key_order: [[SortedRun.of_one(file)] for file in files]
+
+
+def snapshots_first(carry_out: Any) -> Any:
+    def mutated(session: Any, plan: Any) -> None:
+        for snapshot in plan.expired:
+            session.snapshots.delete(snapshot.id)
+        carry_out(session, plan)
+
+    return mutated
+
+
+def hint_only(_: Any) -> Any:
+    return lambda self: self._hint("LATEST")
+
+
+def values_first(plan_splits: Any) -> Any:
+    """Files without a match are left out before overlapping files are merged."""
+
+    def mutated(live: Any, **named: Any) -> Any:
+        match = named.get("value_match") or (lambda file: True)
+        return plan_splits([entry for entry in live if match(entry.file)], **named)
+
+    return mutated
+
+
+def of_the_old_base(overwrite_commit: Any) -> Any:
+    """An overwrite takes away what it saw when it began."""
+
+    def mutated(session: Any, identity: Any, messages: Any, **named: Any) -> Any:
+        choose = named.get("overwritten")
+        if choose is not None:
+            chosen = choose(named["planned_on"])
+            named["overwritten"] = lambda _: chosen
+        return overwrite_commit(session, identity, messages, **named)
+
+    return mutated
+
+
+M = "lsm_engine."
+MUTANTS = (
+    # Merging.
+    Mutant("the oldest row wins", M + "merge.deduplicate.last_of_each", instead(lambda starts, _: starts), story("row_kinds")),
+    Mutant("sequence numbers count backwards", M + "merge.sequence.fixed_values", returning(lambda numbers: -numbers), story("row_kinds")),
+    Mutant("the sort order is ignored", M + "merge.sequence.UserSequence.of", returning(lambda made: replace(made, order=SortOrder.ASCENDING)), story("the_smaller_sequence_decides")),
+    Mutant("the user's sequence is ignored", M + "merge.sequence.UserSequence.ranks", instead(lambda self, rows: None), story("the_users_sequence_decides")),
+    Mutant("deletes are kept when reading", M + "merge.selection.adds", returning(lambda kept: kept | True), story("row_kinds")),
+    Mutant("-U rows are rows", M + "merge.selection.adds", instead(lambda kinds: kinds != 3), story("row_kinds")),
+    Mutant("deletes are dropped although older rows lie below", M + "mergetree.rewrite_plan.may_drop_deletes", returning(lambda _: True), story("deletes_above_a_deep_level")),
+    Mutant("deletes are never dropped", M + "mergetree.rewrite_plan.may_drop_deletes", returning(lambda _: False), story("deletes_above_a_deep_level")),
+    Mutant("overlapping files are read raw", M + "plan.scan.sections", each_file_alone, story("a_replaced_value_is_not_found")),
+    Mutant("overlapping files are not merged by compaction", M + "mergetree.rewrite_plan.sections", each_file_alone, story("rows_are_cut_everywhere")),
+    Mutant("rows equal to the bound wait for the next cut", M + "table.merge_stream.upper_bound", returning(lambda at: max(0, at - 1)), story("rows_are_cut_everywhere")),
+    Mutant("writers number rows from zero", M + "table.context.Staging.next_sequence_number", instead(lambda self, partition, bucket: 0), story("row_kinds")),
+    # Files and their statistics.
+    Mutant("nobody counts deletes", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, delete_row_count=0)), story("row_kinds")),
+    Mutant("maxima are cut and not rounded up", M + "codec.stats.truncated_upper", instead(lambda text, length: text[:length]), story("statistics_at_their_edges")),
+    Mutant("the last key of a file is its first", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, max_key=meta.min_key)), story("row_kinds")),
+    Mutant("sequence ranges are one off", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, min_sequence_number=meta.min_sequence_number - 1)), story("row_kinds")),
+    Mutant("bucket without abs", M + "table.route.bucket_of", signed_bucket, story("an_emptied_table")),
+    Mutant("partition names are not escaped", M + "codec.partition_path.escape", instead(lambda text: text), story("partitions_with_any_name")),
+    # What compactions tell and hide.
+    Mutant("level 0 moves up untold", M + "table.compact_plan._Planner._must_rewrite", instead(lambda *given, **named: False), test_changelog_compaction.test_a_lone_file_is_rewritten_where_it_has_to_be_told),
+    Mutant("a -U parts from its +U", M + "io.data_file_writer.DataFileWriter._uncut", instead(lambda self, waiting, count: count), test_changelog_compaction.test_a_pair_is_never_parted),
+    Mutant("older rows are not hidden", M + "table.settling_rewrite.SettlingRewrite._mark", instead(lambda self, positions: None), test_changelog_compaction.test_replaced_rows_are_marked_and_deletes_are_not_kept),
+    Mutant("a lookup finds hidden rows", M + "table.deletion_vectors.BucketDeletions.deleted", returning(lambda gone: gone & False), test_changelog_compaction.test_what_comes_again_as_it_was_is_there_once),
+    Mutant("vectors outlive their files", M + "table.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
+    Mutant("sums are counted at every level", M + "table.read.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
+    # Reading.
+    Mutant("a value filter is pushed below the merge", M + "table.scan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
+    Mutant("time travel is exclusive", M + "table.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
+    # Commit.
+    Mutant("commit by rename", M + "io.memory.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
+    Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.rebase_step", instead(lambda session, step, base: step), story("two_writers_on_one_base")),
+    Mutant("conflicts are not looked for", M + "table.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
+    Mutant("an overwrite deletes what it saw at first", M + "table.overwrite.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
+    Mutant("a lost reply is a lost race", M + "table.commit._Attempt._outcome", instead(lambda self, snapshot: PublishOutcome.LOST), unanswered("commit")),
+    Mutant("what is unknown is lost", M + "table.commit._Attempt._outcome", lambda outcome: lost_if_unknown(outcome), unknown("commit")),
+    Mutant("replays are not recognised", M + "table.commit.already_committed", instead(lambda *_: None), killed("commit")),
+    Mutant("LATEST is trusted", M + "store.snapshots.SnapshotStore.latest_id", hint_only, killed("commit")),
+    Mutant("a total counts the delta alone", M + "table.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
+    Mutant("a refused publish leaves its files", M + "table.commit.discard_metadata", instead(lambda *_: None), refused("commit")),
+    # Maintenance.
+    Mutant("expiry deletes the snapshot first", M + "table.expire.carry_out", snapshots_first, killed("expire")),
+    Mutant("expiry forgets tags", M + "table.roots.kept_tags", instead(lambda *given, **named: []), story("a_tag_outlives_its_snapshot")),
+    Mutant("expiry takes one too many", M + "table.expire.choose_expired", lambda choose: one_more(choose), story("retention_counts")),
+    Mutant("expiry deletes what kept snapshots need", M + "table.roots.kept_snapshots", instead(lambda *given, **named: []), story("retention_counts")),
+    Mutant("an unreadable root is an empty one", M + "table.roots.kept_tags", lambda kept: shrugging(kept), unreadable("expire")),
+    Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
+    Mutant("maintenance forgets branches", M + "table.roots.lines", returning(lambda found: found[:1]), killed("remove orphans")),
+    Mutant("a single listing is believed", M + "store.tags.settled_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
+    Mutant("a rollback begins with the oldest", M + "table.rollback.plan_rollback", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
+    Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
+    # The disk.
+    Mutant("files are not synced", M + "io.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),
+    Mutant("new directories are not synced", M + "io.local.LocalFileIO._make_directories", instead(lambda self, path: os.makedirs(path, exist_ok=True)), power_cut("first commit")),
+)  # fmt: skip
+
+
+def lost_if_unknown(outcome: Any) -> Any:
+    def mutated(self: Any, snapshot: Any) -> PublishOutcome:
+        try:
+            return outcome(self, snapshot)
+        except LsmError:
+            self._discard_staged()
+            raise
+
+    return mutated
+
+
+def one_more(choose: Any) -> Any:
+    def mutated(snapshots: Any, retention: Any, **named: Any) -> Any:
+        choice = choose(snapshots, retention, **named)
+        if len(choice.kept) > 1:
+            return replace(choice, expired=(*choice.expired, choice.kept[0]), kept=choice.kept[1:])
+        return choice
+
+    return mutated
+
+
+def shrugging(function: Any) -> Any:
+    def mutated(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except LsmError:
+            return []
+
+    return mutated
+
+
+# --- the hunt -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def alive(mutant: Mutant) -> Iterator[None]:
+    """The engine with one mutation; what the suites remember of the sound engine stays."""
+    for name in SCENARIOS:
+        outcome(name)
+    known = set(_checked)
+    owner, attribute = _found(mutant.target)
+    # A static method is found as its function, and has to go back as what it was.
+    static = isinstance(vars(owner).get(attribute), staticmethod)
+    changed = mutant.change(getattr(owner, attribute))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, attribute, staticmethod(changed) if static else changed)
+        try:
+            yield
+        finally:
+            _checked.clear()
+            _checked.update(known)
+
+
+def _found(target: str) -> tuple[Any, str]:
+    """The module or class that holds a dotted name, and the last part of the name."""
+    parts = target.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        try:
+            owner: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:-1]:
+            owner = getattr(owner, part)
+        return owner, parts[-1]
+    raise LookupError(target)
+
+
+def is_noticed(mutant: Mutant) -> str | None:
+    """Hunt; return what the suite said, or None if it said nothing."""
+    with alive(mutant):
+        try:
+            mutant.hunt()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as noticed:  # noqa: BLE001 - whatever it says, it said something
+            return (
+                f"{type(noticed).__name__}: {str(noticed).splitlines()[0] if str(noticed) else ''}"
+            )
+    return None
+
+
+def main() -> None:
+    """Hunt them all, and say who lives."""
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    LocalExecutor.__init__ = lambda self, threads=None: setattr(self, "threads", 1)  # type: ignore[method-assign]
+    survivors = []
+    for mutant in MUTANTS:
+        if wanted not in mutant.name:
+            continue
+        started = time.monotonic()
+        said = is_noticed(mutant)
+        seconds = time.monotonic() - started
+        print(
+            f"{'noticed' if said else 'LIVES  '} {seconds:6.1f} s  {mutant.name}: {said or ''}"[
+                :200
+            ],
+            flush=True,
+        )
+        if said is None:
+            survivors.append(mutant.name)
+    print(f"{len(survivors)} survive: {survivors}" if survivors else "none survives")
+    sys.exit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()

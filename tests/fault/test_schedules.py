@@ -1,0 +1,260 @@
+"""T-SCHED with one preemption: in the middle of one operation, another runs from start to end.
+
+Both must end well or say cleanly why not; what is visible afterwards is what the order allows. CI
+breaks in at some storage calls, the publishes among them; at each one:
+
+    python -m pytest tests/fault/test_schedules.py -m sweep -q
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lsm_engine.base.errors import CommitConflictError, LsmError, NotFoundError
+from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.table.table import Table
+from tests.fault.recording_file_io import Call, RecordingFileIO
+from tests.fault.scenarios import (
+    IDENTIFIER,
+    SHAPE,
+    USER,
+    acting,
+    clone,
+    fingerprint_of,
+    open_again,
+    rows,
+    upsert_numbered,
+    view,
+    write_and_compact,
+    write_three_times,
+)
+from tests.model.invariants import check_ids, check_reachability, check_snapshot, check_totals
+from tests.model.stored_table import StoredTable
+from tests.model.strategies import Layout
+from tests.model.world import components, create, read
+
+Act = Callable[[Table], object]
+EXTENTS = pytest.mark.parametrize(
+    "extent", ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
+)
+LAYOUT = Layout(bucket=1, options=(("num-sorted-run.compaction-trigger", "3"),))
+
+
+def disk_with(prepare: Callable[[Table], None]) -> MemoryFileIO:
+    disk = MemoryFileIO()
+    prepare(create(SHAPE, LAYOUT, components(disk)))
+    return disk
+
+
+def preempted(disk: MemoryFileIO, ours: Act, theirs: Act, at: int) -> tuple[Any, Any, bool]:
+    """Run `ours`, and `theirs` in the middle of it, before storage call `at`; return what came out
+    (a value or an LsmError) and whether there was such a call.
+    """
+    outcome: list[Any] = []
+    count = 0
+
+    def on_call(call: Call) -> None:
+        nonlocal count
+        # The pieces of a file are written one after the other: breaking in once is enough.
+        count += call.verb != "write"
+        if count == at and not outcome:
+            outcome.append(attempted(theirs, open_again(disk)))
+
+    table = acting(RecordingFileIO(disk, on_call=on_call))
+    return attempted(ours, table), outcome[0] if outcome else None, bool(outcome)
+
+
+def attempted(act: Act, table: Table) -> Any:
+    try:
+        return act(table)
+    except LsmError as error:
+        return error
+
+
+def places(start: MemoryFileIO, ours: Act, extent: str) -> list[int]:
+    """Where to break in: before every call, or some, but each time files are published or deleted."""
+    verbs: list[str] = []
+    storage = RecordingFileIO(clone(start), on_call=lambda call: verbs.append(call.verb))
+    attempted(ours, acting(storage))
+    calls = [verb for verb in verbs if verb != "write"]
+    if extent == "all":
+        return list(range(1, len(calls) + 1))
+    decisive = [at for at, verb in enumerate(calls, 1) if verb in ("publish", "delete")]
+    chosen = {*range(1, len(calls) + 1, 9), *decisive[:: max(1, len(decisive) // 3)]}
+    return sorted(chosen)
+
+
+def every_schedule(
+    extent: str,
+    prepare: Callable[[Table], None],
+    ours: Act,
+    theirs: Act,
+    check: Callable[[MemoryFileIO, Any, Any], None],
+) -> None:
+    """Check the places at which `theirs` can break in."""
+    start = disk_with(prepare)
+    seen: set[object] = set()
+    for at in places(start, ours, extent):
+        disk = clone(start)
+        ours_came, theirs_came, broke_in = preempted(disk, ours, theirs, at)
+        assert broke_in, f"no call {at}"
+        kinds = (type(ours_came), type(theirs_came))
+        if (finish := (fingerprint_of(disk, ()), *kinds)) in seen:
+            continue  # ended in the very same files as a schedule before
+        seen.add(finish)
+        try:
+            stored = StoredTable(disk)
+            snapshots = stored.snapshots()
+            check_ids(stored, snapshots)
+            check_totals(stored, snapshots)
+            for snapshot in (*snapshots.values(), *stored.tags().values()):
+                check_snapshot(stored, snapshot)
+            check(disk, ours_came, theirs_came)
+            # Who gave up may leave orphans: an expiry that saw a tag keeps files for it.
+            gave_up = any(isinstance(came, NotFoundError) for came in (ours_came, theirs_came))
+            check_reachability(stored, staged=stored.files() if gave_up else ())
+        except AssertionError as wrong:
+            facts = f"at call {at}: {ours_came!r}, {theirs_came!r}"
+            raise AssertionError(f"{facts}: {wrong}") from wrong
+
+
+def compact_fully(table: Table) -> object:
+    return table.compact(full=True)
+
+
+def expire_most(table: Table) -> object:
+    return table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 ms")
+
+
+def upsert_other(table: Table) -> object:
+    return table.upsert(rows(6, 8, "other"))
+
+
+def overwrite_other(table: Table) -> object:
+    return table.overwrite(rows(0, 3, "over"))
+
+
+def delete_some(table: Table) -> object:
+    return table.delete(rows(0, 6, "").select(["k", "p"]))
+
+
+def run_alone(prepare: Callable[[Table], None], *acts: Act) -> Any:
+    disk = disk_with(prepare)
+    for number, act in enumerate(acts, 1):
+        act(open_again(disk, first_id=100_000 * number))
+    return view(disk).head
+
+
+@pytest.mark.parametrize("ours", [upsert_other, delete_some, compact_fully, overwrite_other])
+@pytest.mark.parametrize("theirs", [upsert_numbered, delete_some, compact_fully, overwrite_other])
+@EXTENTS
+def test_two_writers(ours: Act, theirs: Act, extent: str) -> None:
+    """Both land, in the order of their snapshots, or one is told that it lost."""
+    orders = {
+        (True, True): [
+            run_alone(write_three_times, theirs, ours),
+            run_alone(write_three_times, ours, theirs),
+        ],
+        (True, False): [run_alone(write_three_times, ours)],
+        (False, True): [run_alone(write_three_times, theirs)],
+    }
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        done = tuple(not isinstance(came, LsmError) for came in (ours_came, theirs_came))
+        for came in (ours_came, theirs_came):
+            assert not isinstance(came, LsmError) or isinstance(came, CommitConflictError)
+        assert done in orders, "both lost"
+        assert view(disk).head in orders[done]
+        if compact_fully not in (ours, theirs):
+            assert done == (True, True), "writers of rows never lose"
+        before = view(disk).head
+        open_again(disk, first_id=900_000).compact(full=True)
+        assert view(disk).head == before, "compaction changed the rows"
+
+    every_schedule(extent, write_three_times, ours, theirs, check)
+
+
+@EXTENTS
+def test_a_replay_while_the_first_attempt_still_runs(extent: str) -> None:
+    """A job is started again while its first process is not dead yet: one copy."""
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        made = [
+            one
+            for one in open_again(disk).snapshots()
+            if (one.commit_user, one.commit_identifier, one.commit_kind.value)
+            == (USER, IDENTIFIER, "APPEND")
+        ]
+        assert len(made) == 1, f"committed {len(made)} times"
+        assert not isinstance(ours_came, LsmError)
+        assert not isinstance(theirs_came, LsmError)
+
+    every_schedule(extent, write_three_times, upsert_numbered, upsert_numbered, check)
+
+
+@EXTENTS
+def test_a_writer_and_an_expiry(extent: str) -> None:
+    expected = run_alone(write_and_compact, upsert_other)
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        assert not isinstance(theirs_came, LsmError)
+        assert not isinstance(ours_came, LsmError)
+        assert view(disk).head == expected
+
+    every_schedule(extent, write_and_compact, upsert_other, expire_most, check)
+    every_schedule(extent, write_and_compact, expire_most, upsert_other, check)
+
+
+@EXTENTS
+def test_a_compaction_and_an_expiry(extent: str) -> None:
+    expected = run_alone(write_and_compact)
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        for came in (ours_came, theirs_came):
+            assert not isinstance(came, LsmError)
+        assert view(disk).head == expected
+
+    every_schedule(extent, write_and_compact, compact_fully, expire_most, check)
+    every_schedule(extent, write_and_compact, expire_most, compact_fully, check)
+
+
+@EXTENTS
+def test_a_reader_and_an_expiry(extent: str) -> None:
+    """A reader of an expiring snapshot gets all of it, or is told that it has expired."""
+    disk = disk_with(write_and_compact)
+    oldest = min(view(disk).snapshots)
+    expected = view(disk).snapshots[oldest]
+
+    def read_oldest(table: Table) -> object:
+        return read(table, SHAPE, snapshot_id=oldest)
+
+    def check(_: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        for came in (ours_came, theirs_came):
+            if isinstance(came, dict):
+                assert came == expected
+            elif isinstance(came, LsmError):
+                assert isinstance(came, NotFoundError)
+
+    every_schedule(extent, write_and_compact, read_oldest, expire_most, check)
+    every_schedule(extent, write_and_compact, expire_most, read_oldest, check)
+
+
+@EXTENTS
+def test_a_tagger_and_an_expiry(extent: str) -> None:
+    """A tag that was made keeps its snapshot readable, whenever an expiry ran beside it."""
+    disk = disk_with(write_and_compact)
+    expected = view(disk).snapshots[1]
+
+    def tag_oldest(table: Table) -> object:
+        return table.create_tag("oldest", 1)
+
+    def check(disk: MemoryFileIO, ours_came: Any, theirs_came: Any) -> None:
+        table = open_again(disk)
+        made = [came for came in (ours_came, theirs_came) if hasattr(came, "snapshot")]
+        if made:
+            assert read(table, SHAPE, tag="oldest") == expected
+        assert {tag.name for tag in table.tags()} == {"kept", "other"} | {tag.name for tag in made}
+
+    every_schedule(extent, write_and_compact, tag_oldest, expire_most, check)
+    every_schedule(extent, write_and_compact, expire_most, tag_oldest, check)

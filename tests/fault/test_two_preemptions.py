@@ -1,0 +1,314 @@
+"""T-SCHED with two preemptions: ours is stopped at one storage call, theirs at another, then ours ends
+first and theirs last. With one preemption (test_schedules.py) this is every interleaving of up to two.
+
+CI takes a sample; all of them:
+
+    python -m pytest tests/fault/test_two_preemptions.py -m sweep -q
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.table.table import Table
+from tests.fault.doubles import ManualClock, NumberedIds
+from tests.fault.recording_file_io import Call, RecordingFileIO
+from tests.fault.scenarios import SHAPE, acting, clone, fingerprint_of, open_again, rows, view
+from tests.fault.scenarios import write_and_compact as prepare
+from tests.fault.test_schedules import attempted, disk_with, expire_most, upsert_other
+from tests.model.invariants import check_ids, check_reachability, check_snapshot, check_totals
+from tests.model.stored_table import StoredTable
+from tests.model.world import START_MILLIS, components, read, reopen
+
+Act = Callable[[Table], object]
+DAYS = 86_400_000
+EXTENTS = pytest.mark.parametrize(
+    "extent", ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
+)
+
+
+class Turns:
+    """One of two threads runs at a time; each hands over before its call of a number, once."""
+
+    def __init__(self, stops: tuple[int, int]) -> None:
+        self._stops = stops
+        self._counts = [0, 0]
+        self._turn = 0
+        self._done = [False, False]
+        self._changed = threading.Condition()
+
+    def hook(self, actor: int) -> Callable[[Call], None]:
+        def on_call(call: Call) -> None:
+            # The pieces of a file are written one after the other: breaking in once is enough.
+            self._counts[actor] += call.verb != "write"
+            if call.verb != "write" and self._counts[actor] == self._stops[actor]:
+                self._hand_over(actor)
+
+        return on_call
+
+    def begin(self, actor: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == actor)
+
+    def _hand_over(self, actor: int) -> None:
+        with self._changed:
+            if self._done[1 - actor]:
+                return
+            self._turn = 1 - actor
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._turn == actor)
+
+    def end(self, actor: int) -> None:
+        with self._changed:
+            self._done[actor] = True
+            self._turn = 1 - actor
+            self._changed.notify_all()
+
+
+def interleaved(disk: MemoryFileIO, ours: Act, theirs: Act, stops: tuple[int, int]) -> list[Any]:
+    """Run both on one disk, stopped at their calls; return what came out of each."""
+    turns = Turns(stops)
+    came: list[Any] = [None, None]
+
+    def run(actor: int, act: Act) -> None:
+        turns.begin(actor)
+        try:
+            storage = RecordingFileIO(disk, on_call=turns.hook(actor))
+            clock = ManualClock(START_MILLIS + 15_000_000 + actor)
+            parts = components(storage, clock, NumberedIds(first=100_000 * (1 + actor)))
+            came[actor] = attempted(lambda _: act(reopen(parts)), None)  # type: ignore[arg-type]
+        except BaseException as error:  # noqa: BLE001 -- a defect: the test's own thread has to see it
+            came[actor] = error
+        finally:
+            turns.end(actor)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate((ours, theirs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive(), f"stuck at {stops}"
+    for one in came:
+        if isinstance(one, BaseException) and not isinstance(one, LsmError):
+            raise AssertionError(f"at {stops}: {one!r}") from one
+    return came
+
+
+def calls_of(start: MemoryFileIO, act: Act, extent: str, count: int) -> list[int]:
+    """Numbers of the calls to stop at: all, or some, those that change something among them."""
+    verbs: list[str] = []
+    storage = RecordingFileIO(clone(start), on_call=lambda call: verbs.append(call.verb))
+    attempted(act, acting(storage))
+    calls = [verb for verb in verbs if verb != "write"]
+    if extent == "all":
+        return list(range(1, len(calls) + 1))
+    changing = [at for at, verb in enumerate(calls, 1) if verb in ("publish", "delete", "replace")]
+    spread = range(2, len(calls) + 1, max(1, len(calls) // (count // 2 + 1)))
+    return sorted({*changing[:: max(1, len(changing) // (count // 2))], *spread})
+
+
+def every_schedule(
+    extent: str,
+    ours: Act,
+    theirs: Act,
+    check: Callable[[MemoryFileIO, Any, Any], None],
+    *,
+    start: MemoryFileIO | None = None,
+    orphans: bool = False,
+) -> None:
+    start = disk_with(prepare) if start is None else start
+    seen: set[object] = set()
+    for first in calls_of(start, ours, extent, 4):
+        for second in calls_of(start, theirs, extent, 2):
+            disk = clone(start)
+            came = interleaved(disk, ours, theirs, (first, second))
+            finish = (fingerprint_of(disk, ()), *(type(one) for one in came))
+            if finish in seen:
+                continue
+            seen.add(finish)
+            try:
+                check_disk(disk, came, orphans=orphans)
+                check(disk, *came)
+            except (AssertionError, LsmError) as wrong:
+                raise AssertionError(f"at {first}, {second}: {came!r}: {wrong}") from wrong
+
+
+def check_disk(disk: MemoryFileIO, came: list[Any], *, orphans: bool) -> None:
+    """No snapshot or tag has lost a file, ids have no gap, and nobody left what nothing names.
+
+    `orphans`: some may be left; an expiry that saw a tag keeps files for it.
+    """
+    stored = StoredTable(disk)
+    snapshots = stored.snapshots()
+    check_ids(stored, snapshots)
+    check_totals(stored, snapshots)
+    for snapshot in (*snapshots.values(), *stored.tags().values()):
+        check_snapshot(stored, snapshot)
+    orphans = orphans or any(isinstance(one, NotFoundError) for one in came)
+    check_reachability(stored, staged=stored.files() if orphans else ())
+
+
+def aged(start: MemoryFileIO) -> MemoryFileIO:
+    """The same files, written two days ago, with strays among them; new ones get today's stamp."""
+    disk = clone(start)
+    for stray in ("manifest/manifest-stray-0", "p=0/bucket-0/data-stray-0.parquet"):
+        disk.write_new(stray, b"stray")
+    disk._files = {path: (data, at - 2 * DAYS) for path, (data, at) in disk._files.items()}
+    return disk
+
+
+def remove_orphans(table: Table) -> object:
+    return table.remove_orphan_files(dry_run=False, older_than="1 d")
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_writer_and_an_expiry(extent: str, expirer_first: bool) -> None:
+    start = disk_with(prepare)
+    upsert_other(open_again(start))
+    expected = view(start).head
+
+    def check(disk: MemoryFileIO, ours: Any, theirs: Any) -> None:
+        assert not isinstance(ours, LsmError)
+        assert not isinstance(theirs, LsmError)
+        assert view(disk).head == expected
+
+    pair = (expire_most, upsert_other) if expirer_first else (upsert_other, expire_most)
+    every_schedule(extent, *pair, check)
+
+
+@EXTENTS
+@pytest.mark.parametrize("remover_first", [True, False])
+def test_a_writer_and_the_removal_of_orphans(extent: str, remover_first: bool) -> None:
+    """Files that a writer has just staged are younger than a day, so they are nobody's orphans."""
+    start = aged(disk_with(prepare))
+    done = clone(start)
+    upsert_other(open_again(done))
+    expected = view(done).head
+
+    def check(disk: MemoryFileIO, ours: Any, theirs: Any) -> None:
+        assert not isinstance(ours, LsmError)
+        assert not isinstance(theirs, LsmError)
+        assert view(disk).head == expected
+        assert not [path for path in disk._files if "stray" in path]
+
+    pair = (remove_orphans, upsert_other) if remover_first else (upsert_other, remove_orphans)
+    every_schedule(extent, *pair, check, start=start)
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_reader_and_an_expiry(extent: str, expirer_first: bool) -> None:
+    """A reader of an expiring snapshot gets all of it, or is told that it has expired."""
+    start = disk_with(prepare)
+    oldest = min(view(start).snapshots)
+    expected = view(start).snapshots[oldest]
+
+    def read_oldest(table: Table) -> object:
+        return read(table, SHAPE, snapshot_id=oldest)
+
+    def check(_: MemoryFileIO, *came: Any) -> None:
+        for one in came:
+            if isinstance(one, dict):
+                assert one == expected
+            elif isinstance(one, LsmError):
+                assert isinstance(one, NotFoundError)
+
+    pair = (expire_most, read_oldest) if expirer_first else (read_oldest, expire_most)
+    every_schedule(extent, *pair, check)
+
+
+def tag_oldest(table: Table) -> object:
+    return table.create_tag("oldest", 1)
+
+
+def move_tag(table: Table) -> object:
+    return table.replace_tag("kept", 2)
+
+
+def rename_tag(table: Table) -> object:
+    return table.rename_tag("kept", "named anew")
+
+
+@EXTENTS
+@pytest.mark.parametrize("act", [tag_oldest, move_tag, rename_tag], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_tags_and_an_expiry(extent: str, act: Act, expirer_first: bool) -> None:
+    """Whatever tag there is in the end reads as the snapshot that it names."""
+    start = disk_with(prepare)
+    known = view(start).snapshots
+
+    def check(disk: MemoryFileIO, *_: Any) -> None:
+        table = open_again(disk)
+        for tag in table.tags():
+            assert read(table, SHAPE, tag=tag.name) == known[tag.snapshot.id], tag.name
+
+    pair = (expire_most, act) if expirer_first else (act, expire_most)
+    every_schedule(extent, *pair, check, orphans=act is move_tag)
+
+
+def untag(table: Table) -> object:
+    return table.delete_tag("kept")
+
+
+def tag_from_tag(table: Table) -> object:
+    return table.create_tag("again", from_millis=0)
+
+
+def branch_from_tag(table: Table) -> object:
+    return table.create_branch("new", "kept")
+
+
+@EXTENTS
+@pytest.mark.parametrize("act", [tag_from_tag, branch_from_tag], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("deleter_first", [True, False])
+def test_what_is_made_of_a_tag_while_it_is_deleted(
+    extent: str, act: Act, deleter_first: bool
+) -> None:
+    """The snapshot has expired: only the tag still names its files. Who comes late is told."""
+    start = disk_with(prepare)
+    open_again(start).delete_tag("other")
+    expire_most(open_again(start))
+    expected = view(start).tags["kept"]
+    known = {3: expected, 6: view(start).head}
+
+    def check(disk: MemoryFileIO, *_: Any) -> None:
+        table = open_again(disk)
+        for tag in table.tags():
+            assert read(table, SHAPE, tag=tag.name) == known[tag.snapshot.id]
+        for name in table.branches():
+            assert read(table.branch(name), SHAPE) == expected
+
+    pair = (untag, act) if deleter_first else (act, untag)
+    every_schedule(extent, *pair, check, start=start)
+
+
+def more_rows(table: Table) -> object:
+    return table.upsert(rows(30, 2, "more"))
+
+
+def as_latest(table: Table) -> object:
+    return table.rollback_to_as_latest(1)
+
+
+@EXTENTS
+@pytest.mark.parametrize("writer_first", [True, False])
+def test_a_writer_and_a_rollback_as_latest(extent: str, writer_first: bool) -> None:
+    """Both land: the rows are there after the restored state, or in the history before it."""
+    start = disk_with(prepare)
+    before = view(start).snapshots[1]
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        for one in came:
+            assert not isinstance(one, LsmError)
+        now = view(disk)
+        assert len([key for key in now.head if key not in before]) in (0, 2)
+        assert all(now.head[key] == row for key, row in before.items())
+        assert len(now.snapshots) >= len(view(start).snapshots) + 2
+
+    pair = (more_rows, as_latest) if writer_first else (as_latest, more_rows)
+    every_schedule(extent, *pair, check)

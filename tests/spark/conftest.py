@@ -1,0 +1,39 @@
+"""One Spark session for the folder, started late; tables in a directory of their own."""
+
+from pathlib import Path
+
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.spark import local_session
+from tests.spark.rows import ROWS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Two threads, four attempts per task; workers can import these tests."""
+    return local_session(
+        threads=2, quick_start=True, settings={"spark.executorEnv.PYTHONPATH": str(ROOT)}
+    )
+
+
+@pytest.fixture
+def new_table(tmp_path):
+    """Make a table of `ROWS`: new_table("a", spark=None, **options)."""
+    catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    catalog.create_database("shop")
+
+    def made(name, *, schema=ROWS, partitioned_by=("day",), **options):
+        key = ["id", *partitioned_by] if schema is ROWS else [schema.names[0]]
+        return catalog.create_table(
+            f"shop.{name}",
+            schema,
+            primary_key=key,
+            partitioned_by=partitioned_by,
+            options={"bucket": "3", **{k.replace("_", "-"): v for k, v in options.items()}},
+        )
+
+    yield made
+    catalog.close()

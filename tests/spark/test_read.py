@@ -1,0 +1,155 @@
+"""Reading as a DataFrame, and through format("lsm"): the same rows as a scan."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import PySparkException
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.spark import SparkExecutor, read_dataframe, register, spark_schema, upsert_dataframe
+from tests.model.invariants import check_invariants
+from tests.model.stored_table import StoredTable
+from tests.spark.rows import NESTED, by_id, nested, rows
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def orders(new_table):
+    """Three overlapping runs per bucket, a tag between them."""
+    table = new_table("orders", write_only="true")
+    table.upsert(rows(0, 40, "a"))
+    table.create_tag("first")
+    table.upsert(rows(20, 40, "b"))
+    table.delete(rows(30, 5).select(["id", "day"]))
+    return table
+
+
+@pytest.fixture
+def lsm_format(spark):
+    register(spark)
+    return spark.read.format("lsm")
+
+
+def arrow_of(frame, like):
+    """A DataFrame's rows in the types of a scan: Spark holds all times in microseconds."""
+    return by_id(frame.toArrow().cast(like.schema))
+
+
+def test_a_dataframe_holds_what_a_scan_holds(spark, orders):
+    scanned = orders.scan().to_arrow()
+    frame = read_dataframe(orders, spark=spark)
+    assert frame.schema == spark_schema(orders.schema.fields)
+    assert arrow_of(frame, scanned).equals(by_id(scanned))
+    where = (pc.field("id") > 25) & (pc.field("ratio") < 6)
+    part = orders.scan(columns=["day", "id", "note"], where=where).to_arrow()
+    found = read_dataframe(orders, ["day", "id", "note"], where, spark=spark)
+    assert found.columns == ["day", "id", "note"]
+    assert arrow_of(found, part).equals(by_id(part))
+
+
+def test_time_travel_is_fixed_when_the_frame_is_made(spark, orders):
+    """The session is that of the table's executor."""
+    table = lsm.open_table(orders.location, executor=SparkExecutor(spark))
+    tagged, second = read_dataframe(table, tag="first"), read_dataframe(table, snapshot_id=2)
+    newest = read_dataframe(table)
+    orders.upsert(rows(100, 10))
+    assert (tagged.count(), second.count(), newest.count()) == (40, 60, 55)
+    with pytest.raises(NotFoundError, match="nope"):
+        read_dataframe(table, tag="nope")
+
+
+def test_an_empty_table_is_an_empty_frame(spark, new_table, lsm_format):
+    table = new_table("empty")
+    assert read_dataframe(table, ["id"], spark=spark).collect() == []
+    assert lsm_format.load(table.location).collect() == []
+
+
+def test_nested_columns_come_and_go(spark, new_table, lsm_format):
+    table = new_table("nested", schema=NESTED, partitioned_by=(), bucket="1")
+    upsert_dataframe(table, spark.createDataFrame(nested(30)))
+    expected = nested(30).to_pylist()
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    for frame in (read_dataframe(table, spark=spark), lsm_format.load(table.location)):
+        assert frame.toArrow().sort_by("id").to_pylist() == expected
+
+
+def test_times_finer_than_sparks_are_refused_not_cut(spark, new_table):
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))])
+    table = new_table("fine", schema=schema, partitioned_by=(), bucket="1")
+    table.upsert(pa.table([[1], [1_000]], schema=schema))
+    assert read_dataframe(table, spark=spark).count() == 1
+    table.upsert(pa.table([[2], [1_001]], schema=schema))
+    with pytest.raises(PySparkException, match="column 'at' holds values"):
+        read_dataframe(table, spark=spark).collect()
+
+
+def test_the_format_reads_what_a_scan_reads(orders, lsm_format):
+    scanned = orders.scan().to_arrow()
+    frame = lsm_format.load(orders.location)
+    assert arrow_of(frame, scanned).equals(by_id(scanned))
+    narrow = lsm_format.schema("note string, id bigint not null").load(orders.location)
+    assert sorted(narrow.where("id = 21").collect()) == [(None, 21)]
+
+
+def test_the_format_travels_in_time(spark, orders):
+    first = orders.snapshots()[0].time_millis
+    for option, value, count in [
+        ("tag", "first", 40),
+        ("snapshot-id", 2, 60),
+        ("as-of", first, 40),
+        ("as-of", "2100-01-01", 55),
+    ]:
+        read = spark.read.format("lsm").option(option, value)
+        assert read.schema("id bigint not null").load(orders.location).count() == count, option
+
+
+def test_filters_are_handed_down(orders, lsm_format, capsys):
+    frame = lsm_format.load(orders.location)
+    asked = "id > 25 and day = date'2024-05-02' and note like 'b%' and small in (1, 2, -22, -19)"
+    found = frame.where(asked)
+    found.explain()
+    assert "Filter (" not in capsys.readouterr().out
+    assert sorted(row["id"] for row in found.collect()) == [52]
+    left = frame.where("id > 25 and ratio > 5")
+    left.explain()
+    assert "Filter (ratio" in capsys.readouterr().out
+    scanned = orders.scan(where=(pc.field("id") > 25) & (pc.field("ratio") > 5))
+    assert left.count() == scanned.count()
+
+
+def test_wrong_options_and_paths_say_so(spark, orders, lsm_format):
+    with pytest.raises(PySparkException, match="did you mean 'snapshot-id'"):
+        spark.read.format("lsm").option("snapshotid", 1).load(orders.location)
+    with pytest.raises(PySparkException, match="no table is in this directory"):
+        lsm_format.load(orders.location + "-gone")
+
+
+def test_the_format_appends_and_overwrites(spark, orders, new_table):
+    register(spark)
+    reference = new_table("reference", write_only="true")
+    for part in (rows(0, 40, "a"), rows(20, 40, "b")):
+        reference.upsert(part)
+    reference.delete(rows(30, 5).select(["id", "day"]))
+    more = pa.concat_tables([rows(35, 30, "c"), rows(50, 30, "d")])  # in two partitions of a frame
+    frame = spark.createDataFrame(more).coalesce(2)
+    frame.write.format("lsm").mode("append").option("commit-user", "me").save(orders.location)
+    reference.upsert(more)
+    assert by_id(orders.scan().to_arrow()).equals(by_id(reference.scan().to_arrow()))
+    assert orders.latest_snapshot().commit_user == "me"
+    one_day = rows(0, 30).filter(pc.field("day") == rows(0, 1)["day"][0])
+    spark.createDataFrame(one_day).write.format("lsm").mode("overwrite").save(orders.location)
+    reference.overwrite(one_day)
+    assert by_id(orders.scan().to_arrow()).equals(by_id(reference.scan().to_arrow()))
+    check_invariants(StoredTable(orders.session.file_io))
+
+
+def test_a_write_that_fails_leaves_nothing_behind(spark, orders):
+    register(spark)
+    before = orders.latest_snapshot()
+    wrong = spark.createDataFrame(rows(0, 60)).selectExpr("if(id = 55, null, id) as id", "day")
+    with pytest.raises(PySparkException, match="1 rows have no value in key column 'id'"):
+        wrong.write.format("lsm").mode("append").save(orders.location)
+    assert orders.latest_snapshot() == before
+    check_invariants(StoredTable(orders.session.file_io))

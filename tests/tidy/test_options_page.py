@@ -1,0 +1,52 @@
+"""docs/options.md says what the declarations say."""
+
+import re
+from pathlib import Path
+
+import lsm_engine
+from lsm_engine.base import declared
+from lsm_engine.base.option import Option
+from lsm_engine.base.options_page import options_page
+
+PAGE = Path(lsm_engine.__file__).parent / "docs" / "options.md"
+
+
+def test_options_page_is_in_step(rewrite: bool) -> None:
+    if rewrite:
+        PAGE.write_text(options_page())
+    assert PAGE.read_text() == options_page()
+
+
+ACCEPTED = {  # said in their docs: nothing needs to read them
+    "STATS_DENSE_STORE",
+    "INDEX_BLOOM_USE_TREE",
+    "SNAPSHOT_EXPIRE_EXECUTION_MODE",
+    "LOOKUP_WAIT",
+    "DELETE_FORCE_PRODUCE_CHANGELOG",
+    "COMMIT_FORCE_COMPACT",
+    "PATH",
+    "OWNER",
+    "TYPE",
+    "CROSS_PARTITION_UPSERT_BOOTSTRAP_PARALLELISM",
+    "CONSUMER_MODE",
+    "PARTITION_EXPIRATION_CHECK_INTERVAL",
+    "PARTITION_EXPIRATION_BATCH_SIZE",
+}
+
+
+def test_every_honoured_option_is_read_somewhere() -> None:
+    root = Path(lsm_engine.__file__).parent
+    text = "\n".join(
+        path.read_text()
+        for path in root.rglob("*.py")
+        if path.name not in ("declared.py", "options_page.py")
+    )
+    unread = [
+        name
+        for name, value in vars(declared).items()
+        if isinstance(value, Option)
+        and value.honoured is None
+        and name not in ACCEPTED
+        and not re.search(rf"\b{name}\b", text)
+    ]
+    assert not unread

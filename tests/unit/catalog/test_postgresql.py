@@ -1,0 +1,138 @@
+"""A catalog on a real PostgreSQL server: races, refusals, and the same rows as on SQLite."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import text
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidInputError, StorageError
+from lsm_engine.catalog.migrations import MIGRATIONS
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from tests.unit.catalog.stories import ORDERS, Story, add, data_file, dump
+from tests.unit.catalog.test_many_processes import COMMITS, SPAWN, record_commits
+
+COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.float64())])
+PROCESSES = 4
+
+
+def test_a_database_of_something_else_is_left_alone(postgres, tmp_path) -> None:
+    url = postgres.fresh_url()
+    with postgres.connect(url.rpartition("/")[2]) as connection:
+        connection.execute("CREATE TABLE invoices (id int)")
+    with pytest.raises(InvalidInputError, match="something else"):
+        SqlCatalog.open(url, warehouse=str(tmp_path))
+    with postgres.connect(url.rpartition("/")[2]) as connection:
+        found = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+        ).fetchall()
+    assert found == [("invoices",)]
+
+
+def test_threads_open_at_once_and_one_makes_the_tables(postgres, tmp_path) -> None:
+    url = postgres.fresh_url()
+    failures: list[BaseException] = []
+
+    def opening() -> None:
+        try:
+            SqlCatalog.open(url, warehouse=str(tmp_path)).close()
+        except Exception as error:  # noqa: BLE001  told in the assertion below
+            failures.append(error)
+
+    threads = [threading.Thread(target=opening) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with postgres.connect(url.rpartition("/")[2]) as connection:
+        versions = connection.execute("SELECT version FROM lsm_catalog_versions").fetchall()
+    assert sorted(versions) == [(step.version,) for step in MIGRATIONS]
+
+
+@pytest.mark.slow
+def test_processes_record_at_once(postgres, tmp_path) -> None:
+    url = postgres.fresh_url()
+    gate = SPAWN.Barrier(PROCESSES)
+    workers = [
+        SPAWN.Process(target=record_commits, args=(url, str(tmp_path), me, gate))
+        for me in range(PROCESSES)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=120)
+    assert [worker.exitcode for worker in workers] == [0] * PROCESSES
+    catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
+    for number in range(PROCESSES // 2):
+        table = TableName(database="shop", table=f"t{number}")
+        assert catalog.lineage.snapshots(table).num_rows == COMMITS
+        assert catalog.lineage.live_files_at(table, COMMITS).num_rows == 1
+    catalog.close()
+
+
+def test_a_row_that_another_keeps_locked_is_waited_for(postgres, tmp_path) -> None:
+    url = postgres.fresh_url()
+    catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
+    story = Story()
+    catalog.lineage.record_commit(story.commit(add(data_file("f1"))))
+    holder = postgres.connect(url.rpartition("/")[2])
+    holder.execute("BEGIN")
+    holder.execute("LOCK TABLE lsm_files IN ACCESS EXCLUSIVE MODE")
+    releasing = threading.Timer(1.0, lambda: holder.execute("COMMIT"))
+    releasing.start()
+    catalog.lineage.record_commit(story.commit(add(data_file("f2"))))
+    releasing.join()
+    holder.close()
+    assert catalog.lineage.snapshots(ORDERS).num_rows == 2
+    catalog.close()
+
+
+def test_a_read_sees_one_state_throughout(postgres, tmp_path) -> None:
+    url = postgres.fresh_url()
+    catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
+    other = SqlCatalog.open(url, warehouse=str(tmp_path))
+    count = text("SELECT COUNT(*) FROM paimon_database_properties")
+
+    def work(connection) -> tuple[int, int]:
+        first = connection.execute(count).scalar()
+        other.create_database("meanwhile")
+        return first, connection.execute(count).scalar()
+
+    first, second = catalog.database.read(work)
+    assert first == second
+    assert catalog.list_databases() == ["meanwhile"]
+    for each in (catalog, other):
+        each.close()
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path) -> None:
+    with pytest.raises(StorageError) as told:
+        SqlCatalog.open("postgresql://me:secret@127.0.0.1:1/lake", warehouse=str(tmp_path))
+    assert "127.0.0.1:1" in str(told.value)
+    assert "secret" not in str(told.value)
+
+
+def test_a_rebuild_on_a_server_says_what_the_file_said(postgres, tmp_path) -> None:
+    warehouse = str(tmp_path / "lake")
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=warehouse) as catalog:
+        orders = catalog.create_table(
+            "shop.orders", COLUMNS, primary_key=["id", "day"], partitioned_by=["day"],
+            options={"bucket": 2, "num-sorted-run.compaction-trigger": 3},
+        )  # fmt: skip
+        for at in range(6):
+            rows = [{"id": key, "day": f"d{key % 2}", "v": at} for key in range(at, at + 9)]
+            orders.upsert(pa.Table.from_pylist(rows, schema=COLUMNS))
+        orders.create_tag("six", retained="7 d")
+        orders.compact(full=True)
+        grown = dump(catalog._names.database)
+    with lsm.open_catalog(postgres.fresh_url(), warehouse=warehouse) as catalog:
+        assert catalog.rebuild() == {"shop.orders": len(catalog.table("shop.orders").snapshots())}
+        assert dump(catalog._names.database) == grown
+        assert catalog.rebuild()
+        assert dump(catalog._names.database) == grown
+        orders = catalog.table("shop.orders")
+        orders.upsert([{"id": 1, "day": "d0", "v": 1.0}])
+        assert catalog.lineage.snapshots(ORDERS).num_rows == len(orders.snapshots())

@@ -1,0 +1,58 @@
+"""`lsm explain`: a scan by default, else a key, a file, a retention, a bucket's debt."""
+
+import pytest
+
+ORDERS = "shop.orders"
+KEY = ("order_id=2", "day=mon")
+
+
+def test_explain_scan_is_explained_with_and_without_the_verb(shop) -> None:
+    plain = shop("explain", ORDERS, "--where", "order_id = 1").stdout
+    assert plain == shop("explain", "scan", ORDERS, "--where", "order_id = 1").stdout
+    assert plain == shop("explain", "--where", "order_id = 1", ORDERS).stdout
+    assert shop.json("explain", ORDERS) == shop.json("--json", "explain", ORDERS)
+
+
+def test_explain_key(shop) -> None:
+    (told,) = shop.json("explain", "key", ORDERS, *KEY)
+    assert told["row"] is not None
+    assert told["versions"]
+    text = shop("explain", "key", ORDERS, *KEY).stdout
+    assert "newest version" in text
+    shop("explain", "key", ORDERS, "price=3", code=(3, 5))
+    shop("explain", "key", ORDERS, "order_id", code=(3, 5))
+
+
+def test_explain_file(shop) -> None:
+    path = shop.json("files", ORDERS)[0]["file_path"]
+    (told,) = shop.json("explain", "file", ORDERS, path)
+    assert told["live"]
+    assert told["stages"]
+    assert "live" in shop("explain", "file", ORDERS, path).stdout
+    shop("explain", "file", ORDERS, "data-nobody-0.parquet", code=(2, 3, 4))
+
+
+def test_explain_retention(shop) -> None:
+    (told,) = shop.json("explain", "retention", ORDERS, "--retain-max", "1", "--older-than", "0 s")
+    assert len(told["readable_snapshots"]) == 1
+    assert "would free" in shop("explain", "retention", ORDERS, "--later", "9 d").stdout
+
+
+def test_explain_debt(shop) -> None:
+    rows = shop.json("explain", "debt", ORDERS)
+    assert {"read_amplification", "due_in", "stops_in"} <= rows[0].keys()
+    assert "runs to read" in shop("explain", "debt", ORDERS).stdout
+
+
+def test_explain_diff(shop) -> None:
+    (told,) = shop.json("explain", "diff", ORDERS, "1", "2")
+    assert [file["change"] for file in told["files"]] == ["added"]
+    assert told["row_change"] == 1
+    assert "+1 -0 files" in shop("explain", "diff", ORDERS, "2").stdout
+    assert len(shop.json("explain", "diff", ORDERS, "0")[0]["files"]) == 3
+    shop("explain", "diff", ORDERS, "99", code=(3, 4))
+
+
+@pytest.mark.parametrize("verb", ["key", "file"])
+def test_what_is_missing_is_asked_for(shop, verb: str) -> None:
+    shop("explain", verb, ORDERS, code=2)

@@ -1,0 +1,123 @@
+"""Failures: a line or two, an exit code per class, JSON where asked for, a traceback on demand only."""
+
+import json
+
+import pytest
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    CorruptFileError,
+    ExpiredError,
+    InvalidInputError,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+    UnsupportedError,
+)
+from lsm_engine.cli.failures import EXIT_CODES, exit_code_lines, exit_code_of
+from lsm_engine.table.table import Table
+
+CODES = {
+    NotFoundError: 3, ExpiredError: 3, AlreadyExistsError: 4, InvalidOptionError: 5,
+    InvalidInputError: 5, CommitConflictError: 6, CommitUnknownError: 7, UnsupportedError: 8,
+    CorruptFileError: 9, StorageError: 10, UnsafePathError: 11, LsmError: 12,
+}  # fmt: skip
+
+
+def every_error(kind: type[LsmError] = LsmError) -> list[type[LsmError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in every_error(child))]
+
+
+def test_every_class_of_errors_has_a_documented_code() -> None:
+    engine = {kind for kind in every_error() if kind.__module__ == "lsm_engine.base.errors"}
+    assert engine == CODES.keys()
+    documented = {int(number) for number, _ in exit_code_lines()}
+    for kind, number in CODES.items():
+        assert exit_code_of(kind("x")) == number
+    assert {number for _, number, _ in EXIT_CODES} <= documented
+
+
+@pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
+def test_a_failure_is_two_lines(shop, monkeypatch, kind: type[LsmError]) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise kind("it is wrong; do this\x1b[2J", table="shop.orders", count=3)
+
+    monkeypatch.setattr(Table, "verify", fail)
+    told = shop("verify", "shop.orders", code=CODES[kind])
+    first, second = told.stderr.splitlines()
+    assert first == "lsm: it is wrong; do this\\x1b[2J"
+    assert "table='shop.orders' count=3" in second
+    as_json = json.loads(shop("verify", "shop.orders", "--json", code=CODES[kind]).stderr)
+    assert as_json["exit_code"] == CODES[kind]
+    assert as_json["facts"] == {"table": "shop.orders", "count": 3}
+    assert as_json["message"].startswith("it is wrong")
+
+
+def test_a_bug_is_told_without_a_traceback(shop, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(Table, "verify", fail)
+    told = shop("verify", "shop.orders", code=70).stderr
+    assert "ZeroDivisionError: by nothing" in told
+    assert "--debug" in told
+    assert json.loads(shop("verify", "shop.orders", "--json", code=70).stderr)["exit_code"] == 70
+
+
+def test_debug_shows_where(shop) -> None:
+    with pytest.raises(AssertionError):  # the shell of these tests refuses tracebacks
+        shop("snapshot", "shop.orders", 99, "--debug", code=3)
+
+
+def test_the_command_line_itself(shell) -> None:
+    assert "No such command" in shell("tabels", code=2).stderr
+    shell("scan", code=2)
+    shell("scan", "a.b", "--nothing", code=2)
+    assert shell("--help").stdout.startswith("Usage: lsm")
+
+
+def test_an_interrupted_upsert_says_that_the_table_is_as_it_was(shop, monkeypatch) -> None:
+    source = shop.file("x.csv", "order_id,day\n1,mon\n")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "upsert", interrupt)
+    told = shop("upsert", "shop.orders", source, code=130).stderr
+    assert "stopped before the commit; the table is as it was" in told
+    assert len(shop.json("snapshots", "shop.orders")) == 3
+
+
+def test_an_interrupt_after_the_commit_says_that_it_stands(shop, monkeypatch) -> None:
+    source = shop.file("x.csv", "order_id,day\n1,mon\n")
+    upsert = Table.upsert
+
+    def late(self: Table, rows: object, **identity: str) -> None:
+        upsert(self, rows, **identity)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "upsert", late)
+    told = shop("upsert", "shop.orders", source, code=130).stderr
+    assert "after the commit: snapshot 4 is there" in told
+
+
+def test_an_interrupted_read_is_told_in_a_line(shop, monkeypatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "scan", interrupt)
+    assert "nothing was changed" in shop("count", "shop.orders", code=130).stderr
+
+
+def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the catalog is elsewhere")
+
+    monkeypatch.setattr("lsm_engine.catalog.lineage.Lineage.record_tag", fail)
+    told = shop("tag", "create", "shop.orders", "x").stderr
+    assert told.startswith("lsm: warning: ")
+    assert len(told.splitlines()) == 1

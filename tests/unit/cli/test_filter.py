@@ -1,0 +1,214 @@
+"""The filter language against a plain reading of it, with SQL's third answer for nulls."""
+
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.cli.filter import parse_filter
+from lsm_engine.prune.expression import from_expression
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, None], pa.int64()),
+        "small": pa.array([1, -1, 127, None, 0], pa.int8()),
+        "price": pa.array([Decimal("1.50"), Decimal("-2.00"), Decimal("3.25"), None, Decimal("0.00")], pa.decimal128(10, 2)),
+        "ratio": pa.array([0.5, float("nan"), None, -1.0, 2.0], pa.float64()),
+        "name": pa.array(["Ada", "Bo", "O'Neil", "100%", None]),
+        "day": pa.array([date(2024, 5, 1), date(2024, 5, 2), None, date(1969, 12, 31), date(2024, 5, 1)], pa.date32()),
+        "at": pa.array([0, 1_714_550_400_123, None, -1, 1_714_550_400_000], pa.timestamp("ms")),
+        "instant": pa.array([0, 1_714_550_400_123, None, -1, 1_714_550_400_000], pa.timestamp("ms", "UTC")),
+        "clock": pa.array([0, 28_800_000, None, 1, 2], pa.time32("ms")),
+        "paid": pa.array([True, False, None, True, False]),
+        "raw": pa.array([b"\x00\xff", b"", None, b"a", b"b"], pa.binary()),
+        "two words": pa.array([1, 2, 3, 4, 5], pa.int32()),
+        "order": pa.array([5, 4, 3, 2, 1], pa.int32()),
+        "date": pa.array([1, 2, 3, 4, 5], pa.int32()),
+    }
+)  # fmt: skip
+
+CASES = [
+    ("id = 1", "0"),
+    ("id == 1", "0"),
+    ("id <> 1", "123"),
+    ("id != 1 AND id != 2", "23"),
+    ("1 < id", "123"),
+    ("3 >= id", "012"),
+    ("id > 1.5", "123"),
+    ("id = 1.0", "0"),
+    ("small > 1000", ""),
+    ("small < 1000", "0124"),
+    ("price = 1.5", "0"),
+    ("price > 1", "02"),
+    ("price < 1.555", "014"),
+    ("price IN (1.5, 3.25)", "02"),
+    ("price BETWEEN -2 AND 0", "14"),
+    ("ratio >= .5", "04"),
+    ("ratio = 5e-1", "0"),
+    ("name = 'Ada'", "0"),
+    ("name = 'O''Neil'", "2"),
+    ("name LIKE 'A%'", "0"),
+    ("name NOT LIKE 'A%'", "123"),
+    ("name LIKE '_o'", "1"),
+    ("name LIKE '%0%'", "3"),
+    (r"name LIKE '100\%'", "3"),
+    ("name like '%'", "0123"),
+    ("name IN ('Ada', 'Bo')", "01"),
+    ("name NOT IN ('Ada', 'Bo')", "23"),
+    ("NOT (name IN ('Ada', 'Bo') OR id = 3)", "3"),
+    ("id IN (1, 2.5)", "0"),
+    ("id NOT IN (1, 2.5)", "123"),
+    ("small IN (1, 1000)", "0"),
+    ("id NOT BETWEEN 2 AND 3", "03"),
+    ("name IS NULL", "4"),
+    ("name IS NOT NULL AND NOT name IS NULL", "0123"),
+    ("day = '2024-05-01'", "04"),
+    ("day = DATE '2024-05-01'", "04"),
+    ("day < DATE '1970-01-01'", "3"),
+    ("at > TIMESTAMP '2024-05-01 08:00:00'", "1"),
+    ("at >= '2024-05-01T08:00:00'", "14"),
+    ("at >= DATE '2024-05-01'", "14"),
+    ("instant = TIMESTAMP '2024-05-01 08:00:00'", "4"),
+    ("instant = '2024-05-01T10:00:00+02:00'", "4"),
+    ("instant = '2024-05-01 08:00:00Z'", "4"),
+    ("instant >= DATE '2024-05-01'", "14"),
+    ("instant < '2024-05-01'", "03"),
+    ("instant = '2024-05-01 06:00:00-02'", "4"),
+    ("clock = TIME '08:00:00'", "1"),
+    ("clock < '00:00:00.002'", "03"),
+    ("paid", "03"),
+    ("NOT paid", "14"),
+    ("paid = false", "14"),
+    ("raw = X'00ff'", "0"),
+    ('"two words" = 3', "2"),
+    ("id < small", "2"),
+    ("order = 5", "0"),
+    ("date = 2", "1"),
+    ("id=1or id=2and paid=true", "0"),
+    ("(id = 1 OR id = 2) AND NOT (paid)", "1"),
+    ("not not id = 1", "0"),
+]
+
+
+def kept(text: str) -> str:
+    expression = parse_filter(text, ROWS.schema)
+    from_expression(expression, ROWS.schema)  # the engine takes it
+    numbered = ROWS.append_column("row", pa.array(range(len(ROWS))))
+    return "".join(str(row) for row in numbered.filter(expression)["row"].to_pylist())
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[text for text, _ in CASES])
+def test_filter(text: str, expected: str) -> None:
+    assert kept(text) == expected
+
+
+WRONG = [
+    ("", "expected a value"),
+    ("id", "a test of 'id'"),
+    ("id =", "expected a value, at its end"),
+    ("id = 1 id = 2", "expected AND, OR or the end, before 'id = 2'"),
+    ("(id = 1", "expected ), at its end"),
+    ("id = 'one'", "write numbers without quotes"),
+    ("name = 5", "write text in single quotes"),
+    ("name = Ada", "did you mean"),
+    ("nam = 'x'", "did you mean 'name'"),
+    ('"no such" = 1', "does not have"),
+    ("name = 'x", "a quote is not closed"),
+    ("id = NULL", "write IS NULL"),
+    ("id IN ()", "expected a value"),
+    ("id BETWEEN 1", "expected AND"),
+    ("id LIKE '1%'", "LIKE compares a text column"),
+    ("day = '2024-13-01'", "cannot be compared"),
+    ("at = '2024-05-01 08:00:00Z'", "cannot be compared"),
+    ("raw = 'x'", "X'00ff'"),
+    ("raw = X'0'", "cannot be compared"),
+    ("id = 99999999999999999999", "cannot be compared"),
+    ("1 = 1", "one side has to be a column"),
+    ("id NOT = 1", "IN, BETWEEN or LIKE"),
+    ("id IS 1", "expected NULL"),
+    ("__import__('os')", "does not have"),
+    ("id = 1; drop", "unexpected character"),
+    ("(" * 60 + "id = 1" + ")" * 60, "nested deeper"),
+    ("id = 1 OR " * 3000 + "id = 1", "at most"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG, ids=[text[:30] for text, _ in WRONG])
+def test_what_is_no_filter_is_refused_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(InvalidInputError) as told:
+        parse_filter(text, ROWS.schema)
+    assert says in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+class Told:
+    """A filter's text beside what it says of each row: True, False, or None for "cannot know"."""
+
+    def __init__(self, text: str, answers: list[bool | None]) -> None:
+        self.text = text
+        self.answers = answers
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def told(text: str, test) -> Told:
+    ids = ROWS["id"].to_pylist()
+    return Told(text, [None if value is None else test(value) for value in ids])
+
+
+numbers = st.integers(-1, 6)
+tests = st.one_of(
+    numbers.map(lambda n: told(f"id < {n}", lambda v: v < n)),
+    numbers.map(lambda n: told(f"id = {n}", lambda v: v == n)),
+    st.lists(numbers, min_size=1, max_size=3).map(
+        lambda some: told(f"id IN ({', '.join(map(str, some))})", lambda v: v in some)
+    ),
+    st.tuples(numbers, numbers).map(
+        lambda pair: told(f"id BETWEEN {pair[0]} AND {pair[1]}", lambda v: pair[0] <= v <= pair[1])
+    ),
+    st.just(Told("id IS NULL", [False] * 4 + [True])),
+)
+
+
+def opposite(one: Told) -> Told:
+    return Told(f"NOT ({one.text})", [None if a is None else not a for a in one.answers])
+
+
+def joined(word: str, decides: bool):
+    def join(pair: tuple[Told, Told]) -> Told:
+        answers = []
+        for both in zip(pair[0].answers, pair[1].answers, strict=True):
+            unknown = None if None in both else not decides
+            answers.append(decides if decides in both else unknown)
+        return Told(f"({pair[0].text}) {word} ({pair[1].text})", answers)
+
+    return join
+
+
+conditions = st.recursive(
+    tests,
+    lambda inner: st.one_of(
+        inner.map(opposite),
+        st.tuples(inner, inner).map(joined("AND", False)),
+        st.tuples(inner, inner).map(joined("OR", True)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(conditions)
+def test_any_filter_keeps_the_rows_that_sql_would(condition: Told) -> None:
+    expected = "".join(str(row) for row, answer in enumerate(condition.answers) if answer is True)
+    assert kept(condition.text) == expected
+
+
+@given(st.text(alphabet="id name=<>()'\"andornotin1,X%", max_size=40))
+def test_any_text_is_a_filter_or_a_clear_refusal(text: str) -> None:
+    with suppress(InvalidInputError):
+        parse_filter(text, ROWS.schema)

@@ -1,0 +1,215 @@
+"""Verbs of a table's history: rollback, branches, tags, consumers, partitions, orphans, repair, trash."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ORDERS = "shop.orders"
+EXPIRE = ["expire", ORDERS, "--retain-min", 1, "--retain-max", 1, "--older-than", "0 s", "--yes"]
+
+
+def counts(shop, table: str = ORDERS) -> int:
+    return shop.json("count", table)[0]["rows"]
+
+
+def test_rollback(shop) -> None:
+    shop("tag", "create", ORDERS, "one", "--snapshot", 1)
+    shop("tag", "create", ORDERS, "three")
+    back = ["rollback", ORDERS, "--to-tag", "one"]
+    shown = shop(*back, "--dry-run").stdout
+    assert "would roll back to snapshot 1: 2 snapshots and 1 tags go" in shown
+    assert "nothing was changed" in shop(*back, code=1).stderr
+    assert counts(shop) == 3
+    (made,) = shop.json(*back, "--as-latest")
+    assert (made["target"], made["snapshot_id"]) == (1, 4)
+    assert counts(shop) == 2
+    assert shop.json(*back, "--as-latest", "--dry-run") == [{"target": 1, "dry_run": True}]
+    (done,) = shop.json(*back, "--yes")
+    assert (done["snapshots"], done["tags"]) == ([4, 3, 2], ["three"])
+    assert [row["snapshot_id"] for row in shop.json("snapshots", ORDERS)] == [1]
+    shop("rollback", ORDERS, code=5)
+    shop("rollback", ORDERS, "--to-snapshot", 9, code=3)
+    shop("rollback", ORDERS, "--to-time", "1999-01-01", code=3)
+    shop("rollback", ORDERS, "--to-watermark", 5, code=3)
+
+
+def test_tag_rename(shop) -> None:
+    shop("tag", "create", ORDERS, "old", "--from-time", "1999-01-01")
+    assert "is called new now" in shop("tag", "rename", ORDERS, "old", "new").stdout
+    assert [(row["tag"], row["snapshot_id"]) for row in shop.json("tag", "list", ORDERS)] == [
+        ("new", 1)
+    ]
+    shop("tag", "rename", ORDERS, "old", "x", code=3)
+    shop("tag", "rename", ORDERS, "new", "a/b", code=5)
+
+
+def test_tag_replace(shop) -> None:
+    shop("tag", "create", ORDERS, "t", "--snapshot", 1)
+    (made,) = shop.json("tag", "replace", ORDERS, "t", "--snapshot", 2, "--retained", "1 d")
+    assert (made["snapshot_id"], made["retained"]) == (2, "1 d")
+    assert "names snapshot 3" in shop("tag", "replace", ORDERS, "t").stdout
+    shop("tag", "replace", ORDERS, "absent", code=3)
+
+
+def test_tag_expire(shop) -> None:
+    shop("tag", "create", ORDERS, "brief", "--retained", "0 s")
+    shop("tag", "create", ORDERS, "ever")
+    assert "would expire 1 tags: brief" in shop("tag", "expire", ORDERS, "--dry-run").stdout
+    shop("tag", "expire", ORDERS, code=1)
+    assert shop.json("tag", "expire", ORDERS, "--yes")[0]["tags"] == ["brief"]
+    assert shop.json("tag", "expire", ORDERS, "--yes")[0]["tags"] == []
+    shop("tag", "expire", ORDERS, "--older-than", "soon", code=5)
+
+
+def test_tag_due(shop) -> None:
+    assert shop.json("tag", "due", ORDERS) == [{"dry_run": False, "created": [], "removed": []}]
+
+
+def test_branch_create(shop) -> None:
+    shop("tag", "create", ORDERS, "one", "--snapshot", 1)
+    assert "begins at tag one" in shop("branch", "create", ORDERS, "fix", "--tag", "one").stdout
+    assert counts(shop, f"{ORDERS}@fix") == 2
+    shop("delete", f"{ORDERS}@fix", "--where", "order_id = 1")
+    assert (counts(shop, f"{ORDERS}@fix"), counts(shop)) == (1, 3)
+    shop("branch", "create", ORDERS, "fix", code=4)
+    shop("branch", "create", ORDERS, "..", code=5)
+    shop("count", f"{ORDERS}@none", code=3)
+
+
+def test_branch_list(shop) -> None:
+    assert "no branches" in shop("branch", "list", ORDERS).stderr
+    shop("branch", "create", ORDERS, "new")
+    assert shop.json("branch", "list", ORDERS) == [
+        {"branch": "new", "snapshot_id": None, "committed": None}
+    ]
+    assert "new" in shop("branch", "list", ORDERS).stdout
+
+
+def test_branch_rename(shop) -> None:
+    shop("branch", "create", ORDERS, "a")
+    shop("branch", "rename", ORDERS, "a", "b")
+    assert [row["branch"] for row in shop.json("branch", "list", ORDERS)] == ["b"]
+    shop("branch", "rename", ORDERS, "a", "c", code=3)
+
+
+def test_branch_fast_forward(shop) -> None:
+    shop("tag", "create", ORDERS, "now")
+    shop("branch", "create", ORDERS, "fix", "--tag", "now")
+    shop("delete", f"{ORDERS}@fix", "--where", "order_id = 1")
+    forward = ["branch", "fast-forward", ORDERS, "fix"]
+    assert "would take 1 snapshots" in shop(*forward, "--dry-run").stdout
+    shop(*forward, code=1)
+    assert shop.json(*forward, "--yes")[0]["snapshots"] == [4]
+    assert counts(shop) == 2
+    shop("delete", ORDERS, "--where", "order_id = 2")
+    shop(*forward, code=6)
+    (done,) = shop.json(*forward, "--force", "--yes")
+    assert (done["snapshots"], done["dropped"]) == ([], [5])
+    assert counts(shop) == 2
+
+
+def test_branch_delete(shop) -> None:
+    shop("branch", "create", ORDERS, "fix")
+    shop("branch", "delete", ORDERS, "fix", code=1)
+    assert shop.json("branch", "delete", ORDERS, "fix", "--yes") == [{"deleted": "fix"}]
+    shop("branch", "delete", ORDERS, "fix", "--yes", code=3)
+
+
+def test_consumer_list(shop) -> None:
+    assert "no consumers" in shop("consumer", "list", ORDERS).stderr
+    shop("consumer", "reset", ORDERS, "etl", "--next", 2)
+    (row,) = shop.json("consumer", "list", ORDERS)
+    assert (row["consumer"], row["next_snapshot_id"]) == ("etl", 2)
+
+
+def test_consumer_reset(shop) -> None:
+    assert "reads 2 next" in shop("consumer", "reset", ORDERS, "etl", "--next", 2).stdout
+    shop(*EXPIRE)
+    assert [row["snapshot_id"] for row in shop.json("snapshots", ORDERS)] == [3, 2]
+    assert "is forgotten" in shop("consumer", "reset", ORDERS, "etl").stdout
+    shop("consumer", "reset", ORDERS, "etl", code=3)
+    shop("consumer", "reset", ORDERS, "etl", "--next", 1, code=3)
+    shop("consumer", "reset", ORDERS, "a/b", "--next", 2, code=5)
+
+
+def test_consumer_clear(shop) -> None:
+    for name in ("etl-1", "etl-2", "other"):
+        shop("consumer", "reset", ORDERS, name, "--next", 2)
+    clear = ["consumer", "clear", ORDERS, "--matching", "etl-*", "--besides", "*-2"]
+    shop(*clear, code=1)
+    assert shop.json(*clear, "--yes") == [{"consumers": ["etl-1"]}]
+
+
+def test_expire_partitions(shop) -> None:
+    shop("overwrite", ORDERS, shop.file("old.csv", "order_id,day\n9,2024-01-01\n"))
+    old = ["expire-partitions", ORDERS, "--older-than", "1 d"]
+    assert "day=2024-01-01" in shop(*old, "--dry-run").stdout
+    shop(*old, code=1)
+    (done,) = shop.json(*old, "--yes")
+    assert done["partitions"] == ["day=2024-01-01"]  # "mon" and "tue" are no dates
+    assert counts(shop) == 3
+    shop("expire-partitions", ORDERS, code=5)
+
+
+def test_orphans(shop) -> None:
+    shop(*EXPIRE)
+    stray = Path(shop.warehouse, "shop.db/orders/manifest/manifest-stray")
+    stray.write_bytes(b"x")
+    os.utime(stray, (0, 0))
+    assert "manifest/manifest-stray" in shop("orphans", ORDERS, "--dry-run").stdout
+    shop("orphans", ORDERS, code=1)
+    assert stray.exists()
+    (done,) = shop.json("orphans", ORDERS, "--yes")
+    assert done["files"] == ["manifest/manifest-stray"]
+    assert not stray.exists()
+    shop("orphans", ORDERS, "--older-than", "1 h", code=5)
+    shop("orphans", ORDERS, "--older-than", "soon", code=5)
+
+
+@pytest.mark.parametrize("what", ["missing-files", "manifests", "earliest", "purge"])
+def test_repair(shop, what: str) -> None:
+    before = shop.json("snapshots", ORDERS)
+    (plan,) = shop.json("repair", ORDERS, what)
+    assert plan["dry_run"]
+    assert shop.json("snapshots", ORDERS) == before
+    shop("repair", ORDERS, what, "--act", "--yes")
+    assert counts(shop) == (0 if what == "purge" else 3)
+    assert "clean" in shop("verify", ORDERS).stdout
+
+
+def test_purging_asks_programs_too(shop) -> None:
+    shop("repair", ORDERS, "purge", "--act", "--json", code=1)
+    assert counts(shop) == 3
+
+
+@pytest.fixture
+def binned(shop):
+    import lsm_engine as lsm
+
+    with shop.catalog() as catalog:
+        option = lsm.SetOption(key="maintenance.trash-retained", value="1 d")
+        catalog.table(ORDERS).alter(option)
+    shop(*EXPIRE)
+    return shop
+
+
+def test_trash_list(binned) -> None:
+    (row,) = binned.json("trash", "list", ORDERS)
+    assert (row["snapshots"], row["reason"]) == (2, "the newest 1 always stay")
+    assert "the newest 1" in binned("trash", "list", ORDERS).stdout
+
+
+def test_trash_undo(binned) -> None:
+    assert "2 snapshots and 0 tags are back" in binned("trash", "undo", ORDERS).stdout
+    assert len(binned.json("snapshots", ORDERS)) == 3
+    binned("trash", "undo", ORDERS, code=3)
+    binned("trash", "undo", ORDERS, "trash-x", code=3)
+
+
+def test_trash_empty(binned) -> None:
+    assert binned.json("trash", "empty", ORDERS)[0]["records"] == []
+    assert len(binned.json("trash", "empty", ORDERS, "--all", "--dry-run")[0]["files"]) > 0
+    binned("trash", "empty", ORDERS, "--all", code=1)
+    assert len(binned.json("trash", "empty", ORDERS, "--all", "--yes")[0]["records"]) == 1
+    assert "trash is empty" in binned("trash", "list", ORDERS).stderr

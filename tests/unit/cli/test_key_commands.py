@@ -1,0 +1,109 @@
+"""lookup, locate, insert, update and cache, from a shell."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lsm_engine.io.clock import SystemClock
+from lsm_engine.io.disk_cache import DiskCache
+from lsm_engine.table.lookup import TableQuery
+
+
+@pytest.fixture
+def orders(shell):
+    shell(
+        "create", "shop.orders", "--primary-key", "order_id,day", "--partitioned-by", "day",
+        "--columns", "order_id BIGINT, day STRING, price DECIMAL(10, 2)", "--option", "bucket=2",
+    )  # fmt: skip
+    shell("upsert", "shop.orders", shell.file("a.csv", "order_id,day,price\n1,mon,5.50\n2,tue,7\n"))
+    return "shop.orders"
+
+
+def test_lookup_and_locate(shell, orders):
+    found = shell.json("lookup", orders, "--key", "order_id=1", "--key", "day=mon")
+    assert found == [{"order_id": 1, "day": "mon", "price": "5.50", "_found": True}]
+    keys = shell.file("k.csv", "order_id,day\n9,mon\n2,tue\n")
+    found = shell.json("lookup", orders, keys, "--columns", "price")
+    assert found == [{"price": None, "_found": False}, {"price": "7.00", "_found": True}]
+    located = shell.json("locate", orders, keys)
+    assert [row["action"] for row in located] == ["insert", "update"]
+    assert located[1]["partition"] == "day=tue"
+    assert "found" in shell("lookup", orders, keys).stdout
+    assert "insert" in shell("locate", orders, keys).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--key", "price=1"], "no key column"),
+        (["--key", "order_id=x", "--key", "day=mon"], "no value of column 'order_id'"),
+        (["--key", "order_id=1"], "'day'"),
+        ([], "either FILES with keys, or --key"),
+    ],
+)
+def test_bad_keys(words, said, shell, orders):
+    result = shell("lookup", orders, *words, code=(1, 2, 3, 4, 5))
+    assert said in result.stderr
+
+
+def test_insert_and_update(shell, orders):
+    rows = shell.file("b.csv", "order_id,day,price\n2,tue,1\n3,tue,1\n")
+    refused = shell("insert", orders, rows, code=(1, 2, 3, 4, 5))
+    assert "1 keys of rows to insert are there already" in refused.stderr
+    (facts,) = shell.json("insert", orders, rows, "--existing", "skip")
+    assert (facts["inserted"], facts["skipped"], facts["snapshot_id"]) == (1, 1, 2)
+    said = shell("update", orders, rows).stdout
+    assert said.startswith("2 rows updated: snapshot 3")
+    others = shell.file("c.csv", "order_id,day,price\n8,tue,1\n")
+    assert "nothing to commit" in shell("update", orders, others, "--missing", "skip").stdout
+
+
+def test_cache_tells_of_the_living_and_sweeps_the_dead(shell, orders, tmp_path):
+    root = tmp_path / "lookups"
+    assert "no lookup files" in shell("cache", "--directory", root).stderr
+    opened = shell.catalog().table(orders)
+    cache = DiskCache(SystemClock(), str(root))
+    with TableQuery(opened.session, cache) as query:
+        for _ in range(3):
+            query.lookup([{"order_id": 1, "day": "mon"}])
+        cache._told_millis = 0
+        query.lookup([{"order_id": 1, "day": "mon"}])
+        (told,) = shell.json("cache", "--directory", root)
+        assert told["alive"] is True
+        assert (told["pid"], told["misses"], told["hits"]) == (os.getpid(), 1, 3)
+        assert told["tables"]["shop.orders"] == {"files": 1, "bytes": told["bytes"]}
+        assert "shop.orders" in shell("cache", "--directory", root).stdout
+    dead = root / "process-dead"
+    dead.mkdir()
+    (dead / "1.lookup").write_bytes(b"x" * 10)
+    (dead / "state.json").write_text("[not what it was]")
+    told = shell.json("cache", "--directory", root)
+    assert [one["alive"] for one in told] == [False, True] or [one["alive"] for one in told] == [
+        True,
+        False,
+    ]
+    (swept,) = shell.json("cache", "--directory", root, "--sweep")
+    assert (swept["swept"], swept["bytes"]) == (1, 10)
+    assert not dead.exists()
+    cache.close()
+    assert [name for name in os.listdir(root) if name != "lock"] == []
+
+
+def test_a_killed_process_is_told_apart(shell, tmp_path):
+    root = tmp_path / "lookups"
+    program = f"""
+import os
+from lsm_engine.io.process_directory import ProcessDirectory
+held = ProcessDirectory({str(root)!r})
+open(held.new_path(), "wb").write(b"x")
+held.tell({{"pid": os.getpid(), "evictions": {{"size": 2}}}})
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    (told,) = shell.json("cache", "--directory", root)
+    assert told["alive"] is False
+    assert json.dumps(told["evictions"]) == '{"size": 2}'
+    assert "2 size" in shell("cache", "--directory", root).stdout

@@ -1,0 +1,124 @@
+"""Values for people and programs: exact, plain, and harmless to a terminal."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.cli.column_list import parse_columns
+from lsm_engine.cli.literals import parsed, partition_values
+from lsm_engine.cli.tree_drawing import bar
+from lsm_engine.cli.values import cell_text, json_text, neutral, plain_values, utc_text
+from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.schema.types import type_text
+
+PLAIN = [
+    (pa.array([1_714_550_400_123_456_789], pa.timestamp("ns", "UTC")), ["2024-05-01T08:00:00.123456789Z"]),
+    (pa.array([0], pa.timestamp("ms")), ["1970-01-01T00:00:00.000"]),
+    (pa.array([19844], pa.int32()).cast(pa.date32()), ["2024-05-01"]),
+    (pa.array([1], pa.time32("ms")), ["00:00:00.001"]),
+    (pa.array([Decimal("1.50")]), ["1.50"]),
+    (pa.array([b"\x00\xff", None]), ["00ff", None]),
+    (pa.array([float("nan"), float("inf"), 0.5]), ["NaN", "Infinity", 0.5]),
+    (pa.array([[1, 2], None, []], pa.list_(pa.int64())), [[1, 2], None, []]),
+    (pa.array([[Decimal("1.5")], [None]]).slice(1), [[None]]),
+    (pa.array([{"a": b"\x01"}, None], pa.struct([("a", pa.binary())])), [{"a": "01"}, None]),
+    (pa.array([[("x", 1)], None, []], pa.map_(pa.string(), pa.int64())), [{"x": 1}, None, {}]),
+    (pa.array([[(1, b"a")], [(2, b"b")]], pa.map_(pa.int64(), pa.binary())).slice(1),
+     [[{"key": 2, "value": "62"}]]),
+    (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+    (pa.chunked_array([[1], [2]]), [1, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "expected"), PLAIN, ids=[str(c.type) for c, _ in PLAIN])
+def test_values_are_plain(column: pa.Array, expected: list) -> None:
+    assert plain_values(column) == expected
+    json.loads(json_text(expected))
+
+
+@given(st.text())
+def test_nothing_a_terminal_acts_on_is_left(text: str) -> None:
+    shown = neutral(text) + cell_text(text) + json_text({"x": text})
+    assert not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in shown)
+    assert not set(shown) & set("\u202e\u2066\u2028")
+    if all(not 0xD800 <= ord(letter) < 0xE000 for letter in text):
+        assert json.loads(json_text(text)) == text
+
+
+def test_escapes_are_spelt_out() -> None:
+    assert neutral("a\x1b[31mb\nc\u202e") == "a\\x1b[31mb\\nc\\u202e"
+
+
+def test_times_are_utc() -> None:
+    assert utc_text(1_714_550_400_007) == "2024-05-01T08:00:00.007Z"
+    assert utc_text(-1) == "1969-12-31T23:59:59.999Z"
+    assert utc_text(None) is None
+    assert utc_text(1 << 62).endswith(" ms")
+
+
+def test_hexadecimal_text_becomes_bytes() -> None:
+    found = parsed(pa.array(["00ff", None, "", "6A"]), pa.binary())
+    assert found.to_pylist() == [b"\x00\xff", None, b"", b"j"]
+    sliced = parsed(pa.array(["zz", "00ff"]).slice(1), pa.binary())
+    assert sliced.to_pylist() == [b"\x00\xff"]
+    with pytest.raises(pa.ArrowInvalid, match="hexadecimal"):
+        parsed(pa.array(["0g"]), pa.binary())
+    with pytest.raises(pa.ArrowInvalid, match="hexadecimal"):
+        parsed(pa.array(["000", "0"]), pa.binary())
+
+
+def test_partitions_are_column_and_value() -> None:
+    assert partition_values(["a=1,b=x", "c=d=e"], "__D__") == {"a": "1", "b": "x", "c": "d=e"}
+    assert partition_values(["a=x,y"], "__D__") == {"a": "x,y"}
+    assert partition_values(["a=__D__"], "__D__") == {"a": None}
+    with pytest.raises(InvalidInputError, match="column=value"):
+        partition_values(["a"], "__D__")
+
+
+def test_bars_grow_with_sizes_and_never_vanish() -> None:
+    assert len(bar(100, 100)) == 36
+    assert bar(0, 100)
+    assert bar(1, 10**12)
+    assert len(bar(50, 100)) == 18
+    assert bar(0, 0)
+
+
+def test_columns_are_declared_as_schema_files_have_them() -> None:
+    found = parse_columns(
+        'id BIGINT NOT NULL, "two words" INT, d DECIMAL(10, 2), at TIMESTAMP_LTZ(3), t TIME,'
+        " tags ARRAY<STRING NOT NULL>, m MAP<STRING, ARRAY<INT>>, r ROW<a INT, b ROW<c DATE>>"
+    )
+    assert found.names == ["id", "two words", "d", "at", "t", "tags", "m", "r"]
+    assert not found.field("id").nullable
+    assert found.field("d").type == pa.decimal128(10, 2)
+    assert found.field("at").type == pa.timestamp("ms", "UTC")
+    assert found.field("tags").type.value_field.nullable is False
+    assert found.field("m").type.item_type.value_type == pa.int32()
+    assert found.field("r").type.field("b").type.field("c").type == pa.date32()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "id", "id BIGINT,", "a ARRAY<INT", "a MAP<INT>", "a INT)", '"" INT']
+)
+def test_other_column_lists_are_refused(text: str) -> None:
+    with pytest.raises((InvalidInputError, UnsupportedError)):
+        parse_columns(text)
+
+
+def test_types_that_would_be_lost_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="would become"):
+        parse_columns("x ARRAY<VARCHAR(10)>")
+    with pytest.raises(UnsupportedError, match="would become"):
+        parse_columns("x TIMESTAMP(5)")
+
+
+def test_lengths_are_kept() -> None:
+    found = parse_columns("x VARCHAR(10), y CHAR(2) NOT NULL, z VARBINARY(3)")
+    ids = FieldIds()
+    types = [type_text(field_from_arrow(field, ids).type) for field in found]
+    assert types == ["VARCHAR(10)", "CHAR(2) NOT NULL", "VARBINARY(3)"]

@@ -1,0 +1,248 @@
+"""LocalFileIO: links, races, errors of the operating system, and what it leaves behind."""
+
+import errno
+import os
+import pickle
+
+import pytest
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+)
+from lsm_engine.io.local import LocalFileIO
+
+
+@pytest.fixture
+def root(tmp_path):
+    path = tmp_path / "table"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def storage(root):
+    return LocalFileIO(str(root))
+
+
+def refusing(code):
+    def call(*_args, **_kwargs):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+def test_is_a_value(storage, root):
+    storage.write_new("a/b", b"1")
+    copy = pickle.loads(pickle.dumps(storage))
+    assert copy == storage
+    assert hash(copy) == hash(storage)
+    assert copy.read("a/b") == b"1"
+    assert storage != LocalFileIO(str(root), durable=False)
+
+
+def test_links_that_leave_the_root_are_refused(storage, root, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    (root / "way").symlink_to(outside)
+    (root / "file").symlink_to(outside / "secret")
+    for act in (
+        lambda: storage.read("way/secret"),
+        lambda: storage.read("file"),
+        lambda: storage.open_input("file"),
+        lambda: storage.exists("file"),
+        lambda: storage.list("way"),
+        lambda: storage.write_new("way/new", b""),
+        lambda: storage.open_output("way/new"),
+        lambda: storage.publish("way/new", b""),
+        lambda: storage.replace("way/secret", b""),
+        lambda: storage.delete("way/secret"),
+        lambda: storage.sync(["file"]),
+        lambda: storage.remove_empty_directory("way/x"),
+    ):
+        with pytest.raises(UnsafePathError):
+            act()
+    assert os.listdir(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_a_link_is_replaced_or_deleted_itself(storage, root, tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(b"kept")
+    (root / "a").symlink_to(target)
+    (root / "b").symlink_to(target)
+    storage.replace("a", b"new")
+    assert storage.read("a") == b"new"
+    assert storage.delete("b")
+    assert target.read_bytes() == b"kept"
+    (root / "c").symlink_to(target)
+    with pytest.raises(AlreadyExistsError):
+        storage.write_new("c", b"x")
+    assert not storage.publish("c", b"x")
+    assert not storage.status("c").is_directory
+
+
+def test_links_inside_the_root_work(storage, root):
+    storage.write_new("real/a", b"1")
+    (root / "alias").symlink_to(root / "real")
+    assert storage.read("alias/a") == b"1"
+
+
+def test_a_root_behind_a_link_works(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to(tmp_path / "real")
+    storage = LocalFileIO(str(tmp_path / "alias"))
+    storage.write_new("a/b", b"1")
+    assert storage.read("a/b") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "free space"),
+        (errno.EACCES, "permission"),
+        (errno.EMFILE, "ulimit"),
+        (errno.EIO, "disk failed"),
+        (errno.EXDEV, "storage failed"),
+    ],
+)
+def test_errors_say_what_to_do(storage, monkeypatch, code, words):
+    storage.write_new("a/old", b"1")
+    monkeypatch.setattr(os, "open", refusing(code))
+    with pytest.raises(StorageError, match=words) as caught:
+        storage.write_new("a/b", b"1")
+    assert caught.value.facts == {"path": "a/b", "errno": errno.errorcode[code]}
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_exists_never_guesses(storage, monkeypatch):
+    monkeypatch.setattr(os, "stat", refusing(errno.EACCES))
+    with pytest.raises(StorageError):
+        storage.exists("a/b")
+
+
+def test_listing_is_complete_or_an_error(storage, monkeypatch):
+    monkeypatch.setattr(os, "scandir", refusing(errno.EIO))
+    with pytest.raises(StorageError):
+        storage.list("a")
+
+
+def names(root):
+    return sorted(os.listdir(root))
+
+
+def test_a_failed_write_leaves_nothing(storage, root, monkeypatch):
+    storage.write_new("first", b"")
+    monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
+    with pytest.raises(StorageError):
+        storage.publish("a", b"x")
+    with pytest.raises(StorageError):
+        storage.replace("b", b"x")
+    assert names(root) == ["first"]
+
+
+def test_a_refused_link_is_known_to_be_lost(storage, root, monkeypatch):
+    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    with pytest.raises(StorageError, match="hard links"):
+        storage.publish("a", b"x")
+    assert names(root) == []
+
+
+def test_a_link_that_was_made_in_spite_of_an_error_is_ours(storage, monkeypatch):
+    real_link = os.link
+
+    def link(source, target):
+        real_link(source, target)
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(os, "link", link)
+    assert storage.publish("a", b"x")
+
+    def link_twice(source, target):  # a repeated request meets the link of the first
+        real_link(source, target)
+        real_link(source, target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert storage.publish("b", b"x")
+    assert not storage.publish("b", b"y")
+
+
+def test_an_answer_that_cannot_be_checked_is_unknown(storage, monkeypatch):
+    monkeypatch.setattr(os, "link", refusing(errno.EIO))
+    storage.write_new("first", b"")
+    real_lstat = os.lstat
+    calls = []
+
+    def lstat(path, **kwargs):
+        if str(path).endswith("/a") and calls:
+            raise OSError(errno.EIO, "gone")
+        calls.append(path)
+        return real_lstat(path, **kwargs)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    with pytest.raises(CommitUnknownError):
+        storage.publish("a", b"x")
+
+
+def test_a_directory_that_is_not_synced_is_not_confirmed(storage, root, monkeypatch):
+    real_fsync, synced = os.fsync, []
+
+    def fsync(descriptor):
+        synced.append(descriptor)
+        if len(synced) == 2:
+            raise OSError(errno.EIO, "lost")
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(CommitUnknownError):
+        storage.publish("a", b"x")
+    assert names(root) == ["a"]
+
+
+def test_temporaries_are_hidden_and_go(storage, root):
+    storage.publish("s/a", b"1")
+    storage.publish("s/a", b"2")
+    storage.replace("s/b", b"3")
+    assert names(root / "s") == ["a", "b"]
+
+
+def test_sync_reaches_files_and_every_directory_once(storage, root, monkeypatch):
+    storage.write_new("p=1/bucket-0/x", b"1")
+    storage.write_new("p=1/bucket-0/y", b"1")
+    opened = []
+    real_open = os.open
+
+    def open_(path, flags, *rest):
+        opened.append(os.path.relpath(path, root))
+        return real_open(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", open_)
+    storage.sync(["p=1/bucket-0/x", "p=1/bucket-0/y"])
+    assert opened == ["p=1/bucket-0/x", "p=1/bucket-0/y", "p=1/bucket-0", "p=1", "."]
+    with pytest.raises(NotFoundError):
+        storage.sync(["p=1/none"])
+
+
+def test_nothing_waits_for_the_disk_when_told_so(root, monkeypatch):
+    monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
+    storage = LocalFileIO(str(root), durable=False)
+    assert storage.publish("a", b"1")
+    storage.replace("b", b"1")
+    storage.sync(["a"])
+
+
+def test_a_directory_cleaned_by_somebody_else_comes_back(storage, root):
+    storage.write_new("a/b", b"1")
+    (root / "a" / "b").unlink()
+    (root / "a").rmdir()
+    storage.write_new("a/b", b"2")
+    assert storage.read("a/b") == b"2"
+
+
+def test_entries_that_vanish_during_a_listing_are_left_out(storage, root):
+    (root / "dangling").symlink_to(root / "nowhere")
+    assert [status.path for status in storage.list("")] == ["dangling"]

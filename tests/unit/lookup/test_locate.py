@@ -1,0 +1,204 @@
+"""Tagging equals a plain join, for every index type, after any history."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.io.key_footers import open_key_footer
+from lsm_engine.io.local import LocalFileIO
+from lsm_engine.lookup.key_batch import KeyBatch
+from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
+from lsm_engine.schema.types import parse_type
+from lsm_engine.table.locate import Locator
+from tests.unit.lookup.stores import with_options
+
+TYPES = ["bloom", "global-bloom", "simple", "global-simple", "inmemory", "bucket"]
+NAMES = ["k", "t"]
+
+
+def create(tmp_path, index_type, **options):
+    catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh"))
+    return catalog.create_table(
+        "d.t",
+        pa.schema([("k", pa.int64()), ("t", pa.string()), ("dt", pa.string()), ("v", pa.int64())]),
+        primary_key=["k", "t", "dt"], partitioned_by=["dt"],
+        options={"bucket": "2", "write-only": "true", "index.type": index_type,
+                 "index.bloom.num_entries": "20", "index.bloom.fpp": "0.01", **options},
+    )  # fmt: skip
+
+
+def rows_of(numbers, partitions):
+    numbers = list(numbers)
+    return pa.table({
+        "k": pa.array(numbers, pa.int64()), "t": [f"t{n % 3}" for n in numbers],
+        "dt": [f"d{p}" for p in partitions], "v": pa.array(numbers, pa.int64()),
+    })  # fmt: skip
+
+
+def joined(table, rows, is_global):
+    """What the join with everything in the table says, as (action, partition)."""
+    there = {}
+    for row in table.scan().to_arrow().to_pylist():
+        there.setdefault((row["k"], row["t"]), set()).add(row["dt"])
+    answer = []
+    for row in rows.to_pylist():
+        found = there.get((row["k"], row["t"]), set())
+        if row["dt"] in found:
+            answer.append(("update", "dt=" + row["dt"]))
+        elif is_global and found:
+            answer.append(("move", sorted("dt=" + dt for dt in found)))
+        else:
+            answer.append(("insert", "dt=" + row["dt"]))
+    return answer
+
+
+def assert_equals_join(table, locator, rows, is_global, moves=True):
+    got = locator.locate(rows, table._newest).table.to_pylist()
+    files = {(f["partition"], f["bucket"], f["file_name"]) for f in live_files(table)}
+    for one, wanted in zip(got, joined(table, rows, is_global), strict=True):
+        action = wanted[0] if moves or wanted[0] != "move" else "update"
+        assert one["action"] == action, (one, wanted)
+        assert one["partition"] in wanted[1] if isinstance(wanted[1], list) else one["partition"] == wanted[1]  # fmt: skip
+        assert (one["file_name"] is None) == (one["snapshot_id"] is None) == (action == "insert")
+        if action != "insert":
+            assert (one["partition"], one["bucket"], one["file_name"]) in files
+
+
+def live_files(table):
+    entries = table.session.live_entries(table.latest_snapshot())
+    context = table.session.context()
+    return [
+        {"partition": context.partition_path(e.partition), "bucket": e.bucket, "file_name": e.file.file_name}
+        for e in entries
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("written_as", ["bloom", "simple"])
+def test_every_type_equals_the_join(seed, written_as, tmp_path):
+    """Also those that read blooms from files that have none: such a file is always a candidate."""
+    rng = np.random.default_rng(seed)
+    kind = ["simple", "dynamic-v0"][seed % 2]
+    table = create(tmp_path, written_as, **{"bloom.index.filter.type": kind})
+    for _ in range(rng.integers(1, 6)):
+        numbers = rng.permutation(80)[: rng.integers(1, 60)]
+        rows = rows_of(numbers, rng.integers(0, 3, len(numbers)))
+        if rng.random() < 0.3:
+            table.delete(rows.select(["k", "t", "dt"]))
+        else:
+            table.upsert(rows)
+        if rng.random() < 0.3:
+            table.compact(full=bool(rng.integers(2)))
+    asked_numbers = rng.integers(0, 100, 120)
+    asked = rows_of(asked_numbers, rng.integers(0, 4, 120))
+    for name in TYPES:
+        for moves in ("true", "false"):
+            session = with_options(table.session, index__type=name, bloom__index__prune__by__ranges=moves, bloom__index__update__partition__path=moves, simple__index__update__partition__path=moves)  # fmt: skip
+            locator = Locator(session)
+            is_global = name.startswith("global")
+            if table.latest_snapshot() is not None:
+                assert_equals_join(table, locator, asked, is_global, moves=moves == "true")
+
+
+def test_an_empty_table_and_no_rows(tmp_path):
+    table = create(tmp_path, "bloom")
+    assert table.locate(rows_of([1], [0])).to_pylist() == [
+        {"action": "insert", "partition": "dt=d0", "bucket": table.locate(rows_of([1], [0]))["bucket"][0].as_py(),
+         "file_name": None, "snapshot_id": None}
+    ]  # fmt: skip
+    table.upsert(rows_of([1], [0]))
+    assert table.locate([]).num_rows == 0
+    assert table.locate(rows_of([1, 2], [0, 0]))["action"].to_pylist() == ["update", "insert"]
+    with pytest.raises(lsm.InvalidInputError, match="no value in key column 't'"):
+        table.locate([{"k": 1, "t": None, "dt": "d0"}])
+
+
+def test_types_that_cannot_decide_are_refused(tmp_path):
+    table = create(tmp_path, "simple", **{"sequence.field": "v"})
+    with pytest.raises(lsm.UnsupportedError, match=r"index\.type"):
+        table.locate(rows_of([1], [0]))
+
+
+def test_footers_hold_filter_and_bounds(tmp_path):
+    table = create(tmp_path, "bloom", bucket="1")
+    table.upsert(rows_of(range(50), [0] * 50))
+    (path,) = (tmp_path / "wh").rglob("data-*.parquet")
+    members = pq.read_metadata(path).metadata
+    assert members[b"hoodie_bloom_filter_type_code"] == b"DYNAMIC_V0"
+    assert members[b"hoodie_min_record_key"] == b"k:0,t:t0"
+    assert members[b"hoodie_max_record_key"] == b"k:9,t:t0"
+    footer = open_key_footer(LocalFileIO(str(path.parent)), path.name)
+    assert len(footer.bloom.rows) == 3
+
+
+def test_ranges_prune_ordered_keys_and_are_passed_over_for_random_ones():
+    kind = [parse_type("BIGINT NOT NULL")]
+
+    def low(n):
+        return (n + (1 << 63)).to_bytes(8, "big")
+
+    batch, _ = KeyBatch.of([pa.array(np.arange(1000))], kind)
+    ordered = [
+        KeySpan(file_name=f"f{n}", lowest=low(n * 100), highest=low(n * 100 + 99))
+        for n in range(20)
+    ]
+    found = candidates_by_range(ordered, batch.keys)
+    assert found.pruned
+    assert found.pair_count == 1000
+    assert (found.starts[3], found.stops[3]) == (300, 400)
+    random = [KeySpan(file_name=f"f{n}", lowest=low(n), highest=low(990 + n)) for n in range(20)]
+    found = candidates_by_range(random, batch.keys)
+    assert not found.pruned
+    assert found.pair_count == 20_000
+    assert "99%" in found.text
+    unknown = candidates_by_range(
+        [*ordered, KeySpan(file_name="u", lowest=None, highest=None)], batch.keys
+    )
+    assert unknown.stops[-1] - unknown.starts[-1] == 1000
+    with pytest.raises(lsm.CorruptFileError, match="bad"):
+        candidates_by_range([KeySpan(file_name="bad", lowest=low(2), highest=low(1))], batch.keys)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("hundred", range(20))
+def test_two_thousand_histories(hundred, tmp_path):
+    """Each history with a random type, moves on or off, ranges on or off, blooms of either kind."""
+    for seed in range(hundred * 100, hundred * 100 + 100):
+        check_history(seed, tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("seed", range(2000, 2006))
+def test_some_histories(seed, tmp_path):
+    check_history(seed, tmp_path)
+
+
+def check_history(seed, root):
+    rng = np.random.default_rng(seed)
+    kind = TYPES[seed % len(TYPES)]
+    moves = bool(rng.integers(2))
+    texts = {
+        "bloom.index.filter.type": ["simple", "dynamic-v0"][rng.integers(2)],
+        "bloom.index.prune.by.ranges": ["true", "false"][rng.integers(2)],
+        "bloom.index.update.partition.path": str(moves).lower(),
+        "simple.index.update.partition.path": str(moves).lower(),
+        "commit.fsync": "false",
+        "bucket": str(rng.integers(1, 4)),
+    }
+    root.mkdir(exist_ok=True)
+    table = create(root, kind, **texts)
+    for _ in range(rng.integers(1, 6)):
+        numbers = rng.permutation(50)[: rng.integers(1, 40)]
+        rows = rows_of(numbers, rng.integers(0, 3, len(numbers)))
+        match rng.integers(5):
+            case 0:
+                table.delete(rows.select(["k", "t", "dt"]))
+            case 1:
+                table.compact(full=bool(rng.integers(2)))
+            case _:
+                table.upsert(rows)
+        if table.latest_snapshot() is not None:
+            asked = rows_of(rng.integers(0, 60, 40), rng.integers(0, 4, 40))
+            locator = Locator(table.session)
+            assert_equals_join(table, locator, asked, kind.startswith("global"), moves=moves)

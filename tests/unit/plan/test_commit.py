@@ -1,0 +1,283 @@
+"""A committable becomes steps, a step on a base becomes a snapshot."""
+
+import pickle
+
+import pytest
+
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.meta.commit_message import (
+    CommitMessage,
+    Committable,
+    CompactIncrement,
+    DataIncrement,
+)
+from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.stats import EMPTY_ROW
+from lsm_engine.plan.commit import (
+    CommitPlan,
+    LiveScope,
+    SnapshotFiles,
+    index_entries_after,
+    plan_commit,
+    rewrites_index,
+    snapshot_of,
+)
+from lsm_engine.plan.commit_steps import CommitStep, steps_of
+from lsm_engine.plan.ownership import PublishOutcome, already_committed, resolve_publish
+from tests.unit.plan.facts import USER, data_file, entry, snapshot
+
+FILES = SnapshotFiles(
+    base_manifest_list="base", base_manifest_list_size=1,
+    delta_manifest_list="delta", delta_manifest_list_size=2,
+)  # fmt: skip
+
+
+NO_DATA, NO_COMPACT = DataIncrement(), CompactIncrement()
+
+
+def committable(
+    data: DataIncrement = NO_DATA, compact: CompactIncrement = NO_COMPACT,
+    *, identifier: int = 1, watermark: int | None = None,
+) -> Committable:  # fmt: skip
+    message = CommitMessage(
+        partition=EMPTY_ROW, bucket=0, total_buckets=1, data=data, compact=compact
+    )
+    return Committable(
+        commit_user=USER, messages=(message,), commit_identifier=identifier, watermark=watermark
+    )
+
+
+def steps(work: Committable, **how: bool) -> tuple[CommitStep, ...]:
+    return steps_of(work, uuids=("u1", "u2"), **how)
+
+
+def told(step: CommitStep) -> str:
+    signs = {EntryKind.ADD: "+", EntryKind.DELETE: "-"}
+    return " ".join(f"{signs[e.kind]}{e.file.file_name}@{e.file.level}" for e in step.delta)
+
+
+def append_step(*, identifier: int = 1, uuid: str = "u1") -> CommitStep:
+    work = committable(DataIncrement(new_files=(data_file("a"),)), identifier=identifier)
+    return steps_of(work, uuids=(uuid, "u2"))[0]
+
+
+A, B, C = data_file("a"), data_file("b"), data_file("c", level=5)
+
+
+@pytest.mark.parametrize(
+    ("data", "compact", "how", "expected"),
+    [
+        (DataIncrement(), CompactIncrement(), {}, []),
+        (DataIncrement(), CompactIncrement(), {"force": True}, ["APPEND "]),
+        (DataIncrement(), CompactIncrement(), {"overwrite": True}, ["OVERWRITE "]),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), {}, ["APPEND +a@0"]),
+        (DataIncrement(new_files=(B,), deleted_files=(A,)), CompactIncrement(), {}, ["APPEND -a@0 +b@0"]),
+        (DataIncrement(), CompactIncrement(before=(A, B), after=(C,)), {}, ["COMPACT -a@0 -b@0 +c@5"]),
+        (DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(A.upgrade(5),)), {}, ["APPEND +a@0", "COMPACT -a@0 +a@5"]),
+        (DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(C,)), {"overwrite": True}, ["OVERWRITE +a@0", "COMPACT -a@0 +c@5"]),
+        (DataIncrement(), CompactIncrement(before=(A, C), after=(C,)), {}, ["COMPACT -a@0"]),
+        (DataIncrement(), CompactIncrement(before=(C,), after=(C,)), {}, []),
+    ],
+)  # fmt: skip
+def test_steps(
+    data: DataIncrement, compact: CompactIncrement, how: dict[str, bool], expected: list[str]
+) -> None:
+    assert [
+        f"{step.kind.value} {told(step)}" for step in steps(committable(data, compact), **how)
+    ] == expected
+
+
+def test_every_step_has_its_own_uuid_and_the_same_identifier() -> None:
+    first, second = steps(
+        committable(DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(C,)))
+    )
+    assert (first.uuid, second.uuid) == ("u1", "u2")
+    assert first.commit_identifier == second.commit_identifier
+
+
+def test_changelog_belongs_to_its_step_and_not_to_an_overwrite() -> None:
+    work = committable(
+        DataIncrement(new_files=(A,), changelog_files=(B,)),
+        CompactIncrement(before=(A,), after=(C,), changelog_files=(B,)),
+    )
+    assert [len(step.changelog) for step in steps(work)] == [1, 1]
+    assert [len(step.changelog) for step in steps(work, overwrite=True)] == [0, 1]
+
+
+def test_counts_add_up() -> None:
+    (step,) = steps(
+        committable(
+            DataIncrement(
+                new_files=(data_file("n", rows=7),), deleted_files=(data_file("o", rows=3),)
+            )
+        )
+    )
+    plan = plan_commit(step, snapshot(4, total=100), planned_on=None)
+    assert (plan.snapshot_id, plan.delta_record_count, plan.total_record_count) == (5, 4, 104)
+    first = plan_commit(step, None, planned_on=None)
+    assert (first.snapshot_id, first.total_record_count) == (1, 4)
+    assert plan_commit(step, snapshot(4, total=None), planned_on=None).total_record_count is None
+
+
+def test_an_overwrite_deletes_what_the_base_it_lands_on_holds() -> None:
+    (step,) = steps(committable(DataIncrement(new_files=(A,))), overwrite=True)
+    for base, live in (
+        (snapshot(1, total=10), [entry("x")]),
+        (snapshot(2, total=30), [entry("x"), entry("y", rows=20)]),
+    ):
+        plan = plan_commit(step, base, planned_on=None, overwritten=live)
+        assert {e.file.file_name for e in plan.delta if e.kind is EntryKind.DELETE} == {
+            e.file.file_name for e in live
+        }
+        assert plan.total_record_count == 10
+
+
+def test_an_overwrite_of_nothing_with_nothing_is_empty() -> None:
+    (step,) = steps(committable(), overwrite=True)
+    assert plan_commit(step, snapshot(1), planned_on=None).is_empty
+    assert not plan_commit(step, snapshot(1), planned_on=None, overwritten=[entry("x")]).is_empty
+
+
+BUCKETS = frozenset({(EMPTY_ROW, 0)})
+
+
+@pytest.mark.parametrize(
+    ("data", "compact", "base", "planned_on", "since", "expected"),
+    [
+        # nothing has happened since: whoever planned has seen it all
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(3), snapshot(3), (), LiveScope()),
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3), snapshot(3), (), LiveScope()),
+        # the same id after a rollback is another state
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3, uuid="new"), snapshot(3), (), LiveScope(buckets=BUCKETS)),
+        # plain appends never meet
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope()),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.COMPACT),), LiveScope()),
+        # unless a partition may have been rescaled in between
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.OVERWRITE),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, schema_id=1),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), None, LiveScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(1), None, (snapshot(1),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
+        # or it takes files away, or puts them below level 0
+        (DataIncrement(new_files=(B,), deleted_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
+        (DataIncrement(new_files=(C,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
+    ],
+)  # fmt: skip
+def test_what_has_to_be_checked(
+    data: DataIncrement, compact: CompactIncrement, base: Snapshot, planned_on: Snapshot | None,
+    since: tuple[Snapshot, ...] | None, expected: LiveScope,
+) -> None:  # fmt: skip
+    (step,) = steps(committable(data, compact))
+    assert plan_commit(step, base, planned_on=planned_on, since=since).scope == expected
+
+
+def plan_on(base: Snapshot | None, work: Committable | None = None, **how: bool) -> CommitPlan:
+    (step,) = steps(work or committable(DataIncrement(new_files=(A,))), **how)
+    return plan_commit(step, base, planned_on=base)
+
+
+def test_a_snapshot_says_what_was_planned() -> None:
+    made = snapshot_of(plan_on(snapshot(6, total=5)), FILES, schema_id=2, now_millis=77)
+    assert (made.id, made.schema_id, made.commit_kind, made.uuid) == (7, 2, CommitKind.APPEND, "u1")
+    assert (made.total_record_count, made.delta_record_count) == (15, 10)
+    assert made.changelog_manifest_list is None
+    assert made.changelog_record_count is None
+
+
+def test_time_never_runs_backwards() -> None:
+    base = snapshot(1, time_millis=500)
+    assert snapshot_of(plan_on(base), FILES, schema_id=0, now_millis=400).time_millis == 500
+    assert snapshot_of(plan_on(base), FILES, schema_id=0, now_millis=600).time_millis == 600
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [(None, None, None), (3, None, 3), (None, 4, 4), (3, 4, 4), (5, 4, 5)],
+)
+def test_watermarks_only_rise(ours: int | None, theirs: int | None, expected: int | None) -> None:
+    work = committable(DataIncrement(new_files=(A,)), watermark=ours)
+    plan = plan_on(snapshot(1, watermark=theirs), work)
+    assert snapshot_of(plan, FILES, schema_id=0, now_millis=1).watermark == expected
+
+
+def test_index_and_statistics_live_on_unless_overwritten() -> None:
+    base = snapshot(1, index_manifest="index-manifest", statistics="stat")
+    kept = snapshot_of(plan_on(base), FILES, schema_id=0, now_millis=1)
+    assert (kept.index_manifest, kept.statistics) == ("index-manifest", "stat")
+    (step,) = steps(committable(DataIncrement(new_files=(A,))), overwrite=True)
+    plan = plan_commit(step, base, planned_on=base, overwritten=[entry("x")])
+    made = snapshot_of(plan, FILES, schema_id=0, now_millis=1)
+    assert rewrites_index(plan)
+    assert (made.index_manifest, made.statistics) == (None, None)
+
+
+def test_index_files_are_listed_whole() -> None:
+    def index(name: str, bucket: int, kind: EntryKind = EntryKind.ADD) -> IndexManifestEntry:
+        file = IndexFileMeta(index_type=HASH, file_name=name, file_size=4, row_count=1)
+        return IndexManifestEntry(kind=kind, partition=EMPTY_ROW, bucket=bucket, index_file=file)
+
+    old, new = (index(name, 0).index_file for name in ("old", "new"))
+    data = DataIncrement(new_files=(A,), deleted_index_files=(old,), new_index_files=(new,))
+    (step,) = steps(committable(data))
+    plan = plan_commit(step, snapshot(1), planned_on=None)
+    assert rewrites_index(plan)
+    after = index_entries_after([index("old", 0), index("other", 1)], plan)
+    assert [change.index_file.file_name for change in after] == ["other", "new"]
+
+
+def test_a_plan_pickles() -> None:
+    plan = plan_on(snapshot(1))
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def seen(*said: tuple[str, int, CommitKind, str | None]) -> list[Snapshot]:
+    return [
+        snapshot(90 - n, kind, user=user, identifier=identifier, uuid=uuid)
+        for n, (user, identifier, kind, uuid) in enumerate(said)
+    ]
+
+
+APPEND, COMPACT, BATCH = CommitKind.APPEND, CommitKind.COMPACT, BATCH_COMMIT_IDENTIFIER
+
+
+@pytest.mark.parametrize(
+    ("identifier", "history", "expected"),
+    [
+        (5, seen(), None),
+        (5, seen((USER, 5, APPEND, None)), 90),
+        (5, seen((USER, 5, COMPACT, None), (USER, 5, APPEND, None)), 89),
+        (5, seen((USER, 5, COMPACT, None)), None),
+        (5, seen(("bob", 5, APPEND, None)), None),
+        (5, seen((USER, 4, APPEND, None), (USER, 5, APPEND, None)), None),  # not read any further
+        (5, seen((USER, 6, APPEND, None)), 90),  # ours has expired, or was empty
+        (5, seen((USER, BATCH, APPEND, None)), None),
+        (BATCH, seen((USER, BATCH, APPEND, "other")), None),
+        (BATCH, seen((USER, BATCH, APPEND, None)), None),
+        (BATCH, seen(("bob", 1, APPEND, None), (USER, BATCH, APPEND, "u1")), 89),
+        (5, seen(("renamed", 9, APPEND, "u1")), 90),
+    ],
+)  # fmt: skip
+def test_replay(identifier: int, history: list[Snapshot], expected: int | None) -> None:
+    proof = already_committed(append_step(identifier=identifier), history)
+    assert (proof and proof.id) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "latest", "expected"),
+    [
+        (snapshot(7, uuid="u1"), 7, PublishOutcome.LANDED),
+        (snapshot(7, uuid="u1"), 9, PublishOutcome.LANDED),
+        (snapshot(7, uuid="else"), 7, PublishOutcome.LOST),
+        (snapshot(7, uuid=None), 7, PublishOutcome.LOST),
+        (None, 6, PublishOutcome.ABSENT),
+        (None, None, PublishOutcome.ABSENT),
+        (None, 7, PublishOutcome.UNKNOWN),
+        (None, 60, PublishOutcome.UNKNOWN),
+    ],
+)
+def test_a_lost_answer(
+    found: Snapshot | None, latest: int | None, expected: PublishOutcome
+) -> None:
+    assert resolve_publish(append_step(), 7, found=found, latest_id=latest) is expected

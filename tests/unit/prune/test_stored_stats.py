@@ -1,0 +1,93 @@
+"""Stored statistics become bounds: by field id, whatever the file's own schema covered."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.binary_row import encode_row
+from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.stored_stats import (
+    CoveredColumn,
+    StoredStats,
+    covered_columns,
+    stored_bounds,
+    stored_mask,
+)
+from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.types import DataField, parse_type
+
+
+def field(id: int, name: str, text: str) -> DataField:
+    return DataField(id=id, name=name, type=parse_type(text))
+
+
+OLD = (field(0, "k", "INT NOT NULL"), field(1, "v", "STRING"), field(2, "w", "INT"))
+#  w is called v now, v is gone and was added anew, k may be null, x is new, w was widened
+NOW = (field(0, "k", "INT"), field(3, "v", "STRING"), field(2, "w", "BIGINT"), field(4, "x", "INT"))
+INT, TEXT, BIG = (parse_type(text) for text in ("INT", "STRING", "BIGINT"))
+
+
+def test_columns_are_found_by_id_and_type() -> None:
+    assert [column.name for column in covered_columns(OLD, NOW)] == ["k", None, None]
+    assert [column.name for column in covered_columns(OLD, OLD)] == ["k", "v", "w"]
+    renamed = (OLD[0], field(1, "w", "STRING"), field(2, "v", "INT"))
+    assert [column.name for column in covered_columns(OLD, renamed)] == ["k", "w", "v"]
+    assert covered_columns(OLD, OLD, listed=["w", "k"]) == (
+        CoveredColumn(type=OLD[2].type, name="w"),
+        CoveredColumn(type=OLD[0].type, name="k"),
+    )
+    assert covered_columns(OLD, OLD, listed=[]) == ()
+
+
+def stats(*files: tuple[list, list, list[int | None] | None], types=(INT, TEXT)) -> StoredStats:
+    return StoredStats(
+        min_values=pa.array([encode_row(low, types) for low, _, _ in files], pa.binary()),
+        max_values=pa.array([encode_row(high, types) for _, high, _ in files], pa.binary()),
+        null_counts=pa.array([nulls for _, _, nulls in files], pa.list_(pa.int64())),
+        row_counts=pa.array([10] * len(files), pa.int64()),
+    )
+
+
+COVERED = (CoveredColumn(type=INT, name="k"), CoveredColumn(type=TEXT, name="v"))
+SCHEMA = arrow_schema((field(0, "k", "INT"), field(1, "v", "STRING"), field(2, "z", "INT")))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (pc.field("k") == 3, [True, False, True, True]),
+        (pc.field("v") == "b", [True, True, True, True]),
+        (pc.field("v") == "z", [False, False, True, True]),
+        (pc.field("v").is_null(), [False, True, True, True]),
+        (pc.field("k").is_null(), [False, False, True, True]),
+        (pc.field("z") == 3, [True, True, True, True]),
+    ],
+)
+def test_masks(expression: pc.Expression, expected: list[bool]) -> None:
+    files = stats(
+        ([1, "a"], [5, "b"], [0, 0]),
+        ([6, "a"], [9, "c"], [0, 2]),
+        ([None, None], [None, None], None),
+        ([None, None], [None, None], [None]),
+    )
+    assert stored_mask(from_expression(expression, SCHEMA), files, COVERED).tolist() == expected
+
+
+def test_sliced_null_counts_are_read_at_their_place() -> None:
+    files = stats(
+        ([1, "a"], [1, "a"], [7, 8]), ([1, "a"], [1, "a"], [1, 2]), ([1, "a"], [1, "a"], [3, 4])
+    )
+    cut = StoredStats(
+        min_values=files.min_values[1:], max_values=files.max_values[1:],
+        null_counts=files.null_counts[1:], row_counts=files.row_counts[1:],
+    )  # fmt: skip
+    bounds = stored_bounds(cut, COVERED, ("k", "v"))
+    assert bounds["k"].null_counts.to_pylist() == [1, 3]
+    assert bounds["v"].null_counts.to_pylist() == [2, 4]
+
+
+def test_rows_of_another_layout_are_corrupt() -> None:
+    files = stats(([1], [1], [0]), types=(INT,))
+    with pytest.raises(CorruptFileError):
+        stored_bounds(files, COVERED, ("k",))

@@ -1,0 +1,149 @@
+"""Schema changes: by id, all or none, refused where keys or old files forbid them."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lsm_engine as lsm
+
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.string()),
+        ("n", pa.int32()),
+        ("s", pa.string()),
+        ("ts", pa.timestamp("us")),
+        ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+    ]
+)
+
+
+@pytest.fixture
+def table(tmp_path) -> lsm.Table:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table(
+            "db.t",
+            COLUMNS,
+            primary_key=["id", "day"],
+            partitioned_by=["day"],
+            options={"bucket": 2, "sequence.field": "ts", "fields.n.stats-mode": "full"},
+        )
+        made.upsert(rows(made, [(1, "a", 10, "x"), (2, "b", 20, "y")]))
+        yield made
+
+
+def rows(table: lsm.Table, values: list[tuple[object, ...]]) -> pa.Table:
+    names = ["id", "day", "n", "s"]
+    return pa.Table.from_pylist(
+        [dict(zip(names, value, strict=True)) for value in values],
+        schema=pa.schema([table.schema.arrow.field(name) for name in names]),
+    )
+
+
+def read(table: lsm.Table, *names: str) -> list[dict[str, object]]:
+    return table.scan(columns=list(names)).to_arrow().sort_by(names[0]).to_pylist()
+
+
+def test_added_columns_are_null_in_older_rows(table: lsm.Table) -> None:
+    table.alter(lsm.AddColumn(name="extra", type="BIGINT", after="n", comment="new"))
+    assert table.schema.names == ("id", "day", "n", "extra", "s", "ts", "place")
+    assert table.schema.field("extra").id == 8  # the structure's two fields have ids as well
+    table.upsert([{"id": 3, "day": "a", "extra": 7}])
+    assert [row["extra"] for row in read(table, "id", "extra")] == [None, None, 7]
+    table.compact(full=True)
+    assert [row["extra"] for row in read(table, "id", "extra")] == [None, None, 7]
+
+
+def test_a_column_added_again_is_another_one(table: lsm.Table) -> None:
+    table.alter(lsm.DropColumn(name="s"), lsm.AddColumn(name="s", type=pa.string()))
+    assert [row["s"] for row in read(table, "id", "s")] == [None, None]
+
+
+def test_renamed_columns_keep_their_values_and_options_follow(table: lsm.Table) -> None:
+    table.alter(
+        lsm.RenameColumn(name="n", new_name="count"),
+        lsm.RenameColumn(name="ts", new_name="at"),
+        lsm.RenameColumn(name="id", new_name="key"),
+    )
+    assert table.schema.primary_keys == ("key", "day")
+    assert table.options.texts["fields.count.stats-mode"] == "full"
+    assert table.options.texts["sequence.field"] == "at"
+    assert read(table, "key", "count") == [{"key": 1, "count": 10}, {"key": 2, "count": 20}]
+    table.upsert([{"key": 1, "day": "a", "count": 11}])
+    table.compact(full=True)
+    assert read(table, "key", "count")[0] == {"key": 1, "count": 11}
+    assert table.verify().is_clean
+
+
+def test_widened_types_read_old_values_and_filters_still_find_them(table: lsm.Table) -> None:
+    table.alter(lsm.ChangeType(name="n", type="BIGINT"))
+    table.upsert([{"id": 3, "day": "a", "n": 2**40}])
+    assert table.scan(where=pc.field("n") == 10).count() == 1
+    assert table.scan(where=pc.field("n") == 2**40).count() == 1
+
+
+def test_nested_fields_have_ids_of_their_own(table: lsm.Table) -> None:
+    table.alter(
+        lsm.AddColumn(name=("place", "country"), type=pa.string()),
+        lsm.RenameColumn(name=("place", "zip"), new_name="code"),
+    )
+    kind = table.schema.arrow.field("place").type
+    assert [kind.field(at).name for at in range(kind.num_fields)] == ["city", "code", "country"]
+
+
+def test_the_past_keeps_its_columns(table: lsm.Table) -> None:
+    table.alter(lsm.RenameColumn(name="s", new_name="text"))
+    table.upsert([{"id": 9, "day": "a", "text": "z"}])
+    assert "s" in table.scan(snapshot_id=1).schema.names
+    assert "text" in table.scan().schema.names
+
+
+def test_moving_comments_and_options(table: lsm.Table) -> None:
+    table.alter(
+        lsm.MoveColumn(name="s", first=True),
+        lsm.SetColumnComment(name="s", comment="said"),
+        lsm.SetComment(comment="things"),
+        lsm.SetOption(key="write-only", value=True),
+    )
+    assert table.schema.names[0] == "s"
+    assert table.schema.field("s").description == "said"
+    assert table.schema.comment == "things"
+    table.alter(lsm.RemoveOption(key="write-only"))
+    assert "write-only" not in table.options.texts
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lsm.DropColumn(name="id"), lsm.InvalidInputError, "key"),
+        (lsm.DropColumn(name="ts"), lsm.InvalidOptionError, "sequence.field"),
+        (lsm.DropColumn(name="none"), lsm.NotFoundError, "no column"),
+        (lsm.RenameColumn(name="day", new_name="d"), lsm.InvalidInputError, "partition"),
+        (lsm.RenameColumn(name="n", new_name="s"), lsm.AlreadyExistsError, "exists"),
+        (lsm.ChangeType(name="id", type="INT"), lsm.InvalidInputError, "key"),
+        (lsm.ChangeType(name="s", type="INT"), lsm.UnsupportedError, "s"),
+        (lsm.SetNullable(name="n", nullable=False), lsm.InvalidInputError, "null"),
+        (lsm.SetNullable(name="id"), lsm.InvalidInputError, "null"),
+        (lsm.AddColumn(name="s", type="INT"), lsm.AlreadyExistsError, "exists"),
+        (lsm.AddColumn(name="q", type="INT NOT NULL"), lsm.InvalidInputError, "nullable"),
+        (lsm.AddColumn(name="_KEY_x", type="INT"), lsm.InvalidInputError, "reserved"),
+        (lsm.SetOption(key="bucket", value=9), lsm.InvalidOptionError, "fixed"),
+        (lsm.SetOption(key="merge-engine", value="nonsense"), lsm.InvalidOptionError, "merge"),
+        (lsm.SetOption(key="no-such", value=1), lsm.InvalidOptionError, "no such"),
+        (lsm.RemoveOption(key="sequence.field"), lsm.InvalidOptionError, "fixed"),
+    ],
+    ids=[str(at) for at in range(16)],
+)
+def test_refused_changes_leave_the_schema(table: lsm.Table, change, error, words) -> None:
+    before = table.schema
+    with pytest.raises(error, match=words):
+        table.alter(lsm.SetComment(comment="never"), change)
+    assert table.session.schemas.latest() == before
+
+
+def test_two_alterations_at_once_both_count(table: lsm.Table) -> None:
+    other = lsm.open_table(table.location)
+    table.alter(lsm.AddColumn(name="one", type="INT"))
+    other.alter(lsm.AddColumn(name="two", type="INT"))
+    assert {"one", "two"} <= set(other.schema.names)
+    assert other.schema.field("one").id != other.schema.field("two").id

@@ -1,0 +1,111 @@
+"""ManifestStore: what is written is read, what was read is kept, what is damaged is named."""
+
+import pytest
+
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    NotFoundError,
+    UnsafePathError,
+)
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
+from lsm_engine.store.manifests import ManifestStore
+from tests.fault.recording_file_io import RecordingFileIO
+
+PATHS = TablePaths(root="t")
+
+
+def entry(name, kind=EntryKind.ADD):
+    file = DataFileMeta(
+        file_name=name, file_size=10, row_count=1, min_key=EMPTY_ROW, max_key=EMPTY_ROW,
+        key_stats=EMPTY_STATS, value_stats=EMPTY_STATS, min_sequence_number=0,
+        max_sequence_number=0, schema_id=0, level=0, creation_millis=5, delete_row_count=0,
+    )  # fmt: skip
+    return ManifestEntry(kind=kind, partition=EMPTY_ROW, bucket=0, total_buckets=1, file=file)
+
+
+def meta(name, size, count):
+    return ManifestFileMeta(
+        file_name=name, file_size=size, added_file_count=count, deleted_file_count=0,
+        partition_stats=EMPTY_STATS, schema_id=0,
+    )  # fmt: skip
+
+
+ENTRIES = [entry("data-u-0.parquet"), entry("data-u-1.parquet")]
+
+
+@pytest.fixture
+def disk():
+    return RecordingFileIO(MemoryFileIO())
+
+
+@pytest.fixture
+def store(disk):
+    return ManifestStore(disk, PATHS)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "null", "deflate"])
+def test_round_trip(store, disk, codec):
+    size = store.write("manifest-u-0", ENTRIES, codec=codec)
+    assert size == disk.status("t/manifest/manifest-u-0").size
+    listed = meta("manifest-u-0", size, 2)
+    assert store.write_list("manifest-list-u-0", [listed], codec=codec) > 0
+    assert store.read_list("manifest-list-u-0") == [listed]
+    assert store.read_entries(listed) == ENTRIES
+    assert store.read(listed).num_rows == 2
+    assert store.write_index("index-manifest-u-0", [], codec=codec) > 0
+    assert store.read_index("index-manifest-u-0") == []
+
+
+def test_what_was_read_is_kept_by_name(store, disk):
+    size = store.write("manifest-u-0", ENTRIES, codec="zstd")
+    store.write_list("manifest-list-u-0", [meta("manifest-u-0", size, 2)], codec="zstd")
+    for _ in range(3):
+        (listed,) = store.read_list("manifest-list-u-0")
+        store.read_entries(listed)
+    assert [call.verb for call in disk.reads] == ["read"]  # the list was kept as it was written
+    store.read_list("manifest-list-u-0").clear()  # the caller's own copy
+    assert len(store.read_list("manifest-list-u-0")) == 1
+
+
+def test_the_cache_is_bounded(disk):
+    store = ManifestStore(disk, PATHS, cache_bytes=1)
+    store.write("manifest-u-0", ENTRIES, codec="zstd")
+    for _ in range(2):
+        store.read_entries(meta("manifest-u-0", 1, 2))
+    assert len(disk.reads) == 2
+
+
+def test_deleted_manifests_are_forgotten(store):
+    size = store.write("manifest-u-0", ENTRIES, codec="zstd")
+    listed = meta("manifest-u-0", size, 2)
+    store.read(listed)
+    assert store.delete("manifest-u-0")
+    assert not store.delete("manifest-u-0")
+    with pytest.raises(NotFoundError):
+        store.read(listed)
+
+
+def test_names_are_never_written_twice(store):
+    store.write("manifest-u-0", ENTRIES, codec="zstd")
+    with pytest.raises(AlreadyExistsError):
+        store.write("manifest-u-0", [], codec="zstd")
+
+
+@pytest.mark.parametrize("data", [b"", b"Obj\x01", b"junk" * 100])
+def test_damage_is_named(store, disk, data):
+    disk.write_new("t/manifest/m", data)
+    for read in (lambda: store.read(meta("m", 1, 1)), lambda: store.read_list("m")):
+        with pytest.raises(CorruptFileError) as caught:
+            read()
+        assert "t/manifest/m" in str(caught.value)
+
+
+def test_names_that_lead_elsewhere_are_refused(store):
+    with pytest.raises(UnsafePathError):
+        store.read_list("../snapshot/snapshot-1")

@@ -1,0 +1,251 @@
+"""SnapshotStore: hints that lie, publishes that race, ids that expire."""
+
+import pytest
+
+from lsm_engine.base.errors import (
+    CommitUnknownError,
+    CorruptFileError,
+    ErrorKind,
+    ExpiredError,
+    NotFoundError,
+    StorageError,
+)
+from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.store.snapshots import SnapshotStore
+from tests.fault.recording_file_io import (
+    Crash,
+    Die,
+    Fail,
+    Lie,
+    LoseReply,
+    Misread,
+    RecordingFileIO,
+    When,
+)
+from tests.unit.store.documents import snapshot
+
+PATHS = TablePaths(root="t")
+
+
+@pytest.fixture
+def disk():
+    return MemoryFileIO()
+
+
+@pytest.fixture
+def store(disk):
+    return SnapshotStore(disk, PATHS)
+
+
+def hints(disk):
+    return {
+        name: disk.read(f"t/snapshot/{name}").decode()
+        for name in ("LATEST", "EARLIEST")
+        if disk.exists(f"t/snapshot/{name}")
+    }
+
+
+def test_a_table_without_snapshots(store):
+    assert store.latest_id() is None
+    assert store.earliest_id() is None
+    assert store.latest() is None
+    assert store.earliest() is None
+    assert store.all() == []
+    assert list(store.newest_first()) == []
+    assert store.latest_at(10**15) is None
+    with pytest.raises(NotFoundError) as caught:
+        store.load(1)
+    assert not isinstance(caught.value, ExpiredError)
+    assert caught.value.kind is ErrorKind.NO_SUCH_SNAPSHOT
+
+
+def test_publish_is_won_once_and_writes_hints(store, disk):
+    assert store.publish(snapshot(1))
+    assert not store.publish(snapshot(1, uuid="other"))
+    assert store.publish(snapshot(2))
+    assert store.latest() == snapshot(2)
+    assert store.earliest() == snapshot(1)
+    assert store.load(1) == snapshot(1)
+    assert hints(disk) == {"LATEST": "2", "EARLIEST": "1"}
+
+
+@pytest.fixture
+def three(store):
+    for number in (1, 2, 3):
+        store.publish(snapshot(number))
+    return store
+
+
+def test_walks(three):
+    assert [each.id for each in three.all()] == [1, 2, 3]
+    assert [each.id for each in three.newest_first()] == [3, 2, 1]
+    assert [each.id for each in three.newest_first(2)] == [3, 2]
+    assert three.latest_at(2500).id == 2
+    assert three.latest_at(999) is None
+
+
+@pytest.mark.parametrize("latest", [b"1", b"9", b"", b"x", b"3\n", b"0", b"-1", None, b"\xff" * 99])
+def test_latest_hint_is_only_advice(three, disk, latest):
+    disk.delete("t/snapshot/LATEST")
+    if latest is not None:
+        disk.write_new("t/snapshot/LATEST", latest)
+    assert three.latest_id() == 3
+    three.publish(snapshot(4))
+    assert hints(disk)["LATEST"] == "4"
+
+
+@pytest.mark.parametrize("earliest", [b"2", b"9", b"", b"x", None])
+def test_earliest_hint_is_only_advice(three, disk, earliest):
+    disk.delete("t/snapshot/EARLIEST")
+    if earliest is not None:
+        disk.write_new("t/snapshot/EARLIEST", earliest)
+    assert three.earliest_id() == 1
+
+
+def test_hints_that_cannot_be_read_are_passed_over(three, disk):
+    store = SnapshotStore(RecordingFileIO(disk, Misread(at=1, how=StorageError("no"))), PATHS)
+    assert store.latest_id() == 3
+
+
+def test_a_failed_probe_or_listing_is_an_error_not_an_answer(three, disk):
+    disk.delete("t/snapshot/LATEST")
+    for at in (2, 3):
+        fault = Misread(at=at, how=StorageError("no"))
+        with pytest.raises(StorageError):
+            SnapshotStore(RecordingFileIO(disk, fault), PATHS).latest_id()
+
+
+def test_a_stale_listing_is_caught_up_with(three, disk):
+    disk.delete("t/snapshot/LATEST")
+    storage = RecordingFileIO(disk, Misread(at=5, how=Lie.STALE))
+    store = SnapshotStore(storage, PATHS)
+    assert store.latest_id() == 3  # reads hint, lists, probes 4
+    disk.write_new("t/snapshot/snapshot-4", b"")
+    assert storage.reads[1].verb == "list"
+    assert store.latest_id() == 4
+    assert (storage.reads[4].verb, storage.reads[4].number) == ("list", 5)
+
+
+def test_the_fast_path_is_one_read_and_two_probes(three, disk):
+    storage = RecordingFileIO(disk)
+    assert SnapshotStore(storage, PATHS).latest_id() == 3
+    assert [call.verb for call in storage.reads] == ["read", "exists", "exists"]
+
+
+def test_expired_and_missing_ids(three, disk):
+    three.delete(1)
+    three.hint_earliest(2)
+    with pytest.raises(ExpiredError) as caught:
+        three.load(1)
+    assert caught.value.facts == {"snapshot_id": 1, "earliest_id": 2}
+    for number in (4, 0, -1):
+        with pytest.raises(NotFoundError) as missing:
+            three.load(number)
+        assert not isinstance(missing.value, ExpiredError)
+    assert three.find(1) is None
+    assert three.find(0) is None
+    assert three.earliest_id() == 2
+    assert not three.delete(1)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"id":3}', b"\xff"])
+def test_damaged_snapshots_are_named(three, disk, data):
+    disk.replace("t/snapshot/snapshot-3", data)
+    with pytest.raises(CorruptFileError) as caught:
+        three.latest()
+    assert "t/snapshot/snapshot-3" in str(caught.value)
+
+
+def test_a_snapshot_under_another_number_is_refused(three, disk):
+    disk.replace("t/snapshot/snapshot-3", disk.read("t/snapshot/snapshot-2"))
+    with pytest.raises(CorruptFileError, match="another snapshot"):
+        three.load(3)
+
+
+def test_nothing_is_cached_by_id(three, disk):
+    assert three.load(3).uuid == "uuid-3"
+    three.hint_latest(2)
+    three.delete(3)
+    assert three.latest_id() == 2
+    assert three.publish(snapshot(3, uuid="again"))
+    assert three.load(3).uuid == "again"
+
+
+def test_hints_never_fail_a_commit(disk):
+    for at in range(2, 20):
+        disk = MemoryFileIO()
+        SnapshotStore(disk, PATHS).publish(snapshot(1))
+        storage = RecordingFileIO(disk, Fail(at=at, error=StorageError("full")))
+        assert SnapshotStore(storage, PATHS).publish(snapshot(2))
+        assert SnapshotStore(disk, PATHS).latest_id() == 2
+        if len(storage.calls) < at:
+            return
+    raise AssertionError("hints write without end")
+
+
+def test_a_publish_that_failed_is_not_there(disk):
+    storage = RecordingFileIO(disk, Fail(at=1, error=StorageError("full"), when=When.HALFWAY))
+    store = SnapshotStore(storage, PATHS)
+    with pytest.raises(StorageError):
+        store.publish(snapshot(1))
+    assert store.latest_id() is None
+    assert store.publish(snapshot(1))
+
+
+def test_a_lost_reply_is_for_the_committer_to_resolve(disk):
+    store = SnapshotStore(RecordingFileIO(disk, LoseReply(at=1)), PATHS)
+    with pytest.raises(CommitUnknownError):
+        store.publish(snapshot(1))
+    assert store.find(1) == snapshot(1)
+    store.announce(1)
+    assert hints(disk) == {"LATEST": "1", "EARLIEST": "1"}
+
+
+@pytest.mark.parametrize("when", When)
+def test_a_crash_at_any_call_leaves_old_or_new(when):
+    for at in range(1, 20):
+        disk = MemoryFileIO()
+        SnapshotStore(disk, PATHS).publish(snapshot(1))
+        storage = RecordingFileIO(disk, Die(at=at, when=when))
+        try:
+            SnapshotStore(storage, PATHS).publish(snapshot(2))
+        except Crash:
+            after = SnapshotStore(disk, PATHS)
+            assert after.latest() in (snapshot(1), snapshot(2))
+            landed = after.latest_id()
+            assert after.publish(snapshot(landed + 1))
+            assert hints(disk)["LATEST"] == str(landed + 1)
+        else:
+            return
+    raise AssertionError("never got through")
+
+
+def test_the_slower_of_two_writers_does_not_turn_latest_back(disk):
+    """B publishes and announces 2 between A's publish of 1 and A's hint."""
+    fast = SnapshotStore(disk, PATHS)
+
+    def overtake(call):
+        if call.verb == "replace" and call.path.endswith("LATEST") and call.number == 3:
+            assert fast.publish(snapshot(2))
+
+    slow = SnapshotStore(RecordingFileIO(disk, on_call=overtake), PATHS)
+    assert slow.publish(snapshot(1))
+    assert hints(disk)["LATEST"] == "2"
+
+
+def test_a_newest_snapshot_that_keeps_vanishing(disk):
+    store = SnapshotStore(disk, PATHS)
+    store.publish(snapshot(1))
+    storage = RecordingFileIO(
+        disk, *(Misread(at=at, how=NotFoundError("gone")) for at in range(4, 100, 4))
+    )
+    with pytest.raises(NotFoundError, match="vanishing"):
+        SnapshotStore(storage, PATHS).latest()
+
+
+def test_other_files_are_no_snapshots(three, disk):
+    for name in ("snapshot-7.tmp", ".snapshot-9.x.tmp", "snapshot-x", "snapshot-0x9", "notes"):
+        disk.write_new(f"t/snapshot/{name}", b"")
+    disk.write_new("t/snapshot/snapshot-8/file", b"")
+    assert three.ids() == [1, 2, 3]

@@ -1,0 +1,161 @@
+"""Branches: made, written to, renamed, taken away; and the table goes on as one of them has gone."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> lsm.Table:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table(
+            "db.t",
+            pa.schema([("id", pa.int64()), ("v", pa.string())]),
+            primary_key=["id"],
+            options={"bucket": 1, "write-only": "true"},
+        )
+        made.upsert([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+        made.create_tag("start")
+        yield made
+
+
+def rows(table: lsm.Table, **asked: object) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in table.scan(**asked).to_arrow().to_pylist()}
+
+
+def test_a_branch_goes_its_own_way(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    fix = table.branch("fix")
+    assert fix.name == "db.t@fix"
+    fix.upsert([{"id": 2, "v": "fixed"}])
+    table.upsert([{"id": 3, "v": "main"}])
+    assert rows(fix) == {1: "a", 2: "fixed"}
+    assert rows(table) == {1: "a", 2: "b", 3: "main"}
+    assert [one.id for one in fix.snapshots()] == [1, 2]
+    assert table.branches() == ["fix"]
+    fix.compact(full=True)
+    assert rows(table.branch("fix")) == {1: "a", 2: "fixed"}
+    assert table.branch("main").snapshots() == table.snapshots()
+
+
+def test_an_empty_branch_begins_with_the_schema_alone(table: lsm.Table) -> None:
+    table.alter(lsm.AddColumn(name="w", type=pa.int32()))
+    table.create_branch("new")
+    new = table.branch("new")
+    assert new.latest_snapshot() is None
+    assert new.schema == table.schema
+    new.upsert([{"id": 9, "v": "z", "w": 1}])
+    assert rows(new) == {9: "z"}
+
+
+def test_expiry_and_orphan_removal_know_branches(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    table.branch("fix").upsert([{"id": 2, "v": "fixed"}])
+    table.delete_tag("start")
+    table.upsert([{"id": 1, "v": "x"}, {"id": 2, "v": "y"}])
+    table.compact(full=True)
+    report = table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert [name for name, _ in report.plan.kept_by] == ["tag 'start' of branch 'fix'"]
+    table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    fix = table.branch("fix")
+    assert rows(fix) == {1: "a", 2: "fixed"}
+    assert fix.verify().is_clean
+    fix.compact(full=True)
+    fix.delete_tag("start")
+    fix.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert rows(table) == {1: "x", 2: "y"}
+    assert table.verify().is_clean
+    assert fix.verify().is_clean
+
+
+def test_fast_forward(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    fix = table.branch("fix")
+    fix.upsert([{"id": 2, "v": "fixed"}])
+    fix.alter(lsm.AddColumn(name="w", type=pa.int32()))
+    table.branch("fix").upsert([{"id": 3, "v": "c", "w": 7}])
+    table.branch("fix").create_tag("done")
+    planned = table.fast_forward("fix", dry_run=True)
+    assert [one.id for one in planned.plan.snapshots] == [2, 3]
+    assert rows(table) == {1: "a", 2: "b"}
+    table.fast_forward("fix")
+    assert rows(table) == {1: "a", 2: "fixed", 3: "c"}
+    assert table.scan().to_arrow().column_names == ["id", "v", "w"]
+    assert {one.name for one in table.tags()} == {"start", "done"}
+    assert table.verify().is_clean
+    assert table.fast_forward("fix").plan.snapshots == ()
+    table.upsert([{"id": 4, "v": "d", "w": 1}])
+    assert len(rows(table)) == 4
+
+
+def test_what_main_has_committed_since_is_not_lost_unasked(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    table.branch("fix").upsert([{"id": 2, "v": "fixed"}])
+    table.upsert([{"id": 9, "v": "mine"}])
+    table.create_tag("mine")
+    before = rows(table)
+    with pytest.raises(lsm.CommitConflictError, match="gone on"):
+        table.fast_forward("fix")
+    assert rows(table) == before
+    report = table.fast_forward("fix", force=True)
+    assert "lose 1 of its own" in str(report)
+    assert rows(table) == {1: "a", 2: "fixed"}
+    assert [one.name for one in table.tags()] == ["start"]
+
+
+def test_strangers_are_not_fast_forwarded(table: lsm.Table) -> None:
+    table.create_branch("new")
+    table.branch("new").upsert([{"id": 9, "v": "z"}])
+    with pytest.raises(lsm.InvalidInputError, match="no snapshot in common"):
+        table.fast_forward("new", force=True)
+    table.create_branch("fix", tag="start")
+    table.branch("fix").alter(lsm.AddColumn(name="theirs", type=pa.int32()))
+    table.alter(lsm.AddColumn(name="ours", type=pa.int32()))
+    with pytest.raises(lsm.CommitConflictError, match="changed their schema"):
+        table.fast_forward("fix")
+
+
+def test_a_branch_is_taken_away(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    table.branch("fix").upsert([{"id": 2, "v": "fixed"}])
+    table.rename_branch("fix", "other")
+    assert table.branches() == ["other"]
+    assert rows(table.branch("other")) == {1: "a", 2: "fixed"}
+    table.delete_branch("other")
+    assert table.branches() == []
+    assert not (Path(table.location) / "branch" / "branch-other").exists()
+    for act in (table.branch, table.delete_branch, table.fast_forward):
+        with pytest.raises(lsm.NotFoundError, match="no branch"):
+            act("other")
+    assert rows(table) == {1: "a", 2: "b"}
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "", "a/b", "..", ".x", "12", "a\nb", "x" * 201, "a\u202eb"]
+)
+def test_names_that_cannot_be(table: lsm.Table, name: str) -> None:
+    with pytest.raises(lsm.InvalidInputError):
+        table.create_branch(name)
+    assert not (Path(table.location) / "branch").exists()
+
+
+def test_a_taken_name(table: lsm.Table) -> None:
+    table.create_branch("fix")
+    with pytest.raises(lsm.AlreadyExistsError):
+        table.create_branch("fix", tag="start")
+    assert table.branch("fix").latest_snapshot() is None
+
+
+def test_verify_looks_at_branches_too(table: lsm.Table) -> None:
+    table.create_branch("fix", tag="start")
+    table.branch("fix").upsert([{"id": 2, "v": "fixed"}])
+    assert table.verify().is_clean
+    file = table.branch("fix").system("files").column("file_path").to_pylist()
+    own = set(file) - set(table.system("files").column("file_path").to_pylist())
+    (Path(table.location) / own.pop()).unlink()
+    problems = table.verify().problems
+    assert problems
+    assert all(one.startswith("branch 'fix': snapshot 2") for one in problems)

@@ -1,0 +1,131 @@
+"""Deletes from tables without a primary key: rows that equal a key are marked, and left behind later."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.table import delete_rows
+from tests.model.invariants import check_invariants
+from tests.model.stored_table import StoredTable
+
+COLUMNS = pa.schema([("p", pa.string()), ("k", pa.int64()), ("v", pa.int64())])
+MARKS = {"deletion-vectors.enabled": "true", "write-only": "true"}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[lsm.Catalog]:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")) as made:
+        yield made
+
+
+def rows(first: int, count: int, value: int) -> pa.Table:
+    numbers = np.arange(first, first + count)
+    parts = pa.array(["xy"[number % 2] for number in numbers.tolist()])
+    return pa.table([parts, pa.array(numbers), pa.array(np.full(count, value))], schema=COLUMNS)
+
+
+def filled(catalog: lsm.Catalog, **options: str) -> lsm.Table:
+    table = catalog.create_table(
+        "db.t", COLUMNS, partitioned_by=["p"], options={**MARKS, **options}
+    )
+    for turn in range(3):
+        table.append(rows(turn * 50, 100, turn))
+    return table
+
+
+def found(table: lsm.Table) -> list[tuple[int, int]]:
+    read = table.scan().to_arrow()
+    assert table.scan().count() == read.num_rows
+    return sorted(zip(read["k"].to_pylist(), read["v"].to_pylist(), strict=True))
+
+
+def wanted(*gone: pc.Expression) -> list[tuple[int, int]]:
+    made = pa.concat_tables([rows(turn * 50, 100, turn) for turn in range(3)])
+    for some in gone:
+        made = made.filter(~some)
+    return sorted(zip(made["k"].to_pylist(), made["v"].to_pylist(), strict=True))
+
+
+def test_rows_are_known_by_the_columns_given(catalog: lsm.Catalog) -> None:
+    table = filled(catalog)
+    k, v, p = pc.field("k"), pc.field("v"), pc.field("p")
+    made = table.delete(pa.table({"k": list(range(60, 70))}))
+    assert made is not None
+    assert found(table) == wanted(k.isin(range(60, 70)))
+    table.delete([{"k": 70, "v": 0}, {"k": 71, "v": 1}, {"k": 72, "v": 9}])
+    gone = (k.isin(range(60, 70)), (k == 70) & (v == 0), (k == 71) & (v == 1))
+    assert found(table) == wanted(*gone)
+    table.delete([{"p": "x", "v": 2}])
+    gone = (*gone, (p == "x") & (v == 2))
+    assert found(table) == wanted(*gone)
+    assert table.scan(where=k == 65).count() == 0
+    before = table.latest_snapshot().id
+    assert table.delete([{"k": 65}]) is None
+    assert table.delete([]) is None
+    assert table.latest_snapshot().id == before
+    check_invariants(StoredTable(table.session.file_io))
+    assert table.scan(snapshot_id=3).count() == 300
+    table.compact(full=True)
+    assert found(table) == wanted(*gone)
+    assert table.session.index_entries(table.latest_snapshot()) == []
+    assert table.latest_snapshot().total_record_count == len(wanted(*gone))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    check_invariants(StoredTable(table.session.file_io))
+    assert table.verify().is_clean
+
+
+def test_buckets_and_rescale(catalog: lsm.Catalog) -> None:
+    table = filled(catalog, **{"bucket": "2", "bucket-key": "k"})
+    table.delete(pa.table({"k": list(range(0, 200, 3))}))
+    gone = pc.field("k").isin(range(0, 200, 3))
+    assert found(table) == wanted(gone)
+    table.rescale(3)
+    assert found(table) == wanted(gone)
+    table.append(rows(300, 2, 9))
+    assert found(table) == sorted([*wanted(gone), (300, 9), (301, 9)])
+    check_invariants(StoredTable(table.session.file_io))
+
+
+@pytest.mark.parametrize("theirs", ["delete", "compact", "append"])
+def test_others_act_meanwhile(
+    catalog: lsm.Catalog, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(catalog)
+    other = lsm.open_table(table.location)
+    acts = {
+        "delete": lambda: other.delete(pa.table({"k": list(range(50, 65))})),
+        "compact": lambda: other.compact(full=True),
+        "append": lambda: other.append(rows(60, 1, 7)),
+    }
+    waiting, real = [acts[theirs]], delete_rows.commit
+
+    def commit(*args: object, **more: object) -> object:
+        if waiting:
+            waiting.pop()()
+        return real(*args, **more)
+
+    monkeypatch.setattr(delete_rows, "commit", commit)
+    table.delete(pa.table({"k": list(range(60, 70))}))
+    k = pc.field("k")
+    gone = [k.isin(range(60, 70))] + ([k.isin(range(50, 65))] if theirs == "delete" else [])
+    extra = [(60, 7)] if theirs == "append" else []
+    assert found(table) == sorted(wanted(*gone) + extra)
+    check_invariants(StoredTable(table.session.file_io))
+
+
+def test_what_cannot_be_is_refused_before_anything_is_written(catalog: lsm.Catalog) -> None:
+    table = filled(catalog)
+    before = {str(path) for path in Path(table.location).rglob("*")}
+    for keys in ([{"k": None}], [{"nope": 1}], [{"k": 1, "nope": 2}], [{"k": "text"}]):
+        with pytest.raises(lsm.InvalidInputError):
+            table.delete(keys)
+    assert {str(path) for path in Path(table.location).rglob("*")} == before
+    plain = catalog.create_table("db.plain", COLUMNS)
+    plain.append(rows(0, 3, 0))
+    with pytest.raises(lsm.InvalidInputError, match="deletion-vectors"):
+        plain.delete([{"k": 1}])

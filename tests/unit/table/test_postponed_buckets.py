@@ -1,0 +1,138 @@
+"""bucket = -2: rows that wait are unseen until they get a bucket; batches may go to one at once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.table import give_buckets
+from tests.model.invariants import check_invariants
+from tests.model.stored_table import StoredTable
+
+COLUMNS = pa.schema([("p", pa.string()), ("k", pa.int64()), ("v", pa.int64())])
+WAITS = {"postpone.batch-write-fixed-bucket": "false"}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[lsm.Catalog]:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")) as made:
+        yield made
+
+
+def created(catalog: lsm.Catalog, **options: str) -> lsm.Table:
+    return catalog.create_table(
+        "db.t", COLUMNS, primary_key=["p", "k"], partitioned_by=["p"],
+        options={"bucket": "-2", "postpone.default-bucket-num": "3", **options},
+    )  # fmt: skip
+
+
+def rows(keys: range, value: int, partition: str = "x") -> pa.Table:
+    return pa.table([[partition] * len(keys), list(keys), [value] * len(keys)], schema=COLUMNS)
+
+
+def found(table: lsm.Table) -> dict[int, int]:
+    made = {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert len(made) == table.scan().count()
+    return made
+
+
+def check(table: lsm.Table) -> None:
+    check_invariants(StoredTable(table.session.file_io))
+    assert table.verify().is_clean
+
+
+def test_rows_wait_until_a_compaction(catalog: lsm.Catalog) -> None:
+    table = created(catalog, **WAITS)
+    table.upsert(rows(range(50), 0))
+    table.upsert(rows(range(30, 80), 1))
+    table.delete(rows(range(5), 0).select(["p", "k"]))
+    assert found(table) == {}
+    assert table.scan(where=pc.field("k") == 7).count() == 0
+    assert table.lookup([{"p": "x", "k": 7}]).column("_found").to_pylist() == [False]
+    assert set(table.system("files").column("bucket").to_pylist()) == {-2}
+    check(table)
+    made = table.compact()
+    assert made is not None
+    assert found(table) == {k: int(k >= 30) for k in range(5, 80)}
+    assert set(table.system("files").column("bucket").to_pylist()) == {0, 1, 2}
+    check(table)
+    table.upsert(rows(range(10), 2))
+    assert found(table)[7] == 0
+    table.compact(full=True)
+    assert found(table)[7] == 2
+    assert table.compact(full=True) is None
+    check(table)
+
+
+def test_a_batch_goes_to_its_bucket_at_once_behind_those_that_wait(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(range(20), 0))
+    assert found(table) == dict.fromkeys(range(20), 0)
+    waiting = lsm.open_table(table.location)
+    waiting.alter(lsm.SetOption(key="postpone.batch-write-fixed-bucket", value="false"))
+    waiting.upsert(rows(range(10, 30), 1))
+    waiting.alter(lsm.RemoveOption(key="postpone.batch-write-fixed-bucket"))
+    table = lsm.open_table(table.location)
+    table.upsert(rows(range(15, 25), 2))
+    wanted = dict.fromkeys(range(10), 0) | dict.fromkeys(range(10, 30), 1)
+    assert found(table) == wanted | dict.fromkeys(range(15, 25), 2)
+    check(table)
+
+
+def test_each_partition_has_a_number_of_its_own(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(range(40), 0, "x"))
+    table.alter(lsm.SetOption(key="postpone.default-bucket-num", value="5"))
+    table.upsert(rows(range(40), 0, "y"))
+    table.upsert(rows(range(20, 60), 1, "x"))
+    table.rescale(2, [{"p": "y"}])
+    table.upsert(rows(range(20, 60), 1, "y"))
+    buckets: dict[str, set[int]] = {}
+    for file in table.system("files").to_pylist():
+        buckets.setdefault(file["file_path"][:3], set()).add(file["bucket"])
+    assert buckets == {"p=x": {0, 1, 2}, "p=y": {0, 1}}
+    assert table.scan().count() == 120
+    assert table.options.texts["bucket"] == "-2"
+    table.overwrite(rows(range(7), 9, "x"))
+    assert table.scan(where=pc.field("p") == "x").count() == 7
+    check(table)
+
+
+def test_only_chosen_partitions_come_to_buckets(catalog: lsm.Catalog) -> None:
+    table = created(catalog, **WAITS)
+    table.upsert(rows(range(5), 0, "x"))
+    table.upsert(rows(range(5), 0, "y"))
+    table.compact(partitions=[{"p": "y"}])
+    assert table.scan().to_arrow().column("p").to_pylist() == ["y"] * 5
+    check(table)
+
+
+def test_two_who_give_buckets(catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(catalog, **WAITS)
+    table.upsert(rows(range(20), 0))
+    other = lsm.open_table(table.location)
+    real, acts = give_buckets.commit, [other.compact]
+
+    def commit(*args: object, **more: object) -> object:
+        if acts:
+            acts.pop()()
+        return real(*args, **more)
+
+    monkeypatch.setattr(give_buckets, "commit", commit)
+    with pytest.raises(lsm.CommitConflictError):
+        table.compact()
+    assert found(table) == dict.fromkeys(range(20), 0)
+    check(table)
+
+
+def test_followers_are_told_of_rows_once_they_can_be_seen(catalog: lsm.Catalog) -> None:
+    table = created(catalog, **WAITS)
+    table.upsert(rows(range(3), 0))
+    assert table.changelog().num_rows == 0
+    table.compact()
+    told = table.changelog()
+    assert told.column("k").to_pylist() == [0, 1, 2]
+    assert set(told.column("_snapshot_id").to_pylist()) == {2}

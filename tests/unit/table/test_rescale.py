@@ -1,0 +1,211 @@
+"""Another number of buckets: the same rows, each where readers and writers will look for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lsm_engine as lsm
+from lsm_engine.plan.rescale import source_buckets
+from lsm_engine.table import rescale
+from tests.model.invariants import check_invariants
+from tests.model.stored_table import StoredTable
+
+COLUMNS = pa.schema([("p", pa.string()), ("k", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[lsm.Catalog]:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake")) as made:
+        yield made
+
+
+def rows(first: int, count: int, value: int) -> pa.Table:
+    keys = np.arange(first, first + count)
+    parts = pa.array([f"p{key % 2}" for key in keys.tolist()])
+    return pa.table([parts, pa.array(keys), pa.array(np.full(count, value))], schema=COLUMNS)
+
+
+def created(catalog: lsm.Catalog, **options: str) -> lsm.Table:
+    return catalog.create_table(
+        "db.t", COLUMNS, primary_key=["p", "k"], partitioned_by=["p"],
+        options={"bucket": "2", **options},
+    )  # fmt: skip
+
+
+def state(table: lsm.Table) -> pa.Table:
+    return table.scan().to_arrow().sort_by([("p", "ascending"), ("k", "ascending")])
+
+
+@given(
+    hash_value=st.integers(-(2**31), 2**31 - 1),
+    old=st.integers(1, 60),
+    new=st.integers(1, 60),
+)
+def test_a_new_bucket_reads_every_old_one_that_it_needs(
+    hash_value: int, old: int, new: int
+) -> None:
+    where = abs(hash_value) % new
+    assert abs(hash_value) % old in source_buckets(where, old_total=old, new_total=new)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"merge-engine": "partial-update"},
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+        {"merge-engine": "first-row"},
+        {"sequence.field": "v"},
+        {"file.format": "avro"},
+    ],
+    ids=lambda options: "-".join(options.values()) or "deduplicate",
+)
+def test_rows_stay_and_lie_where_they_are_looked_for(
+    catalog: lsm.Catalog, options: dict[str, str]
+) -> None:
+    table = created(catalog, **options)
+    for turn in range(4):
+        table.upsert(rows(turn * 30, 100, turn))
+    if not options:
+        table.delete(rows(0, 25, 0).select(["p", "k"]))
+    before = state(table)
+    for count in (5, 1, 3):
+        made = table.rescale(count)
+        assert made is not None
+        assert made.commit_kind is lsm.CommitKind.OVERWRITE
+        assert table.options.texts["bucket"] == str(count)
+        assert state(table).equals(before)
+        key = {"p": "p1", "k": 61}
+        assert table.lookup([key]).column("_found").to_pylist() == [True]
+        assert table.scan(where=(pc.field("k") == 61)).count() == 1
+        assert table.rescale(count) is None
+        if options.get("file.format") != "avro":
+            check_invariants(StoredTable(table.session.file_io))
+    assert table.verify().is_clean
+    table.upsert(rows(500, 20, 9))
+    assert len(state(table)) == len(before) + 20
+
+
+def test_partitions_left_out_are_read_and_take_no_rows(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    table.rescale(4, [{"p": "p0"}])
+    assert table.scan().count() == 100
+    for key in range(10):
+        assert table.scan(where=pc.field("k") == key).count() == 1
+        found = table.lookup([{"p": f"p{key % 2}", "k": key}])
+        assert found.column("_found").to_pylist() == [True]
+    before = {str(path) for path in Path(table.location).rglob("*")}
+    with pytest.raises(lsm.InvalidOptionError, match="rescale") as caught:
+        table.upsert(rows(0, 10, 1))
+    assert caught.value.facts["partition"] == "p=p1"
+    assert {str(path) for path in Path(table.location).rglob("*")} == before
+    table.upsert(rows(0, 10, 1).filter(pc.field("p") == "p0"))
+    table.compact(full=True)
+    assert table.rescale(4) is not None
+    table.upsert(rows(0, 10, 1))
+    assert table.scan().count() == 100
+    check_invariants(StoredTable(table.session.file_io))
+
+
+def test_an_overwrite_takes_the_new_number_too(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    table.rescale(4, [{"p": "p0"}])
+    table.overwrite(rows(0, 10, 1).filter(pc.field("p") == "p1"), {"p": "p1"})
+    table.upsert(rows(0, 10, 2))
+    assert table.scan().count() == 55
+    check_invariants(StoredTable(table.session.file_io))
+
+
+def test_rows_of_others_are_a_conflict_and_it_starts_again(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    other = lsm.open_table(table.location)
+    acts = [lambda: other.upsert(rows(90, 30, 1)), lambda: other.compact(full=True)]
+    real = rescale.commit
+
+    def commit(*args: object, **more: object) -> object:
+        if acts:
+            acts.pop(0)()
+        return real(*args, **more)
+
+    monkeypatch.setattr(rescale, "commit", commit)
+    assert table.rescale(3) is not None
+    assert not acts
+    assert table.scan().count() == 120
+    check_invariants(StoredTable(table.session.file_io))
+
+
+def test_a_writer_of_the_old_number_is_told(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+    other = lsm.open_table(table.location)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(0, 5, 2).to_batches()
+        other.rescale(5)
+
+    with pytest.raises(lsm.CommitConflictError, match="buckets"):
+        table.upsert(pa.RecordBatchReader.from_batches(COLUMNS, batches()))
+    check_invariants(StoredTable(table.session.file_io))
+    table = lsm.open_table(table.location)
+    table.upsert(rows(0, 5, 2))
+    assert table.scan().count() == 100
+
+
+def test_what_broke_half_way_goes_on(catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 100, 0))
+
+    def broken(*_: object, **__: object) -> None:
+        raise lsm.StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescale, "commit", broken)
+        with pytest.raises(lsm.StorageError):
+            table.rescale(3)
+    assert table.scan().count() == 100
+    again = lsm.open_table(table.location)
+    assert again.rescale(3) is not None
+    again.upsert(rows(0, 5, 2))
+    assert again.scan().count() == 100
+
+
+def test_append_tables_keep_order(catalog: lsm.Catalog) -> None:
+    options = {"bucket": "2", "bucket-key": "k"}
+    table = catalog.create_table("db.a", COLUMNS, options=options)
+    for turn in range(3):
+        table.append(rows(0, 20, turn))
+    table.rescale(3)
+    found = table.scan().to_arrow()
+    assert found.num_rows == 60
+    for key in range(20):
+        assert found.filter(pc.field("k") == key).column("v").to_pylist() == [0, 1, 2]
+    check_invariants(StoredTable(table.session.file_io))
+
+
+def test_bad_numbers_and_other_tables_are_refused(catalog: lsm.Catalog) -> None:
+    table = created(catalog)
+    table.upsert(rows(0, 10, 0))
+    for number in (0, -1, -2, 40_000, True, "4", 2.0):
+        with pytest.raises(lsm.InvalidInputError):
+            table.rescale(number)
+    with pytest.raises(lsm.InvalidOptionError, match="rescale"):
+        table.alter(lsm.SetOption(key="bucket", value="4"))
+    for bucket, key in (("-1", ["p", "k"]), ("-1", [])):
+        name = f"db.x{len(key)}"
+        dynamic = catalog.create_table(
+            name, COLUMNS, primary_key=key, partitioned_by=["p"], options={"bucket": bucket}
+        )
+        with pytest.raises(lsm.InvalidOptionError, match="bucket"):
+            dynamic.rescale(4)
+    assert table.options.texts["bucket"] == "2"

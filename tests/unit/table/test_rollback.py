@@ -1,0 +1,194 @@
+"""Going back to a snapshot, a tag, a time or a watermark; and making a former state the newest."""
+
+from dataclasses import replace
+
+import pytest
+
+import lsm_engine as lsm
+from tests.fault.recording_file_io import RecordingFileIO
+from tests.unit.table.history_tables import START, Story
+
+
+@pytest.fixture
+def told() -> Story:
+    made = Story()
+    made.put(k1="a", k2="a")  # 1, at START + 1 s
+    made.put(k2="b")  # 2
+    made.table.create_tag("two")
+    made.put(k3="c")  # 3
+    made.table.create_tag("three")
+    made.table.compact(full=True)  # 4
+    made.put(k1="d")  # 5
+    return made
+
+
+TWO = {1: "a", 2: "b"}
+
+
+def test_back_to_a_snapshot(told: Story) -> None:
+    before = told.files()
+    planned = told.table.rollback_to(2, dry_run=True)
+    assert str(planned) == "would roll back to snapshot 2: 3 snapshots and 1 tags go"
+    assert told.files() == before
+    told.table.rollback_to(2)
+    assert told.rows() == TWO
+    assert [one.id for one in told.table.snapshots()] == [1, 2]
+    assert [one.name for one in told.table.tags()] == ["two"]
+    assert told.disk.read("snapshot/LATEST") == b"2"
+    told.table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert told.rows() == TWO
+
+
+def test_ids_are_used_again_and_nobody_remembers_the_old_ones(told: Story) -> None:
+    table = told.table
+    query = table.query()
+    assert query.lookup([{"id": 3}]).to_pylist()[0]["v"] == "c"
+    assert table.lookup([{"id": 3}]).to_pylist()[0]["_found"]
+    old = table.session.snapshots.load(3)
+    assert table.scan(snapshot_id=3).to_arrow().num_rows == 3
+    table.rollback_to(2)
+    assert told.put(k3="other") == 3
+    assert table.session.snapshots.load(3).uuid != old.uuid
+    assert told.rows(snapshot_id=3) == {**TWO, 3: "other"}
+    again = {row["id"]: row["v"] for row in table.scan(snapshot_id=3).to_arrow().to_pylist()}
+    assert again == {**TWO, 3: "other"}
+    assert table.lookup([{"id": 3}]).to_pylist()[0]["v"] == "other"
+    query.refresh()
+    assert query.lookup([{"id": 3}]).to_pylist()[0]["v"] == "other"
+    table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    told.check()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"tag": "two"}, {"as_of_millis": START + 2000}, {"as_of_millis": START + 2999}],
+    ids=["tag", "exact time", "time"],
+)
+def test_back_to_a_tag_or_a_time(told: Story, asked: dict[str, object]) -> None:
+    told.table.rollback_to(**asked)
+    assert told.rows() == TWO
+
+
+def test_back_to_a_watermark(told: Story) -> None:
+    for number in (1, 2, 3):
+        snapshot = told.table.session.snapshots.load(number)
+        told.disk.delete(f"snapshot/snapshot-{number}")
+        told.table.session.snapshots.publish_only(replace(snapshot, watermark=100 * number))
+    assert told.table.rollback_to(watermark=299, dry_run=True).plan.target.id == 2
+    assert told.table.rollback_to(watermark=200).plan.target.id == 2
+    assert told.rows() == TWO
+    with pytest.raises(lsm.NotFoundError, match="watermark"):
+        told.table.rollback_to(watermark=99)
+
+
+def test_back_to_a_tag_whose_snapshot_has_expired(told: Story) -> None:
+    told.table.delete_tag("three")
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert [one.id for one in told.table.snapshots()] == [5]
+    with pytest.raises(lsm.ExpiredError):
+        told.table.rollback_to(2)
+    told.table.rollback_to(tag="two")
+    assert [one.id for one in told.table.snapshots()] == [2]
+    assert told.rows() == TWO
+    assert told.put(k9="z") == 3
+    told.table.create_tag("again", 2)
+    told.table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    told.check()
+
+
+def test_nothing_to_do_and_nothing_to_go_to(told: Story) -> None:
+    before = told.files()
+    assert told.table.rollback_to(5).plan.is_empty
+    for asked in ({}, {"snapshot_id": 1, "tag": "two"}):
+        with pytest.raises(lsm.InvalidInputError, match="name one"):
+            told.table.rollback_to(**asked)
+    for asked in ({"snapshot_id": 9}, {"tag": "none"}, {"as_of_millis": START}):
+        with pytest.raises(lsm.NotFoundError):
+            told.table.rollback_to(**asked)
+    assert told.files() == before
+
+
+def test_a_commit_in_the_middle_is_not_lost(told: Story) -> None:
+    """Whoever lands a snapshot while the table is rolled back stays, without a gap in the ids."""
+    done = []
+
+    def on_call(call: object) -> None:
+        if call.verb == "delete" and call.path == "snapshot/snapshot-4" and not done:
+            done.append(told.put(k7="meanwhile"))
+
+    storage = RecordingFileIO(told.disk, on_call=on_call)
+    parts = replace(told.parts, file_io=storage)
+    session = type(told.table.session)("t", parts, told.table.schema)
+    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 5"):
+        lsm.Table(session, "t").rollback_to(2)
+    assert done == [5]
+    assert [one.id for one in told.table.snapshots()] == [1, 2, 3, 4, 5]
+    assert told.rows()[7] == "meanwhile"
+    assert told.table.verify().is_clean
+
+
+def test_consumers_beyond_go_back(told: Story) -> None:
+    told.table.reset_consumer("ahead", 6)
+    told.table.reset_consumer("behind", 2)
+    told.table.rollback_to(2)
+    assert {one.name: one.next_snapshot_id for one in told.table.consumers()} == {
+        "ahead": 3, "behind": 2,
+    }  # fmt: skip
+
+
+# --- as latest -----------------------------------------------------------------------------------
+
+
+def test_a_former_state_becomes_the_newest(told: Story) -> None:
+    made = told.table.rollback_to_as_latest(2)
+    assert made is not None
+    assert (made.id, made.commit_kind.value) == (6, "OVERWRITE")
+    assert told.rows() == TWO
+    assert told.rows(snapshot_id=5) == {1: "d", 2: "b", 3: "c"}
+    assert told.table.rollback_to_as_latest(2) is None
+    told.put(k2="e")
+    assert told.rows() == {1: "a", 2: "e"}
+    told.table.compact(full=True)
+    assert told.rows() == {1: "a", 2: "e"}
+    told.check()
+
+
+def test_files_that_came_back_outlive_the_expiry_of_what_took_them(told: Story) -> None:
+    """Files of snapshot 2 were merged away by 4 and are added again by 6."""
+    told.table.delete_tag("two")
+    told.table.delete_tag("three")
+    told.table.rollback_to_as_latest(2)
+    for left in (5, 4, 3, 2, 1):
+        told.table.expire_snapshots(retain_min=left, retain_max=left, older_than="0 s")
+        told.check()
+        assert told.rows() == TWO
+    told.put(k2="e")
+    told.table.compact(full=True)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    told.check()
+    assert told.rows() == {1: "a", 2: "e"}
+
+
+def test_expired_tags_can_be_the_newest_again(told: Story) -> None:
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    told.table.rollback_to_as_latest(tag="two")
+    told.table.delete_tag("two")
+    assert told.rows() == TWO
+    told.check()
+
+
+def test_a_commit_that_lands_first_is_history_too(told: Story) -> None:
+    done = []
+
+    def on_call(call: object) -> None:
+        if call.verb == "publish" and not done:
+            done.append(told.put(k7="meanwhile"))
+
+    storage = RecordingFileIO(told.disk, on_call=on_call)
+    session = type(told.table.session)("t", replace(told.parts, file_io=storage), told.table.schema)
+    made = lsm.Table(session, "t").rollback_to_as_latest(2)
+    assert made is not None
+    assert made.id == 7
+    assert told.rows() == TWO
+    assert told.rows(snapshot_id=6)[7] == "meanwhile"
+    told.check()
