@@ -21,7 +21,7 @@ from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.session import check_java, engine_settings, local_settings
 from lsm_engine.table.context import Staging
-from lsm_engine.table.executor import Executor, LocalExecutor
+from lsm_engine.table.executor import Discard, Executor, LocalExecutor
 
 T = TypeVar("T")
 
@@ -45,10 +45,17 @@ class ExecutorOnDemand:
         return self._start()
 
     def messages(
-        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Sequence[T],
+        *,
+        label: str,
+        discard: Discard,
     ) -> list[CommitMessage]:
         """Run the work where it belongs."""
-        return self.started.messages(work, items, label=label) if items else []
+        if not items:
+            return []
+        return self.started.messages(work, items, label=label, discard=discard)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Write rows that only the executor can read; Arrow rows need none to be started."""

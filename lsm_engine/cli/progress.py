@@ -19,7 +19,7 @@ from lsm_engine.cli.row_files import STDIN, RowSource
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.table.context import Staging
-from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.executor import Discard, LocalExecutor
 from lsm_engine.table.table import Table
 
 T = TypeVar("T")
@@ -128,7 +128,12 @@ class BucketProgress:
         self.size_bytes = 0
 
     def messages(
-        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Sequence[T],
+        *,
+        label: str,
+        discard: Discard,
     ) -> list[CommitMessage]:
         """Run the work on this machine's cores, one step of the bar per bucket."""
         columns = (
@@ -142,10 +147,11 @@ class BucketProgress:
         self.bucket_count += len(items)
         self.size_bytes += sum(sizes)
         with _bars(self._call, *columns) as progress:
+            finished = self._local.one_by_one(work, items, discard=discard)
             # Even a bucket whose files are only moved is a step that can be seen.
             total = sum(sizes) + len(items)
             task = progress.add_task(label, total=total, done=0, count=len(items))
-            for done, message in enumerate(self._local.ordered(work, items)):
+            for done, message in enumerate(finished):
                 progress.update(task, advance=sizes[done] + 1, done=done + 1)
                 if message is not None:
                     found.append(message)

@@ -5,11 +5,13 @@ table row passes through the JVM. Only DataFrame APIs are used, so that Spark Co
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
+from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
@@ -24,8 +26,10 @@ from lsm_engine.spark.jobs import (
     run,
     settle_worker,
 )
+from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.staging import stage_frame
 from lsm_engine.table.context import Staging
+from lsm_engine.table.executor import Discard
 
 T = TypeVar("T")
 
@@ -46,24 +50,35 @@ class SparkExecutor:
         return f"SparkExecutor({self.spark.version})"
 
     def messages(
-        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Sequence[T],
+        *,
+        label: str,
+        discard: Discard,
     ) -> list[CommitMessage]:
         """Return what the work on each item has to commit; one task per item.
 
         A task may be tried several times, or twice at once where speculation is on; exactly one
         answer per item is used. The first error is raised, as the LsmError it was, after all tasks
-        have ended; TaskFailedError if a task failed with anything else.
+        have ended and their messages were handed to `discard`; TaskFailedError if a task failed
+        with anything else: then Spark ends the job, and other tasks' files stay as orphans.
         """
         if not items:
             return []
         shipped = [_closures.dumps(item) for item in items]  # type: ignore[no-untyped-call]
-        task = ItemTask(work=work, items=tuple(shipped))
+        task = ItemTask(work=work, items=tuple(shipped), attempts=task_attempts(self.spark))
         ids = self.spark.range(0, len(items), 1, min(len(items), TASK_COUNT_MAX))
         answers = run(map_arrow(ids, task, ANSWER_DDL), label=label)
-        if answers.error is not None:
-            raise answers.error
-        check_items(answers, range(len(items)), label=label)
-        return [decode_message(message, CommitMessage) for message in answers.messages]
+        messages = [decode_message(message, CommitMessage) for message in answers.messages]
+        try:
+            if answers.error is not None:
+                raise answers.error
+            check_items(answers, range(len(items)), label=label)
+        except LsmError:
+            discard(messages)
+            raise
+        return messages
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Write a Spark DataFrame, or FileRows, as level-0 files; None for rows of other kinds.
@@ -88,12 +103,13 @@ class ItemTask:
 
     work: Callable[..., CommitMessage | None]
     items: tuple[bytes, ...]
+    attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
         settle_worker()
         for batch in batches:
             for item in batch.column(0).to_pylist():
-                yield attempt(item, lambda item=item: self._message(item))  # type: ignore[misc]
+                yield attempt(item, partial(self._message, item), attempts=self.attempts)
 
     def _message(self, item: int) -> bytes | None:
         message = self.work(_closures.loads(self.items[item]))  # type: ignore[no-untyped-call]

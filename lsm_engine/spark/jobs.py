@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -66,17 +67,27 @@ def settle_worker() -> None:
         gc.freeze()
 
 
-def attempt(item: int, work: Callable[[], bytes | None]) -> pa.RecordBatch:
+def attempt(item: int, work: Callable[[], bytes | None], *, attempts: int) -> pa.RecordBatch:
     """Do the work of one item inside a task and return its answer.
 
-    An error that would only come again is an answer; any other is raised for Spark to retry.
+    An error that would only come again is an answer; any other is raised for Spark to retry, but is
+    an answer as well once Spark would try no more (`attempts`: how often it does).
     """
     try:
         return answer(item, message=work())
     except LsmError as error:
-        if is_final(error):
+        if is_answer(error, attempts):
             return answer(item, error=encode_error(error))
         raise ShippedError(error) from error
+
+
+def is_answer(error: LsmError, attempts: int) -> bool:
+    """Whether a task answers with an error rather than fail, so that Spark tries it again.
+
+    In its last attempt it does: were the job to fail, nobody would learn of the files of others.
+    """
+    task = TaskContext.get()
+    return is_final(error) or (task is not None and task.attemptNumber() + 1 >= attempts)
 
 
 def map_arrow(

@@ -1,6 +1,7 @@
 """Spark sessions: one of this machine, and what a session of the user's own has to be told."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,15 @@ def parallelism(spark: SparkSession) -> int:
     if is_classic(spark):
         return spark.sparkContext.defaultParallelism
     return int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+
+
+def task_attempts(spark: SparkSession) -> int:
+    """Return how often a task is tried before its job fails; in local mode the master says so."""
+    master = spark.conf.get("spark.master", "") or ""
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        tries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", master)
+        return int(tries[1]) if tries else 1
+    return int(spark.conf.get("spark.task.maxFailures", str(_TASK_ATTEMPTS)) or _TASK_ATTEMPTS)
 
 
 def is_classic(spark: object) -> bool:

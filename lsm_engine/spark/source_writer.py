@@ -15,11 +15,11 @@ from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.jobs import settle_worker
-from lsm_engine.spark.staging import discard
 from lsm_engine.table.catalog import open_table
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
 from lsm_engine.table.context import Staging
+from lsm_engine.table.discard import discard
 from lsm_engine.table.executor import LocalExecutor
 from lsm_engine.table.give_buckets import settle_waiting
 from lsm_engine.table.incoming import Conformer
@@ -84,6 +84,7 @@ class SourceWriter(DataSourceArrowWriter):
                 newest=staging.newest,
                 replaces=staging.replaces,
                 buckets=staging.buckets,
+                snapshot_id=staging.snapshot_id,
                 task=0 if task is None else task.partitionId(),
             )
         )

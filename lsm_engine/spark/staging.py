@@ -7,7 +7,7 @@
 Committing is the caller's step. Until then nothing that was written is visible.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -31,6 +31,7 @@ from lsm_engine.spark.jobs import (
     Answers,
     Batches,
     answer,
+    is_answer,
     map_arrow,
     run,
     settle_worker,
@@ -44,8 +45,9 @@ from lsm_engine.spark.parcels import (
     parcel_schema,
     unpack,
 )
-from lsm_engine.spark.session import parallelism
-from lsm_engine.table.context import BucketContext, Staging
+from lsm_engine.spark.session import parallelism, task_attempts
+from lsm_engine.table.context import Staging
+from lsm_engine.table.discard import discard
 from lsm_engine.table.incoming import Conformer, IncomingRows
 from lsm_engine.table.routing import assigns_buckets, routing_of
 from lsm_engine.table.writers import RowsWriter, TableWriter, bucket_writer
@@ -84,7 +86,8 @@ def stage_source(
     shuffled to the tasks that own their buckets.
     """
     if staging.context.schema.bucket_mode is BucketMode.UNAWARE:
-        appending = AppendTask(staging=staging, source=source)
+        attempts = task_attempts(frame.sparkSession)
+        appending = AppendTask(staging=staging, source=source, attempts=attempts)
         answers = run(map_arrow(frame, appending, ANSWER_DDL), label=label)
         return _staged(staging, answers, None)
     owners = owners_of(staging.context.schema, frame.sparkSession)
@@ -101,7 +104,8 @@ def stage_parcels(
     handed = parcels.repartitionById(owners.task_count, "task").sortWithinPartitions(
         "partition", "bucket", "number"
     )
-    answers = run(map_arrow(handed, OwnerTask(staging=staging), ANSWER_DDL), label=label)
+    task = OwnerTask(staging=staging, attempts=task_attempts(parcels.sparkSession))
+    answers = run(map_arrow(handed, task, ANSWER_DDL), label=label)
     messages = [decode_message(message, CommitMessage) for message in answers.messages]
     return _staged(staging, answers, _doubled(messages, label))
 
@@ -113,21 +117,6 @@ def _staged(staging: Staging, answers: Answers, error: LsmError | None) -> list[
         discard(staging.context, messages)
         raise error
     return messages
-
-
-def discard(context: BucketContext, messages: Iterable[CommitMessage]) -> None:
-    """Delete files that will not be committed; one that cannot be deleted is an orphan, no error."""
-    for message in messages:
-        directory = context.bucket_directory(message.partition, message.bucket)
-        index = (file.file_name for file in message.data.new_index_files)
-        paths = [context.paths.index_file(name) for name in index]
-        paths += [f"{directory}/{file.file_name}" for file in message.data.new_files]
-        paths += [f"{directory}/{file.file_name}" for file in message.data.changelog_files]
-        for path in paths:
-            try:
-                context.file_io.delete(path)
-            except LsmError:
-                continue
 
 
 def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
@@ -199,6 +188,7 @@ class AppendTask:
 
     staging: Staging
     source: RowSource
+    attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
         settle_worker()
@@ -211,7 +201,7 @@ class AppendTask:
                     for message in writer.finish():
                         yield answer(number, message=encode_message(message))
                 except LsmError as error:
-                    if not is_final(error):
+                    if not is_answer(error, self.attempts):
                         raise ShippedError(error) from error
                     yield _given_up(number, encode_error(error), [writer], batches)
 
@@ -236,6 +226,7 @@ class OwnerTask:
     """Stage two: the parcels of the buckets that one task owns, bucket after bucket."""
 
     staging: Staging
+    attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
         settle_worker()
@@ -248,7 +239,7 @@ class OwnerTask:
                 for message in self._messages(batches, writers, spills):
                     yield answer(number, message=encode_message(message))
             except LsmError as error:
-                if not is_final(error):
+                if not is_answer(error, self.attempts):
                     raise ShippedError(error) from error
                 yield _given_up(number, encode_error(error), writers, batches)
             except FailedParcelError as carried:

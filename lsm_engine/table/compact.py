@@ -15,6 +15,7 @@ from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.compact_append import compact_appends
 from lsm_engine.table.compact_bucket import compact_bucket
 from lsm_engine.table.compact_plan import BucketWork, plan_compaction
+from lsm_engine.table.discard import discard
 from lsm_engine.table.give_buckets import give_buckets
 from lsm_engine.table.partition_specs import partition_test
 from lsm_engine.table.pressure import bucket_pressures
@@ -61,7 +62,10 @@ def carry_out(
     context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
     largest_first = sorted(work, key=lambda item: -item.size_bytes)
     messages = session.components.executor.messages(
-        partial(compact_bucket, context), largest_first, label=f"compact {session.name}"
+        partial(compact_bucket, context),
+        largest_first,
+        label=f"compact {session.name}",
+        discard=partial(discard, context),
     )
     return commit(session, identity, messages, planned_on=base)
 

@@ -15,6 +15,7 @@ from lsm_engine.plan.append_compaction import AppendSizes, append_groups
 from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.deletion_vectors import BucketDeletions
+from lsm_engine.table.discard import discard
 from lsm_engine.table.read import BucketReader
 from lsm_engine.table.session import TableSession
 
@@ -58,6 +59,7 @@ def compact_appends(
         partial(compact_append_bucket, context),
         sorted(work, key=lambda item: -item.size_bytes),
         label=f"compact {session.name}",
+        discard=partial(discard, context),
     )
     return commit(session, identity, messages, planned_on=base)
 

@@ -11,17 +11,24 @@ from lsm_engine.table.context import Staging
 
 T = TypeVar("T")
 R = TypeVar("R")
+Discard = Callable[[Sequence[CommitMessage]], None]
 
 
 class Executor(Protocol):
     """Runs one function over many values. Function and values pickle; storage is all they share."""
 
     def messages(
-        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Sequence[T],
+        *,
+        label: str,
+        discard: Discard,
     ) -> list[CommitMessage]:
         """Return what the work on each item has to commit, in any order; None means nothing.
 
-        The first error is raised after all other work has stopped. `label` is for people.
+        The first error is raised after all other work has stopped, and after what the other items
+        have to commit was handed to `discard`, which deletes its files. `label` is for people.
         """
         ...
 
@@ -41,11 +48,42 @@ class LocalExecutor:
         self.threads = threads or min(8, len(os.sched_getaffinity(0)))
 
     def messages(
-        self, work: Callable[[T], CommitMessage | None], items: Sequence[T], *, label: str
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Sequence[T],
+        *,
+        label: str,
+        discard: Discard,
     ) -> list[CommitMessage]:
         """Run the work on up to `threads` threads."""
         del label
-        return [message for message in self.ordered(work, items) if message is not None]
+        done = self.one_by_one(work, items, discard=discard)
+        return [message for message in done if message is not None]
+
+    def one_by_one(
+        self,
+        work: Callable[[T], CommitMessage | None],
+        items: Iterable[T],
+        *,
+        discard: Discard,
+    ) -> Iterator[CommitMessage | None]:
+        """Yield what the work on each item has to commit, in the order of the items.
+
+        If one fails, or the reader gives up, what the others have finished is handed to `discard`.
+        """
+        finished: list[CommitMessage] = []
+
+        def finish(item: T) -> CommitMessage | None:
+            message = work(item)
+            if message is not None:
+                finished.append(message)
+            return message
+
+        try:
+            yield from self.ordered(finish, items)
+        except BaseException:
+            discard(finished)
+            raise
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Arrow rows are written by table/write.py."""

@@ -5,6 +5,7 @@ the table it is then that they come.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.context import Staging
+from lsm_engine.table.discard import discard
 from lsm_engine.table.incoming import IncomingRows
 from lsm_engine.table.read import BucketReader
 from lsm_engine.table.route import bucket_hashes
@@ -64,7 +66,7 @@ def give_buckets(
     staging = staging_on(session, base)
     files = [file for found in chosen.values() for file in found]
     context = session.context(file.schema_id for file in files)
-    staging = Staging(context=context, newest=staging.newest, buckets=staging.buckets)
+    staging = replace(staging, context=context)
     default = session.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
     work = [
         WaitingRows(partition=part, files=found, bucket=bucket, total_buckets=total)
@@ -73,7 +75,10 @@ def give_buckets(
         for bucket in range(total)
     ]
     messages = session.components.executor.messages(
-        partial(write_waiting, staging), work, label=f"give buckets {session.name}"
+        partial(write_waiting, staging),
+        work,
+        label=f"give buckets {session.name}",
+        discard=partial(discard, context),
     )
     gone = [
         CommitMessage(

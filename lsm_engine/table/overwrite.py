@@ -22,9 +22,10 @@ from lsm_engine.prune.partition import partition_predicate
 from lsm_engine.prune.predicate import TRUE
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
+from lsm_engine.table.discard import discard
 from lsm_engine.table.merge_rules import read_mode
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.write import discard, stage
+from lsm_engine.table.write import stage
 
 
 def overwrite(
@@ -50,7 +51,7 @@ def overwrite(
             _require_whole(session, partition, scope)
         require_in_scope(messages, scope)
     except BaseException:
-        discard(session, messages)
+        discard(session.context(), messages)
         raise
 
     def replaced(on: Snapshot | None) -> Sequence[ManifestEntry]:

@@ -34,6 +34,7 @@ from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.compact import compact
 from lsm_engine.table.components import TableListener
 from lsm_engine.table.context import BucketContext
+from lsm_engine.table.discard import discard
 from lsm_engine.table.merge_rules import merge_rules, read_mode
 from lsm_engine.table.merge_stream import Batches, merge_runs
 from lsm_engine.table.partition_specs import partition_test
@@ -195,7 +196,10 @@ def _rewritten(
         work += _work_of(partition, sources, old_total=total, new_total=buckets)
     context = session.context(entry.file.schema_id for entry in entries)
     messages = session.components.executor.messages(
-        partial(rescale_bucket, context), work, label=f"rescale {session.name}"
+        partial(rescale_bucket, context),
+        work,
+        label=f"rescale {session.name}",
+        discard=partial(discard, context),
     )
     return commit(session, identity, [*gone, *messages], planned_on=base, overwritten=lambda _: ())
 

@@ -1,6 +1,5 @@
 """Append and upsert: batches → buckets → level-0 files → commit."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -36,21 +35,6 @@ def stage(
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
     messages = session.components.executor.stage(staging, rows)
     return stage_rows(staging, rows) if messages is None else messages
-
-
-def discard(session: TableSession, messages: Iterable[CommitMessage]) -> None:
-    """Delete staged files that will not be committed."""
-    context = session.context()
-    session.delete_quietly(
-        f"{context.bucket_directory(message.partition, message.bucket)}/{file.file_name}"
-        for message in messages
-        for file in (*message.data.new_files, *message.data.changelog_files)
-    )
-    session.delete_quietly(
-        session.paths.index_file(file.file_name)
-        for message in messages
-        for file in message.data.new_index_files
-    )
 
 
 def append(session: TableSession, rows: Any, identity: CommitIdentity) -> Snapshot | None:

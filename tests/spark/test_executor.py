@@ -12,7 +12,7 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.spark import SparkExecutor, TaskFailedError, staging
 from lsm_engine.spark.failures import from_spark
 from lsm_engine.spark.jobs import Answers, check_items
-from tests.contract.executor_suite import ExecutorSuite, message_of
+from tests.contract.executor_suite import ExecutorSuite, message_of, nothing
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def crash(item: int) -> CommitMessage | None:
 
 def test_a_task_that_fails_is_tried_again(spark, tmp_path):
     messages = SparkExecutor(spark).messages(
-        partial(fail_once, str(tmp_path)), range(8), label="fail once"
+        partial(fail_once, str(tmp_path)), range(8), label="fail once", discard=nothing
     )
     assert sorted(message.bucket for message in messages) == [0, 2, 4, 6]
     assert len(list(tmp_path.iterdir())) == 3
@@ -54,7 +54,9 @@ def test_a_task_that_fails_is_tried_again(spark, tmp_path):
 
 def test_a_task_that_always_fails_says_what_it_said(spark):
     with pytest.raises(StorageError) as caught:
-        SparkExecutor(spark).messages(fail_always, [1], label="compact shop.orders")
+        SparkExecutor(spark).messages(
+            fail_always, [1], label="compact shop.orders", discard=nothing
+        )
     assert caught.value.message == "the disk is full"
     assert "compact shop.orders" in caught.value.__notes__[0]
 
@@ -62,7 +64,7 @@ def test_a_task_that_always_fails_says_what_it_said(spark):
 @pytest.mark.parametrize(("work", "reason"), [(stumble, "KeyError: 'item'"), (crash, "crashed")])
 def test_what_is_no_error_of_ours_is_one_line(spark, work, reason):
     with pytest.raises(TaskFailedError) as caught:
-        SparkExecutor(spark).messages(work, [7], label="x")
+        SparkExecutor(spark).messages(work, [7], label="x", discard=nothing)
     assert reason in caught.value.message
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -91,7 +93,7 @@ def test_a_bucket_with_two_owners_is_noticed():
 
 
 def test_a_session_listens_on_loopback_only(spark):
-    SparkExecutor(spark).messages(partial(message_of, 1), [0], label="x")
+    SparkExecutor(spark).messages(partial(message_of, 1), [0], label="x", discard=nothing)
     own = psutil.Process()
     addresses = {
         connection.laddr.ip
@@ -106,6 +108,6 @@ def test_a_session_listens_on_loopback_only(spark):
 def test_jobs_are_named_and_the_name_is_put_back(spark):
     context = spark.sparkContext
     context.setJobDescription("mine")
-    SparkExecutor(spark).messages(partial(message_of, 1), [0], label="x")
+    SparkExecutor(spark).messages(partial(message_of, 1), [0], label="x", discard=nothing)
     assert context.getLocalProperty("spark.job.description") == "mine"
     context.setLocalProperty("spark.job.description", None)
