@@ -76,8 +76,8 @@ SEQUENCE_FIELD_SORT_ORDER = Option(
     immutable=True, doc="Whether the greater or the smaller sequence value is newer.",
 )  # fmt: skip
 SEQUENCE_SNAPSHOT_ORDERING = Option(
-    key="sequence.snapshot-ordering", parse=parse_bool, default=False, honoured=_nothing, guards=READ,
-    doc="Order rows of concurrent writers by the snapshot that committed them.",
+    key="sequence.snapshot-ordering", parse=parse_bool, default=False, immutable=True, guards=READ,
+    doc="Of two rows of a key the one of the later snapshot is newer, whatever numbers their writers gave them. Needs `write-only`, and a compaction by a dedicated job.",
 )  # fmt: skip
 IGNORE_DELETE = Option(
     key="ignore-delete", parse=parse_bool, default=False, guards=READ,

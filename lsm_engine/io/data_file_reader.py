@@ -6,7 +6,9 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
+from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
@@ -92,6 +94,7 @@ class DataFileReader:
         self._stored = stored
         self._with_positions = columns.with_positions
         self._deleted: DeletionVector | None = None
+        self._number = _number_of_all(path, meta, columns)
         self._unwritten = frozenset[str]()
         if meta.write_columns is not None:
             self._unwritten = frozenset(columns.file_schema.names) - set(meta.write_columns)
@@ -200,6 +203,8 @@ class DataFileReader:
     def _column(self, name: str, mapping: "ColumnMapping | None") -> "_Column":
         source = name if mapping is None else mapping.source.name if mapping.source else None
         read_as = _SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)
+        if name == SEQUENCE_NUMBER and self._number is not None:
+            return _Column(name, read_as, None, None, constant=self._number)
         if source is None or (source in self._unwritten and source not in self._stored_names):
             return _Column(name, read_as, None, mapping)
         if source not in self._stored_names:
@@ -228,7 +233,7 @@ class DataFileReader:
         made = [
             self._read_as(column, stored.column(column.source))
             if stored is not None and column.source is not None
-            else pa.nulls(left, column.type)
+            else column.unstored(left)
             for column in self._columns
         ]
         if self._with_positions:
@@ -257,13 +262,39 @@ class _Column:
         read_as: pa.DataType,
         source: str | None,
         mapping: ColumnMapping | None,
+        *,
+        constant: int | None = None,
     ) -> None:
         self.name = name
         self.type = read_as
         self.source = source
         self.mapping = mapping
+        self._constant = constant
         self.nullable = mapping is not None and mapping.target.type.nullable
         self.orders_alike = mapping is None or mapping.orders_alike
+
+    def unstored(self, count: int) -> pa.Array:
+        """Return what rows have of a column that is nowhere stored: one value, or none."""
+        if self._constant is None:
+            return pa.nulls(count, self.type)
+        return pa.repeat(pa.scalar(self._constant, self.type), count)
+
+
+def _number_of_all(path: str, meta: DataFileMeta, columns: ReadColumns) -> int | None:
+    """Return the sequence number of every row, where the commit gave it; None: rows have their own.
+
+    That is so for new rows of tables with `sequence.snapshot-ordering` (plan/snapshot_order).
+    """
+    if not columns.read_schema.orders_by_snapshot or SEQUENCE_NUMBER not in columns.wanted:
+        return None
+    if meta.file_source is None:
+        raise UnsupportedError(
+            "a file does not say whether a writer or a compaction made it, so that its rows have no "
+            "place in the order of snapshots; copy the rows to a new table",
+            option=declared.SEQUENCE_SNAPSHOT_ORDERING.key,
+            file=path,
+        )
+    return meta.min_sequence_number if meta.file_source is FileSource.APPEND else None
 
 
 def _distinct(names: Sequence[str]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import declared
@@ -46,3 +47,10 @@ class UserSequence:
         """Return everything that decides inside a key, the sequence number included."""
         numbers = fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), "i8")
         return RowRanks(sequence=numbers, newest=self.ranks(rows))
+
+
+def with_number(rows: Rows, number: int) -> Rows:
+    """Return rows that all have one sequence number."""
+    at = rows.schema.get_field_index(SEQUENCE_NUMBER)
+    numbers = pa.array(np.full(rows.num_rows, number, np.int64))
+    return rows.set_column(at, rows.schema.field(at), numbers)

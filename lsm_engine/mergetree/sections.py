@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.mergetree.sorted_run import KeyOrder, SortedRun
 from lsm_engine.meta.data_file import DataFileMeta
 
@@ -62,13 +63,9 @@ def _runs(section: list[_Bounded]) -> list[SortedRun]:
             runs.append([])
         runs[run].append(file)
         heapq.heappush(ends, (last, run))
-    return sorted((SortedRun(files=tuple(run)) for run in runs), key=_oldest_first)
+    made = (SortedRun(files=tuple(run)) for run in runs)
+    return sorted(made, key=_newest_first, reverse=True)
 
 
-def _oldest_first(run: SortedRun) -> tuple[int, int, str]:
-    newest = max(run.files, key=lambda file: file.max_sequence_number)
-    return (
-        -min(file.level for file in run.files),
-        newest.max_sequence_number,
-        newest.file_name,
-    )
+def _newest_first(run: SortedRun) -> tuple[int, tuple[int, int, int, str]]:
+    return (min(file.level for file in run.files), min(newest_first(file) for file in run.files))

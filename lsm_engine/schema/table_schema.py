@@ -78,6 +78,11 @@ class TableSchema:
         """The `sequence.field` columns."""
         return self.options[declared.SEQUENCE_FIELD]
 
+    @property
+    def orders_by_snapshot(self) -> bool:
+        """Whether rows are as new as the snapshot that brought them (plan/snapshot_order)."""
+        return self.has_primary_key and self.options[declared.SEQUENCE_SNAPSHOT_ORDERING]
+
     def field(self, name: str) -> DataField:
         """Return a column by name; raises NotFoundError naming the columns there are."""
         for field in self.fields:

@@ -12,6 +12,7 @@ from lsm_engine.schema.table_schema import TableSchema
 _NEEDS_KEY = (
     declared.MERGE_ENGINE,
     declared.SEQUENCE_FIELD,
+    declared.SEQUENCE_SNAPSHOT_ORDERING,
     declared.ROWKIND_FIELD,
     declared.IGNORE_DELETE,
     declared.LOCAL_MERGE_BUFFER_SIZE,

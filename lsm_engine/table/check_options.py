@@ -40,6 +40,7 @@ def check_engine(schema: TableSchema) -> None:
                 key=key,
             )
     _check_row_kind_field(schema)
+    _check_snapshot_ordering(schema)
     RecordExpiry.of(schema, now_millis=0)
     _check_field_options(schema, engine)
     if engine is MergeEngine.FIRST_ROW:
@@ -60,6 +61,24 @@ def _check_deletion_vectors(schema: TableSchema) -> None:
             "rows are taken from files that no compaction rewrites; use 'lookup', 'input' or 'none'",
             key=declared.CHANGELOG_PRODUCER.key,
             value=producer.value,
+        )
+
+
+def _check_snapshot_ordering(schema: TableSchema) -> None:
+    key = declared.SEQUENCE_SNAPSHOT_ORDERING.key
+    if not schema.options[declared.SEQUENCE_SNAPSHOT_ORDERING]:
+        return
+    if schema.sequence_fields:
+        raise InvalidOptionError(
+            f"{key!r} does not go with 'sequence.field': either the snapshot says which row of a key "
+            "is newer, or a column does; leave one of them out",
+            key=key,
+        )
+    if not schema.options[declared.WRITE_ONLY]:
+        raise InvalidOptionError(
+            f"{key!r} needs 'write-only' = true: other clients would compact rows before a snapshot "
+            "has given them their place; set it, and compact in a job of its own",
+            key=key,
         )
 
 

@@ -31,6 +31,7 @@ from lsm_engine.plan.commit import CommitPlan, plan_commit, snapshot_of
 from lsm_engine.plan.commit_steps import CommitStep, steps_of
 from lsm_engine.plan.conflicts import Conflict, find_conflict
 from lsm_engine.plan.ownership import PublishOutcome, already_committed, resolve_publish, same_state
+from lsm_engine.plan.snapshot_order import id_after, stamped
 from lsm_engine.plan.vector_conflicts import find_vector_conflict
 from lsm_engine.table.auto_tags import tag_after_commit
 from lsm_engine.table.commit_metadata import WrittenMetadata, discard_metadata, write_metadata
@@ -185,6 +186,8 @@ class _Attempt:
                 )
                 self.step = rebase_step(self.session, self.step, base)
                 self.fitted_to = base
+            if self.session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
+                self.step = stamped(self.step, id_after(base))
             if self.on_base is not None:
                 added = self.on_base(base, self.step.delta)
                 if added:

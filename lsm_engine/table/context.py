@@ -120,7 +120,8 @@ class Staging:
 
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
     partitions, so that what those hold by now says nothing about buckets. `buckets` is what is known
-    about buckets beyond the schema (table/bucket_facts).
+    about buckets beyond the schema (table/bucket_facts). `snapshot_id` is what the rows' snapshot will
+    have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
     """
 
     context: BucketContext
@@ -128,6 +129,7 @@ class Staging:
     deletes: bool = False
     replaces: bool = False
     buckets: BucketFacts = BucketFacts()
+    snapshot_id: int | None = None
 
     def next_sequence_number(self, partition: bytes, bucket: int) -> int:
         """Return the number of the next row of a bucket."""

@@ -13,6 +13,7 @@ from lsm_engine.base import declared
 from lsm_engine.base.modes import EntryKind, RowKind
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
+from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
@@ -37,7 +38,7 @@ def count_changes(
             by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
     total = RowCounts()
     for files in by_bucket.values():
-        files.sort(key=lambda entry: -entry.file.max_sequence_number)
+        files.sort(key=lambda entry: newest_first(entry.file))
         for at, entry in enumerate(files):
             total += _changes_of(session, base, entry, files[:at])
     return total

@@ -22,6 +22,7 @@ from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.kernels.keys import sort_keys
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
+from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.tag_location import Candidates, KeySpan, candidates_by_range
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
@@ -193,7 +194,7 @@ class KeySearch:
                     continue
                 columns = [self.keys.column(field.name).take(pa.array(rows)) for field in fields]
                 batch, places = KeyBatch.of(columns, [field.type for field in fields])
-                files.sort(key=lambda entry: -entry.file.max_sequence_number)
+                files.sort(key=lambda entry: newest_first(entry.file))
                 yield SearchedBucket(entries=files, batch=batch, rows=rows[places])
 
     def may_be_in(self, partition: bytes, *, own: bool) -> Bools:

@@ -29,6 +29,8 @@ def rebase_step(session: TableSession, step: CommitStep, base: Snapshot) -> Comm
     new = [entry for entry in step.delta if _is_new(entry)]
     if not new or session.schema.bucket_mode is BucketMode.UNAWARE:
         return step  # rows of no bucket have no order
+    if session.schema.orders_by_snapshot:
+        return step  # the commit numbers them, without touching the files
     newest = newest_sequence_numbers(session.manifests, session.manifest_metas(base))
     lowest: dict[tuple[bytes, int], int] = {}
     for entry in new:

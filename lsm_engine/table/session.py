@@ -14,6 +14,7 @@ from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, Vector
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
@@ -133,6 +134,11 @@ class TableSession:
         version does not.
         """
         refuse_unhonoured(self.options, [ExternalAccess.WRITE])
+        if self.schema.orders_by_snapshot:
+            # What others have numbered does not matter: numbers are given by the commit.
+            return Staging(
+                context=self.context(), newest={}, deletes=deletes, snapshot_id=id_after(base)
+            )
         newest = (
             {}
             if base is None or self.schema.bucket_mode is BucketMode.UNAWARE

@@ -9,7 +9,7 @@ from lsm_engine.base import declared
 from lsm_engine.base.modes import ChangelogProducer, FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.spill import SpillArea
-from lsm_engine.merge.sequence import Rows
+from lsm_engine.merge.sequence import Rows, with_number
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.table.append import AppendWriter
@@ -36,11 +36,13 @@ class BucketWriter:
         next_sequence_number: int,
         spills: SpillArea,
         logs_input: bool = False,
+        snapshot_id: int | None = None,
     ) -> None:
         self._context = context
         self._partition = partition
         self._bucket = bucket
         self._total_buckets = total_buckets
+        self._snapshot_id = snapshot_id
         schema = context.schema
         rules = merge_rules(schema)
         self._log = InputLog(schema, rules, spills) if logs_input else None
@@ -90,9 +92,15 @@ class BucketWriter:
         if self._buffer.is_empty:
             return
         for run in self._buffer.runs():
-            self._files += self._written(run)
+            self._files += self._written(self._numbered(run))
         if self._log is not None:
             self._changelog_files += self._written(self._log.rows(), changelog=True)
+
+    def _numbered(self, run: Iterable[Rows]) -> Iterable[Rows]:
+        """Number all rows by their snapshot, where that orders them; a lost race corrects it."""
+        if self._snapshot_id is None:
+            return run
+        return (with_number(rows, self._snapshot_id) for rows in run)
 
     def _written(self, run: Iterable[Rows], *, changelog: bool = False) -> list[DataFileMeta]:
         writer = self._context.new_files(
@@ -136,6 +144,7 @@ def bucket_writer(
         next_sequence_number=first,
         spills=spills,
         logs_input=logs_input(staging) and bucket >= 0,
+        snapshot_id=staging.snapshot_id,
     )
 
 

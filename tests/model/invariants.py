@@ -198,7 +198,7 @@ def check_tree(table: StoredTable, entries: Sequence[Entry]) -> None:
         keys = key_ranks(data, schema)
         if entry.level > 0:
             ranges.setdefault(entry.level, []).append((keys[0], keys[-1], entry.name))
-        for key, number in zip(keys, data["_SEQUENCE_NUMBER"], strict=True):
+        for key, number in zip(keys, row_numbers(entry, data, schema), strict=True):
             versions.setdefault(key, []).append((entry.level, number))
     for level, files in ranges.items():
         for (_, end, first), (start, _, second) in pairwise(sorted(files)):
@@ -238,7 +238,7 @@ def check_data_file(table: StoredTable, entry: Entry) -> None:
     assert count == file["_ROW_COUNT"] > 0, (path, count)
     retracts = sum(kind in RETRACT_KINDS for kind in data["_VALUE_KIND"])
     assert file["_DELETE_ROW_COUNT"] == retracts, (path, file["_DELETE_ROW_COUNT"], retracts)
-    numbers = data["_SEQUENCE_NUMBER"]
+    numbers = row_numbers(entry, data, schema)
     assert (file["_MIN_SEQUENCE_NUMBER"], file["_MAX_SEQUENCE_NUMBER"]) == (
         min(numbers),
         max(numbers),
@@ -252,6 +252,14 @@ def check_data_file(table: StoredTable, entry: Entry) -> None:
         path, file["_VALUE_STATS"], list(schema.types) if listed is None else listed, data, schema
     )
     table.checked.add(fact)
+
+
+def row_numbers(entry: Entry, data: dict[str, list[Plain]], schema: StoredSchema) -> Sequence[int]:
+    """Sequence numbers of a file's rows. Where the snapshot orders them, new files have its id."""
+    ordered = schema.options.get("sequence.snapshot-ordering") == "true"
+    if ordered and entry.file["_FILE_SOURCE"] == 0:
+        return [entry.file["_MIN_SEQUENCE_NUMBER"]] * len(data["_SEQUENCE_NUMBER"])
+    return data["_SEQUENCE_NUMBER"]
 
 
 def check_append_file(
