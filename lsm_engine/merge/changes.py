@@ -62,7 +62,7 @@ def _found(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, int, Bo
 class ChangeRules:
     """Which changes a table tells.
 
-    `inserts_only`: a row that is there never changes (first-row). `compared`: replacing a row by one
+    `inserts_only`: a row that is there never changes, it only goes with age (first-row). `compared`: replacing a row by one
     that is equal in these columns is no change; None: it is.
     """
 
@@ -111,9 +111,9 @@ class ChangeRules:
         is_now = adds(fixed_values(one_array(after.column(VALUE_KIND)), np.int8))
         codes = np.full(len(was), UNCHANGED, np.int8)
         codes[~was & is_now & merge.is_new] = CREATED
+        codes[was & ~is_now & merge.is_new] = REMOVED
         if self.inserts_only:
             return codes
-        codes[was & ~is_now & merge.is_new] = REMOVED
         replaced = np.flatnonzero(was & is_now & merge.is_new)
         if self.compared is not None and len(replaced):
             replaced = replaced[~self._equal(merge, sources, after, replaced)]

@@ -5,7 +5,7 @@ somebody else commits meanwhile are a conflict, after which it is all done again
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +18,9 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     InvalidOptionError,
 )
-from lsm_engine.base.modes import BucketMode, FileSource
+from lsm_engine.base.modes import BucketMode, ChangelogProducer, ExternalAccess, FileSource
 from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -31,7 +32,8 @@ from lsm_engine.plan.rescale import source_buckets
 from lsm_engine.plan.scan import ReadMode
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.commit import CommitIdentity, commit
-from lsm_engine.table.compact import compact
+from lsm_engine.table.compact import carry_out
+from lsm_engine.table.compact_plan import plan_compaction
 from lsm_engine.table.components import TableListener
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.discard import discard
@@ -88,17 +90,15 @@ def rescale(
     all of them have it already. Doing it again after a failure goes on with what is left.
     """
     _check(session.schema, buckets)
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
     covers = None if partitions is None else partition_test(session.schema, partitions)
     if session.schema.bucket_mode is BucketMode.FIXED:
         session = session.with_schema(_with_buckets(session, buckets))
     for left in reversed(range(_RACES)):
-        base = _settled(session, identity, partitions)
-        chosen = _unlike(session, base, buckets)
-        if covers is not None:
-            chosen = {each: total for each, total in chosen.items() if covers(each)}
-        if base is None or not chosen:
-            return session.schema, None
         try:
+            base, chosen = _settled(session, identity, buckets, covers)
+            if base is None or not chosen:
+                return session.schema, None
             return session.schema, _rewritten(session, identity, base, buckets, chosen)
         except CommitConflictError as conflict:
             if not left:
@@ -152,12 +152,53 @@ def _altered(name: str, schema: TableSchema, listener: TableListener) -> None:
 def _settled(
     session: TableSession,
     identity: CommitIdentity,
-    partitions: Sequence[Mapping[str, object]] | None,
-) -> Snapshot | None:
-    """Return the newest snapshot; where readers do not see level 0, after all of it has moved up."""
-    if read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0:
-        compact(session, identity, full=True, partitions=partitions)
-    return session.snapshots.latest()
+    buckets: int,
+    covers: Callable[[bytes], bool] | None,
+) -> tuple[Snapshot | None, dict[bytes, int]]:
+    """Return the newest snapshot, and the partitions of it to rescale, with their number of buckets.
+
+    A rescale neither shows nor tells rows: what waits in them for a compaction has one first. Raises
+    CommitConflictError where others commit faster than that.
+    """
+    settled_from = _settled_level(session.schema)
+    for _ in range(_RACES):
+        base = session.snapshots.latest()
+        chosen = _unlike(session, base, buckets)
+        if covers is not None:
+            chosen = {each: total for each, total in chosen.items() if covers(each)}
+        if base is None or not chosen:
+            return base, chosen
+        waiting = _waiting(session, base, chosen, settled_from)
+        if not waiting:
+            return base, chosen
+        work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
+        carry_out(session, identity, base, work)
+    raise CommitConflictError(
+        "others commit rows faster than they can be settled before a rescale; try again",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def _waiting(
+    session: TableSession, base: Snapshot, chosen: Mapping[bytes, int], settled_from: int
+) -> frozenset[tuple[bytes, int]]:
+    """Return the buckets of partitions that hold rows which are not seen, or not told."""
+    if not settled_from:
+        return frozenset()
+    entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
+    return frozenset(
+        (entry.partition, entry.bucket) for entry in entries if entry.file.level < settled_from
+    )
+
+
+def _settled_level(schema: TableSchema) -> int:
+    """Return the level from which on all rows are seen and told."""
+    producer = schema.options[declared.CHANGELOG_PRODUCER]
+    if producer is ChangelogProducer.FULL_COMPACTION:
+        return schema.options.level_count - 1
+    hides = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
+    return 1 if hides or producer is ChangelogProducer.LOOKUP else 0
 
 
 def _unlike(session: TableSession, base: Snapshot | None, buckets: int) -> dict[bytes, int]:

@@ -178,6 +178,7 @@ class SettlingRewrite:
             return
         merged = self._rules.function.merge(state.order, sources)
         if self._expiry is not None:
+            # First-row comes here with deletes dropped: it never holds a key twice.
             gone = self._expiry.deletes(merged, is_oldest=drop_deletes)
             merged = with_deletes(merged, gone)
             state = replace(state, is_new=state.is_new | gone)

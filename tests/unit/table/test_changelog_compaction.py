@@ -311,6 +311,34 @@ def test_lookup_files_go_with_what_they_were_made_from() -> None:
     assert made() == [], "and with the last table of its storage"
 
 
+def test_first_rows_that_go_because_of_their_age_are_told() -> None:
+    columns = pa.schema(
+        [pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("t", pa.int64())]
+    )
+    table = table_of(
+        columns, **LOOKUP,
+        **{"merge-engine": "first-row", "write-only": "true", "record-level.expire-time": "1 h",
+           "record-level.time-field": "t"},
+    )  # fmt: skip
+    clock = table.session.clock
+    hour = 3_600_000
+
+    def put(full: bool, *rows: tuple[int, str, int]) -> list[tuple[str, int, Any]]:
+        now = clock.now_millis()
+        values = [{"k": key, "v": value, "t": now - age * hour} for key, value, age in rows]
+        table.upsert(values)
+        return told(table, table.compact(full=full))
+
+    assert put(True, (1, "a", 0), (2, "b", 2), (3, "c", 0)) == [("+I", 1, "a"), ("+I", 3, "c")]
+    assert put(False, (1, "again", 0), (4, "d", 0)) == [("+I", 4, "d")]
+    clock.advance(2 * hour)  # type: ignore[attr-defined]
+    changes = put(True, (3, "late", 0), (5, "e", 0))
+    assert changes == [("-D", 1, "a"), ("-D", 3, "c"), ("-D", 4, "d"), ("+I", 5, "e")]
+    assert rows_of(table) == {5: "e"}
+    assert put(True, (3, "anew", 0)) == [("+I", 3, "anew")]
+    assert rows_of(table) == {3: "anew", 5: "e"}
+
+
 @pytest.mark.parametrize("producer", [LOOKUP, FULL])
 def test_what_goes_because_of_its_age_is_told(producer: dict[str, str]) -> None:
     columns = pa.schema(

@@ -145,6 +145,52 @@ def test_rows_of_others_are_a_conflict_and_it_starts_again(
     check_invariants(StoredTable(table.session.file_io))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog-producer": "lookup"},
+        {"changelog-producer": "full-compaction"},
+        {"changelog-producer": "lookup", "merge-engine": "first-row"},
+        {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+        {"changelog-producer": "lookup", "lookup-compact": "gentle"},
+    ],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_rows_that_the_changelog_does_not_hold_yet_are_told_first(
+    catalog: lsm.Catalog, options: dict[str, str]
+) -> None:
+    table = created(catalog, **options, **{"write-only": "true"})
+    table.upsert(rows(0, 40, 0))
+    table.compact()
+    table.upsert(rows(30, 30, 1))
+    table.upsert(rows(55, 10, 2))
+    table.rescale(3)
+    table = lsm.open_table(table.location)
+    assert replayed(table) == {row["k"]: row["v"] for row in state(table).to_pylist()}
+    assert len(replayed(table)) == 65
+    snapshots = len(table.snapshots())
+    table.rescale(5)
+    assert len(table.snapshots()) == snapshots + 1, "nothing waited: no compaction came first"
+
+
+def test_only_partitions_that_are_rescaled_are_compacted_before(catalog: lsm.Catalog) -> None:
+    table = created(catalog, **{"changelog-producer": "lookup", "write-only": "true"})
+    table.upsert(rows(0, 20, 0))
+    table.rescale(3, partitions=[{"p": "p0"}])
+    assert sorted(replayed(lsm.open_table(table.location))) == list(range(0, 20, 2))
+
+
+def replayed(table: lsm.Table) -> dict[int, int]:
+    """The rows that the changelog leaves standing."""
+    found: dict[int, int] = {}
+    for change in table.changelog().to_pylist():
+        if change["_row_kind"] in ("+I", "+U"):
+            found[change["k"]] = change["v"]
+        else:
+            assert found.pop(change["k"]) == change["v"]
+    return found
+
+
 def test_a_writer_of_the_old_number_is_told(catalog: lsm.Catalog) -> None:
     table = created(catalog)
     table.upsert(rows(0, 100, 0))
