@@ -45,12 +45,11 @@ class AvroOutput:
     def __init__(
         self, sink: Any, schema: pa.Schema, *, compression: str, compression_level: int | None
     ) -> None:
-        check_avro(schema, compression)
         self._sink = sink
         self._rows = AvroRows(schema, codec=_CODECS[compression], level=compression_level)
         self._sink.write(self._rows.header)
 
-    def write_row_group(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table) -> None:
         """Write rows of exactly the file's schema as blocks."""
         self._sink.write(self._rows.blocks(rows))
 

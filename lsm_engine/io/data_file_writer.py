@@ -4,8 +4,11 @@ Files are invisible until a commit names them. Whoever gives up calls `abort`, w
 """
 
 import contextlib
+import os
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +20,11 @@ from lsm_engine.base.modes import FileFormat, FileSource, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.io.clock import Clock, IdSource
-from lsm_engine.io.data_formats import new_output
+from lsm_engine.io.data_formats import DataOutput, data_encoding
 from lsm_engine.io.file_io import FileIO, Output
 from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
 from lsm_engine.io.formats import ParquetOutput, file_schema
-from lsm_engine.io.key_footers import KeyFooterBuilder
+from lsm_engine.io.key_footers import key_footer_members, record_keys
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW
 from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
@@ -30,6 +33,8 @@ DATA_PREFIX = "data-"
 CHANGELOG_PREFIX = "changelog-"
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 128 << 20
+ENCODERS = min(4, len(os.sched_getaffinity(0)))
+"""Row groups that one writer encodes at a time, as long as they hold no more than ROW_GROUP_BYTES."""
 _ROW_GROUP_MIN_ROWS = 1024
 
 
@@ -58,7 +63,8 @@ class NewFiles:
 class DataFileWriter:
     """Writes rows of `schema.key_value_arrow`, in key order, each key once, to one bucket.
 
-    A row group is encoded by a thread while the rows of the next one are made; no more than one is.
+    Row groups are encoded by threads, up to one for each processor, while the rows of the next ones are
+    made; their bytes go into the files in order, and files are full when what is in them says so.
 
     A changelog's rows may come several times a key; -U and the +U behind it stay in one file.
 
@@ -87,15 +93,24 @@ class DataFileWriter:
         self._group_bytes = min(
             files.schema.options[declared.FILE_BLOCK_SIZE] or ROW_GROUP_BYTES, files.roll_bytes
         )
-        self._format = files.schema.options.file_format(files.level)
+        self._encoding = data_encoding(
+            self._schema, files.schema.options, level=files.level, group_bytes=self._group_bytes
+        )
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self._open: _OpenFile | None = None
-        self._encoder: ThreadPoolExecutor | None = None
-        self._encoding: Future[None] | None = None
+        self._encoders: ThreadPoolExecutor | None = None
+        self._encoded: deque[tuple[int, Future[_Group]]] = deque()
         self._count = 0
         self._done: list[DataFileMeta] = []
+
+    @property
+    def _keeps_record_keys(self) -> bool:
+        """Whether what `locate` asks for is written along."""
+        options = self._files.schema.options
+        is_parquet = options.file_format(self._files.level) is FileFormat.PARQUET
+        return is_parquet and options[declared.INDEX_TYPE].reads_blooms
 
     @property
     def _key_count(self) -> int:
@@ -110,8 +125,9 @@ class DataFileWriter:
         self._waiting.append(arranged)
         self._waiting_rows += arranged.num_rows
         self._waiting_bytes += arranged.nbytes
-        while self._waiting_rows >= self._group_rows():
-            self._write_row_group(self._group_rows())
+        while self._waiting_rows >= (most := self._group_rows()):
+            # Groups of one size: the last ones are encoded side by side and end together.
+            self._encode(-(-self._waiting_rows // -(-self._waiting_rows // most)))
 
     @property
     def waiting_bytes(self) -> int:
@@ -121,22 +137,23 @@ class DataFileWriter:
     def relieve(self) -> None:
         """Write what waits as a row group, however small, to free its memory."""
         if self._waiting_rows:
-            self._write_row_group(self._waiting_rows)
-        self._encoded()
+            self._encode(self._waiting_rows)
+        self._append_encoded()
 
     def close(self) -> list[DataFileMeta]:
         """Finish and return the files, in key order; none if no row was written."""
-        if self._waiting_rows:
-            self._write_row_group(self._waiting_rows, is_last=True)
-        self._encoded()
+        last = self._group(self._taken(self._waiting_rows)) if self._waiting_rows else None
+        self._append_encoded()
+        if last is not None:
+            self._append(last)
         self._roll()
-        self._stop_encoder()
+        self._stop_encoders()
         return list(self._done)
 
     def abort(self) -> None:
         """Delete everything this writer wrote, as far as the storage lets it."""
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        self._stop_encoder()
+        self._stop_encoders()
         if self._open is not None:
             self._open.abandon()
             self._open = None
@@ -161,35 +178,56 @@ class DataFileWriter:
         by_size = self._group_bytes * self._waiting_rows // max(self._waiting_bytes, 1)
         return max(min(by_size, ROW_GROUP_ROWS), _ROW_GROUP_MIN_ROWS)
 
-    def _write_row_group(self, row_count: int, *, is_last: bool = False) -> None:
+    def _encode(self, row_count: int) -> None:
+        """Hand the next rows to an encoder; waits while all are busy, or hold enough memory."""
+        rows = self._taken(row_count)
+        while len(self._encoded) >= ENCODERS or (
+            self._encoded and sum(size for size, _ in self._encoded) + rows.nbytes > ROW_GROUP_BYTES
+        ):
+            self._append_next()
+        if self._encoders is None:
+            self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="lsm-encode")
+        self._encoded.append((rows.nbytes, self._encoders.submit(self._group, rows)))
+
+    def _group(self, rows: pa.Table) -> "_Group":
+        """Encode; runs in any thread, on nothing that changes."""
+        keys = None
+        if self._keeps_record_keys:
+            names = self._files.schema.trimmed_primary_keys
+            keys = record_keys(names, [rows.column(name) for name in names])
+        return _Group(rows=rows, stored=self._encoding.encode(rows), record_keys=keys)
+
+    def _taken(self, row_count: int) -> pa.Table:
+        """Take rows from those that wait."""
         waiting = pa.concat_tables(self._waiting)
         row_count = self._uncut(waiting, row_count)
         rows, rest = waiting.slice(0, row_count), waiting.slice(row_count)
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows = rest.num_rows
         self._waiting_bytes = rest.nbytes if rest.num_rows else 0
-        self._encoded()
+        return rows
+
+    def _append_encoded(self) -> None:
+        """Wait for the row groups that are being encoded; raises what that raised."""
+        while self._encoded:
+            self._append_next()
+
+    def _append_next(self) -> None:
+        _, encoded = self._encoded.popleft()
+        self._append(encoded.result())
+
+    def _append(self, group: "_Group") -> None:
         if self._open is not None and self._open.size >= self._files.roll_bytes:
             self._roll()
         if self._open is None:
-            self._open = self._started(rows)
-        if is_last:
-            self._open.write_row_group(rows)
-            return
-        if self._encoder is None:
-            self._encoder = ThreadPoolExecutor(1, thread_name_prefix="lsm-encode")
-        self._encoding = self._encoder.submit(self._open.write_row_group, rows)
+            self._open = self._started()
+        self._open.append(group)
 
-    def _encoded(self) -> None:
-        """Wait for the row group that is being encoded; raises what that raised."""
-        encoding, self._encoding = self._encoding, None
-        if encoding is not None:
-            encoding.result()
-
-    def _stop_encoder(self) -> None:
-        encoder, self._encoder, self._encoding = self._encoder, None, None
-        if encoder is not None:
-            encoder.shutdown()
+    def _stop_encoders(self) -> None:
+        encoders, self._encoders = self._encoders, None
+        self._encoded.clear()
+        if encoders is not None:
+            encoders.shutdown(cancel_futures=True)
 
     def _uncut(self, waiting: pa.Table, row_count: int) -> int:
         """Return how many rows to write so that no -U of a changelog parts from its +U."""
@@ -198,12 +236,13 @@ class DataFileWriter:
         last = waiting.column(VALUE_KIND)[row_count - 1].as_py()
         return row_count + int(last == RowKind.UPDATE_BEFORE)
 
-    def _started(self, rows: pa.Table) -> "_OpenFile":
-        name = f"{self._files.prefix}{self._unique}-{self._count}.{self._format.value}"
+    def _started(self) -> "_OpenFile":
+        extension = self._files.schema.options.file_format(self._files.level).value
+        name = f"{self._files.prefix}{self._unique}-{self._count}.{extension}"
         self._count += 1
         output = self._file_io.open_output(f"{self._files.directory}/{name}")
         try:
-            return _OpenFile(name, output, self._schema, self._files, self._group_bytes, rows)
+            return _OpenFile(name, output, self._encoding.open(output), self._files, self._schema)
         except BaseException:  # not yet in `_open`, where `abort` would find it
             output.abort()
             raise
@@ -217,55 +256,50 @@ class DataFileWriter:
         self._open = None
 
 
+@record
+class _Group:
+    """Rows, what their file's encoding made of them, and their record keys if those are kept."""
+
+    rows: pa.Table
+    stored: Any
+    record_keys: pa.Array | None
+
+
 class _OpenFile:
     """The file that rows go to now, and what is known about it so far."""
 
     def __init__(
-        self,
-        name: str,
-        output: Output,
-        schema: pa.Schema,
-        files: NewFiles,
-        group_bytes: int,
-        sample: pa.Table,
+        self, name: str, output: Output, rows: DataOutput, files: NewFiles, schema: pa.Schema
     ) -> None:
         self.name = name
         self._output = output
+        self._rows = rows
         self._files = files
-        options = files.schema.options
-        self._rows = new_output(
-            output,
-            schema,
-            options,
-            level=files.level,
-            group_bytes=group_bytes,
-            sample=sample,
+        is_parquet = files.schema.options.file_format(files.level) is FileFormat.PARQUET
+        self._stats: FileStats = (
+            FooterStats(schema, files.schema) if is_parquet else RowStats(files.schema)
         )
-        self._stats: FileStats = RowStats(files.schema)
-        self._record_keys: KeyFooterBuilder | None = None
-        if isinstance(self._rows, ParquetOutput) and options[declared.INDEX_TYPE].reads_blooms:
-            self._record_keys = KeyFooterBuilder(options, files.schema.trimmed_primary_keys)
-        if options.file_format(files.level) is FileFormat.PARQUET:
-            self._stats = FooterStats(schema, files.schema)
+        self._record_keys: list[pa.Array] = []
         self._row_count = 0
         self._delete_count = 0
         self._sequences: list[tuple[int, int]] = []
-        self._first: pa.Table = sample.slice(0, 1)
-        self._last: pa.Table = self._first
+        self._min_key, self._max_key = EMPTY_ROW, EMPTY_ROW
 
     @property
     def size(self) -> int:
         """Bytes written so far."""
         return self._output.tell()
 
-    def write_row_group(self, rows: pa.Table) -> None:
-        self._rows.write_row_group(rows)
+    def append(self, group: _Group) -> None:
+        rows = group.rows
+        self._rows.append(group.stored)
         self._stats.update(rows)
-        if self._record_keys is not None:
-            names = self._files.schema.trimmed_primary_keys
-            self._record_keys.add([rows.column(name) for name in names])
+        if group.record_keys is not None:
+            self._record_keys.append(group.record_keys)
+        if not self._row_count:
+            self._min_key = _stored_key(self._files.schema, rows.slice(0, 1))
+        self._max_key = _stored_key(self._files.schema, rows.slice(rows.num_rows - 1))
         self._row_count += rows.num_rows
-        self._last = rows.slice(rows.num_rows - 1)
         if SEQUENCE_NUMBER in rows.column_names:
             found = pc.min_max(rows.column(SEQUENCE_NUMBER)).as_py()
             self._sequences.append((found["min"], found["max"]))
@@ -278,8 +312,8 @@ class _OpenFile:
     def close(self, now_millis: int, first_sequence_number: int) -> DataFileMeta:
         """Finish the file; `first_sequence_number` is for rows that carry none."""
         files, stats = self._files, self._stats
-        if self._record_keys is not None and isinstance(self._rows, ParquetOutput):
-            self._rows.add_members(self._record_keys.members())
+        if isinstance(self._rows, ParquetOutput) and self._record_keys:
+            self._rows.add_members(key_footer_members(files.schema.options, self._record_keys))
         stats.finish(self._rows.close())
         size = self._output.tell()
         self._output.close()
@@ -291,8 +325,8 @@ class _OpenFile:
             file_name=self.name,
             file_size=size,
             row_count=self._row_count,
-            min_key=_stored_key(files.schema, self._first),
-            max_key=_stored_key(files.schema, self._last),
+            min_key=self._min_key,
+            max_key=self._max_key,
             key_stats=stats.of_keys(),
             value_stats=stats.of_values(),
             min_sequence_number=least,

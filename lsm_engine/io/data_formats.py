@@ -1,6 +1,7 @@
 """The formats of data files behind one protocol: told by the extension, chosen by the options."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.avro_file import AvroFile, AvroOutput, check_avro
-from lsm_engine.io.formats import ParquetOutput, ParquetSettings, dictionary_columns, file_schema
+from lsm_engine.io.formats import ParquetEncoding, ParquetSettings, file_schema
 from lsm_engine.io.orc_file import OrcFile, OrcOutput
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
@@ -43,8 +44,8 @@ class StoredFile(Protocol):
 class DataOutput(Protocol):
     """A file being written; its sink is closed by its owner."""
 
-    def write_row_group(self, rows: pa.Table) -> None:
-        """Write rows of exactly the file's schema."""
+    def append(self, group: Any, /) -> None:
+        """Append what the encoding of this file made of rows."""
         ...
 
     def close(self) -> "pq.FileMetaData | None":
@@ -54,6 +55,33 @@ class DataOutput(Protocol):
     def abandon(self) -> None:
         """Forget the file: nothing more reaches the sink."""
         ...
+
+
+class DataEncoding(Protocol):
+    """How rows become files of one format."""
+
+    def encode(self, rows: pa.Table) -> Any:
+        """Return rows of exactly the file's schema as an output appends them, in any thread."""
+        ...
+
+    def open(self, sink: Any) -> DataOutput:
+        """Start a file."""
+        ...
+
+
+class _InOrder:
+    """A format whose outputs encode as they append, each group where the last one ended."""
+
+    def __init__(self, start: Callable[[Any], DataOutput]) -> None:
+        self._start = start
+
+    def encode(self, rows: pa.Table) -> pa.Table:
+        """The rows as they are."""
+        return rows
+
+    def open(self, sink: Any) -> DataOutput:
+        """Start a file."""
+        return self._start(sink)
 
 
 def format_of(file_name: str) -> FileFormat:
@@ -96,27 +124,30 @@ def open_stored(source: Any, path: str, *, verify_checksums: bool) -> StoredFile
             return AvroFile(source, path)
 
 
-def new_output(
-    sink: Any,
-    schema: pa.Schema,
-    options: TableOptions,
-    *,
-    level: int,
-    group_bytes: int,
-    sample: pa.Table,
-) -> DataOutput:
-    """Start a file of a level in the format and compression that the options say.
+def data_encoding(
+    schema: pa.Schema, options: TableOptions, *, level: int, group_bytes: int
+) -> DataEncoding:
+    """Return how files of a level are written, in the format and compression that the options say.
 
-    `group_bytes`: memory of a group of rows; `sample`: the first rows. Raises UnsupportedError for
-    columns and compressions that the format does not have.
+    `group_bytes`: memory of a group of rows. Raises UnsupportedError for columns and compressions that
+    the format does not have.
     """
     compression = options.file_compression(level)
     zstd_level = options[declared.FILE_COMPRESSION_ZSTD_LEVEL] if compression == "zstd" else None
     match options.file_format(level):
         case FileFormat.PARQUET:
-            settings = ParquetSettings.of(options, level)
-            return ParquetOutput(sink, schema, settings, dictionaries=dictionary_columns(sample))
+            return ParquetEncoding(schema, ParquetSettings.of(options, level))
         case FileFormat.ORC:
-            return OrcOutput(sink, schema, compression=compression, stripe_bytes=group_bytes)
+            return _InOrder(
+                partial(OrcOutput, schema=schema, compression=compression, stripe_bytes=group_bytes)
+            )
         case FileFormat.AVRO:
-            return AvroOutput(sink, schema, compression=compression, compression_level=zstd_level)
+            check_avro(schema, compression)
+            return _InOrder(
+                partial(
+                    AvroOutput,
+                    schema=schema,
+                    compression=compression,
+                    compression_level=zstd_level,
+                )
+            )

@@ -15,8 +15,16 @@ import pyarrow.parquet as pq
 from lsm_engine.base import declared
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.io.parquet_footer import FooterPatch
-from lsm_engine.io.write_gate import WriteGate
+from lsm_engine.io.parquet_footer import (
+    MAGIC,
+    Struct,
+    joined,
+    read_footer,
+    stored_footer,
+    taken_apart,
+    with_leaves_of,
+    with_members,
+)
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import (
     KEY_ID_OFFSET,
@@ -34,8 +42,9 @@ FIELD_ID = b"PARQUET:field_id"
 _DICTIONARY_SAMPLE_ROWS = 16_384
 _DICTIONARY_MIN_ROWS = 256
 _DICTIONARY_MAX_SHARE = 0.2
+_HEAD_ROWS = 2048
+_HEAD_MAX_SHARE = 0.875  # a fifth of the sample's rows as distinct values show three quarters here
 _WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
-_SINK_BUFFER_BYTES = 1 << 20  # handed on at a time: page by page costs a tenth more as well
 _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
 
@@ -120,16 +129,22 @@ def dictionary_columns(sample: pa.Table) -> list[str]:
     chosen = [VALUE_KIND] if VALUE_KIND in sample.column_names else []
     if rows.num_rows < _DICTIONARY_MIN_ROWS:
         return chosen
-    limit = int(rows.num_rows * _DICTIONARY_MAX_SHARE)
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if field.name not in chosen and _may_have_dictionary(field.type):
-            # A thousand rows unmask most columns of distinct values at a sixteenth of the price.
-            head = column.slice(0, 1024)
-            if pc.count_distinct(head).as_py() <= max(limit, len(head) // 2) and (
-                pc.count_distinct(column).as_py() <= limit
-            ):
-                chosen.append(field.name)
+    chosen += [
+        field.name
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+        if field.name not in chosen and _may_have_dictionary(field.type) and _repeats(column)
+    ]
     return chosen
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    head = column.slice(
+        0, _HEAD_ROWS
+    )  # unmasks most columns of distinct values at an eighth of the price
+    if pc.count_distinct(head).as_py() > len(head) * _HEAD_MAX_SHARE:
+        return False
+    distinct: int = pc.count_distinct(column).as_py()
+    return distinct <= int(len(column) * _DICTIONARY_MAX_SHARE)
 
 
 def _may_have_dictionary(value: pa.DataType) -> bool:
@@ -142,78 +157,105 @@ def _may_have_dictionary(value: pa.DataType) -> bool:
     )
 
 
-class ParquetOutput:
-    """One Parquet file being written, row group by row group.
+@record
+class ParquetGroup:
+    """One row group, encoded: a whole Parquet file in memory that holds nothing else."""
+
+    file: pa.Buffer
+
+
+class ParquetEncoding:
+    """How row groups of one table become Parquet. Any number of threads may encode at once.
 
     Files that hold timestamps of both more and fewer than 6 digits need INT96 for some columns only,
     which PyArrow cannot be told: the shorter ones go in as plain integers of the same bytes, and the
-    footer then says what they are (parquet_footer.FooterPatch).
+    file's footer then says what they are.
     """
 
-    def __init__(
-        self,
-        sink: Any,
-        schema: pa.Schema,
-        settings: ParquetSettings,
-        *,
-        dictionaries: list[str],
-    ) -> None:
-        self._gate = WriteGate(sink)
-        units = {unit for field in schema for unit in _timestamp_units(field.type)}
+    def __init__(self, schema: pa.Schema, settings: ParquetSettings) -> None:
+        self._settings = settings
         self._schema = schema
-        self._patch: FooterPatch | None = None
-        stored = schema
-        if "ns" in units and len(units) > 1:
-            stored = pa.schema([_plain_timestamps(field) for field in schema])
-            self._patch = FooterPatch(
-                self._gate, _empty_file(schema), _short_timestamp_leaves(schema)
-            )
-        self._stored = stored
-        self._collected: list[pq.FileMetaData] = []
-        target = self._gate if self._patch is None else self._patch
-        self._buffer = pa.BufferedOutputStream(pa.PythonFile(target, "w"), _SINK_BUFFER_BYTES)
-        self._writer = pq.ParquetWriter(
-            self._buffer,
-            stored,
+        self._stored = schema
+        self._units = {unit for field in schema for unit in _timestamp_units(field.type)}
+        self._mended: frozenset[int] = frozenset()
+        if "ns" in self._units and len(self._units) > 1:
+            self._stored = pa.schema([_plain_timestamps(field) for field in schema])
+            self._mended = frozenset(_short_timestamp_leaves(schema))
+
+    def encode(self, rows: pa.Table) -> ParquetGroup:
+        """Return rows of exactly the schema as one row group; its own first rows choose dictionaries."""
+        settings, sink = self._settings, pa.BufferOutputStream()
+        with pq.ParquetWriter(
+            sink,
+            self._stored,
             version="2.6",
             compression=settings.compression,
             compression_level=settings.compression_level,
-            use_dictionary=dictionaries or False,
+            use_dictionary=dictionary_columns(rows) or False,
             write_statistics=True,
-            use_deprecated_int96_timestamps="ns" in units,
+            use_deprecated_int96_timestamps="ns" in self._units,
             write_batch_size=_WRITE_BATCH_ROWS,
             data_page_version="1.0",
             store_schema=False,
             write_page_checksum=settings.page_checksum,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
-            metadata_collector=self._collected,
-        )
+        ) as writer:
+            stored = _reinterpreted(rows, self._stored) if self._mended else rows
+            writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
+        return ParquetGroup(file=sink.getvalue())
 
-    def write_row_group(self, rows: pa.Table) -> None:
-        """Write rows of exactly the file's schema as one row group."""
-        if self._stored is not self._schema:
-            rows = _reinterpreted(rows, self._stored)
-        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-        self._buffer.flush()  # so that the sink tells how large the file is
+    def open(self, sink: Any) -> "ParquetOutput":
+        """Start a file of such row groups."""
+        return ParquetOutput(sink, self)
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether PyArrow's footer does not say of each column what it is."""
+        return bool(self._mended)
+
+    def mended(self, footer: Struct) -> Struct:
+        """Return a footer that does."""
+        if not self._mended:
+            return footer
+        _, template = taken_apart(memoryview(_empty_file(self._schema)))
+        return with_leaves_of(footer, read_footer(bytes(template)), self._mended)
+
+
+class ParquetOutput:
+    """One Parquet file being written, put together from row groups that were encoded apart."""
+
+    def __init__(self, sink: Any, encoding: ParquetEncoding) -> None:
+        self._sink = sink
+        self._encoding = encoding
+        self._size = sink.write(MAGIC)
+        self._footers: list[bytes] = []
+        self._moved: list[int] = []
+        self._members: dict[bytes, bytes] = {}
+
+    def append(self, group: ParquetGroup) -> None:
+        """Append a row group."""
+        pages, footer = taken_apart(memoryview(group.file).cast("B"))
+        self._footers.append(bytes(footer))
+        self._moved.append(self._size - len(MAGIC))
+        self._size += self._sink.write(pages)
 
     def add_members(self, members: dict[bytes, bytes]) -> None:
         """Add members to the footer's key-value metadata."""
-        self._writer.add_key_value_metadata(members)
+        self._members |= members
 
     def close(self) -> "pq.FileMetaData":
         """Write the footer and return it; the sink stays open."""
-        self._writer.close()
-        self._buffer.flush()
-        if self._patch is not None:
-            self._patch.finish()
-        self._gate.shut = True
-        return self._collected[0]
+        footer = self._footers[0]  # which is the whole truth about most files
+        if len(self._footers) > 1 or self._members or self._encoding.is_mended:
+            whole = joined([read_footer(one) for one in self._footers], self._moved)
+            footer = stored_footer(with_members(self._encoding.mended(whole), self._members))
+        end = footer + len(footer).to_bytes(4, "little") + MAGIC
+        self._sink.write(end)
+        return pq.read_metadata(pa.BufferReader(MAGIC + end))
 
     def abandon(self) -> None:
-        """Forget the file: nothing more reaches the sink, not even when this is collected."""
-        self._gate.shut = True
-        self._writer.is_open = False
+        """Forget the file: nothing more reaches the sink."""
 
 
 def open_parquet(

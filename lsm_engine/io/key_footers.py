@@ -46,40 +46,27 @@ def _text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()).cast(pa.large_binary())
 
 
-class KeyFooterBuilder:
-    """Collects the record keys of one file being written."""
-
-    def __init__(self, options: TableOptions, names: Sequence[str]) -> None:
-        self._options = options
-        self._names = tuple(names)
-        self._keys: list[pa.Array] = []
-
-    def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Take the key columns of more rows."""
-        self._keys.append(record_keys(self._names, columns))
-
-    def members(self) -> dict[bytes, bytes]:
-        """Return the footer members: the filter, its type, the smallest and the greatest key."""
-        keys = pa.chunked_array(self._keys, pa.large_binary()).combine_chunks()
-        keys = one_array(keys)
-        if not len(keys):
-            return {}
-        kind = self._options[declared.INDEX_BLOOM_FILTER_TYPE]
-        entries = self._options[declared.INDEX_BLOOM_NUM_ENTRIES]
-        if kind is BloomFilterType.SIMPLE:
-            entries = max(entries, len(keys))
-        data, offsets = binary_values(keys)
-        stored = build_record_key_bloom(
-            data,
-            offsets,
-            kind,
-            entries=entries,
-            fpp=self._options[declared.INDEX_BLOOM_FPP],
-            # Never fewer than there are keys: a filter that is full lets everything through.
-            max_entries=max(self._options[declared.INDEX_BLOOM_DYNAMIC_MAX_ENTRIES], len(keys)),
-        )
-        bounds = pc.min_max(keys)
-        return footer_entries(stored, kind, bounds["min"].as_py(), bounds["max"].as_py())
+def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dict[bytes, bytes]:
+    """Return the footer members of a file of these record keys: filter, its type, least and greatest."""
+    keys = one_array(pa.chunked_array(pieces, pa.large_binary()))
+    if not len(keys):
+        return {}
+    kind = options[declared.INDEX_BLOOM_FILTER_TYPE]
+    entries = options[declared.INDEX_BLOOM_NUM_ENTRIES]
+    if kind is BloomFilterType.SIMPLE:
+        entries = max(entries, len(keys))
+    data, offsets = binary_values(keys)
+    stored = build_record_key_bloom(
+        data,
+        offsets,
+        kind,
+        entries=entries,
+        fpp=options[declared.INDEX_BLOOM_FPP],
+        # Never fewer than there are keys: a filter that is full lets everything through.
+        max_entries=max(options[declared.INDEX_BLOOM_DYNAMIC_MAX_ENTRIES], len(keys)),
+    )
+    bounds = pc.min_max(keys)
+    return footer_entries(stored, kind, bounds["min"].as_py(), bounds["max"].as_py())
 
 
 def open_key_footer(file_io: FileIO, path: str) -> KeyFooter:

@@ -36,7 +36,7 @@ class OrcOutput:
             stripe_size=min(stripe_bytes, _STRIPE_BYTES),
         )
 
-    def write_row_group(self, rows: pa.Table) -> None:
+    def append(self, rows: pa.Table) -> None:
         """Write rows of exactly the file's schema.
 
         Raises UnsupportedError, naming column and count, for times that ORC's readers disagree on:

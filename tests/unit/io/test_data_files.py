@@ -259,15 +259,15 @@ def test_row_groups_are_moderate_and_addressable():
     batch = big(KV, 300_000)
     (meta,) = write(disk, KV, batch)
     reader = read_back(disk, meta, KV, with_positions=True)
-    assert reader.row_group_rows == (131_072, 131_072, 37_856)
+    assert reader.row_group_rows == (100_000, 100_000, 100_000)
     lower, upper = reader.key_bounds(["k"])
-    assert lower.column("k").to_pylist() == [0, 131_072, 262_144]
-    assert upper.column("k").to_pylist() == [131_071, 262_143, 299_999]
+    assert lower.column("k").to_pylist() == [0, 100_000, 200_000]
+    assert upper.column("k").to_pylist() == [99_999, 199_999, 299_999]
     middle = reader.read([1])
-    assert middle.column(POSITION)[0].as_py() == 131_072
+    assert middle.column(POSITION)[0].as_py() == 100_000
     assert middle.column("k").to_pylist() == middle.column(POSITION).to_pylist()
-    assert [len(each) for each in reader.batches()] == [131_072, 131_072, 37_856]
-    assert [len(each) for each in reader.batches([2], max_rows=20_000)] == [20_000, 17_856]
+    assert [len(each) for each in reader.batches()] == [100_000] * 3
+    assert [len(each) for each in reader.batches([2], max_rows=60_000)] == [60_000, 40_000]
     assert reader.read([]).num_rows == 0
 
 
