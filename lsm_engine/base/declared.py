@@ -193,19 +193,19 @@ POSTPONE_DEFAULT_BUCKET_NUM = Option(
 )  # fmt: skip
 POSTPONE_TARGET_SIZE_PER_BUCKET = Option(
     key="postpone.target-size-per-bucket", parse=optional(parse_bytes), default=None,
-    honoured=_nothing, doc="Choose the buckets of a new partition by how many bytes wait for them.",
+    doc="Choose the buckets of a new partition by how many bytes wait for them: enough for each to have at most this, a power of two, at most 2048. Rows of a batch for a new partition then wait in a commit of their own until those buckets are known. `postpone.default-bucket-num` comes first.",
 )  # fmt: skip
 CROSS_PARTITION_UPSERT_INDEX_TTL = Option(
     key="cross-partition-upsert.index-ttl", parse=optional(parse_millis), default=None,
-    honoured=_nothing, doc="Forget keys of other partitions after this time, and keep both rows.",
+    doc="A key is not looked for in buckets of other partitions whose newest file is older than this: its row there stays, beside the new one. Default: no row is forgotten.",
 )  # fmt: skip
 CROSS_PARTITION_UPSERT_BOOTSTRAP_PARALLELISM = Option(
     key="cross-partition-upsert.bootstrap-parallelism", parse=at_least(1), default=10,
     doc="Tasks that other clients read existing keys with; ours look only at files that may hold incoming keys.",
 )  # fmt: skip
 LOCAL_MERGE_BUFFER_SIZE = Option(
-    key="local-merge-buffer-size", parse=optional(parse_bytes), default=None, honoured=_nothing,
-    doc="Merge rows of one key before they are shuffled to their bucket.",
+    key="local-merge-buffer-size", parse=optional(parse_bytes), default=None,
+    doc="Spark tasks gather so many bytes of rows and merge those of one key before they shuffle them to their bucket. What is written is the same; without Spark nothing is shuffled. Default: rows are shuffled as they come.",
 )  # fmt: skip
 COMPACTION_MIN_FILE_NUM = Option(
     key="compaction.min.file-num", parse=at_least(2), default=5,

@@ -86,13 +86,15 @@ def plan_commit(
     planned_on: Snapshot | None,
     since: Sequence[Snapshot] | None = None,
     overwritten: Sequence[ManifestEntry] = (),
+    counts_differ: bool = False,
 ) -> CommitPlan:
     """Plan `step` on `base`, the newest snapshot (None: the table is empty).
 
     `planned_on` is the snapshot that the work was done against. `since` holds the snapshots after it
     up to and including `base`; None means that they are not known, because some have expired.
     `overwritten` holds the live entries of `base` (never of an older one) that an overwrite
-    replaces; plan/overwrite chooses them.
+    replaces; plan/overwrite chooses them. `counts_differ`: writers may give a new partition
+    different numbers of buckets, as its size asks.
     """
     assert step.kind is CommitKind.OVERWRITE or not overwritten, step.kind
     deletes = tuple(_entry_like(entry, EntryKind.DELETE) for entry in overwritten)
@@ -107,7 +109,7 @@ def plan_commit(
         base=base,
         delta=delta,
         overwritten=frozenset((entry.partition, entry.bucket) for entry in overwritten),
-        scope=_scope(step, base, planned_on, since, delta),
+        scope=_scope(step, base, planned_on, None if counts_differ else since, delta),
         delta_record_count=delta_rows,
         total_record_count=None if before is None else before + delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in step.changelog),

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from lsm_engine.base import declared
 from lsm_engine.base.record import record
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.context import Staging
 from lsm_engine.table.incoming import IncomingRows, joined
+from lsm_engine.table.local_merge import LocalMerge
 from lsm_engine.table.route import RoutedRows
 from lsm_engine.table.routing import PartitionRouting, assigns_buckets, routing_of
 
@@ -73,6 +75,9 @@ class Packer:
         self._routing = PartitionRouting(staging) if assigned else routing_of(staging)
         self._schema = parcel_schema(schema)
         self._owners = owners
+        self._merge = LocalMerge.of(schema)
+        asked = schema.options[declared.LOCAL_MERGE_BUFFER_SIZE]
+        self._gathered_max = _GATHERED_BYTES if self._merge is None or asked is None else asked
         self._next = source << _SOURCE_BITS
         self._gathered: list[IncomingRows] = []
         self._byte_count = 0
@@ -81,7 +86,7 @@ class Packer:
         """Take rows; yield parcels when enough have been gathered."""
         self._gathered.append(incoming)
         self._byte_count += incoming.rows.nbytes
-        if self._byte_count >= _GATHERED_BYTES:
+        if self._byte_count >= self._gathered_max:
             yield self._parcels()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -92,7 +97,8 @@ class Packer:
     def _parcels(self) -> pa.RecordBatch:
         parcels = [
             self._parcel(routed.partition, routed.bucket, part)
-            for routed in self._routing.route(joined(self._gathered))
+            for whole in self._routing.route(joined(self._gathered))
+            for routed in ([whole] if self._merge is None else self._merge.merged(whole))
             for part in self._parts(routed)
         ]
         self._gathered, self._byte_count = [], 0

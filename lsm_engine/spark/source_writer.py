@@ -21,7 +21,7 @@ from lsm_engine.table.compact import compact_due
 from lsm_engine.table.context import Staging
 from lsm_engine.table.discard import discard
 from lsm_engine.table.executor import LocalExecutor
-from lsm_engine.table.give_buckets import settle_waiting
+from lsm_engine.table.give_buckets import give_new_partitions, settle_waiting
 from lsm_engine.table.incoming import Conformer
 from lsm_engine.table.overwrite import overwrite
 from lsm_engine.table.routing import assigns_buckets
@@ -126,10 +126,13 @@ class WritePlan:
         if self.replaces:
             return overwrite(table.session, messages, None, self.identity)
         made = commit(table.session, self.identity, messages, planned_on=self.base)
-        if made is not None and not table.options[declared.WRITE_ONLY]:
+        if made is None:
+            return None
+        given = give_new_partitions(table.session, upkeep_of(self.identity), messages)
+        if not table.options[declared.WRITE_ONLY]:
             touched = {(message.partition, message.bucket) for message in messages}
             compact_due(table.session, self.identity, touched)
-        return made
+        return given or made
 
 
 def plan_write(

@@ -4,6 +4,7 @@ from lsm_engine.base import declared
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.option import FieldOption
+from lsm_engine.base.table_options import TableOptions
 from lsm_engine.merge.function import build_merge_function
 from lsm_engine.merge.record_expiry import RecordExpiry
 from lsm_engine.merge.retracts import retract_rule
@@ -41,6 +42,7 @@ def check_engine(schema: TableSchema) -> None:
             )
     _check_row_kind_field(schema)
     _check_snapshot_ordering(schema)
+    _check_local_merge(schema.options)
     RecordExpiry.of(schema, now_millis=0)
     _check_field_options(schema, engine)
     if engine is MergeEngine.FIRST_ROW:
@@ -78,6 +80,17 @@ def _check_snapshot_ordering(schema: TableSchema) -> None:
         raise InvalidOptionError(
             f"{key!r} needs 'write-only' = true: other clients would compact rows before a snapshot "
             "has given them their place; set it, and compact in a job of its own",
+            key=key,
+        )
+
+
+def _check_local_merge(options: TableOptions) -> None:
+    key = declared.LOCAL_MERGE_BUFFER_SIZE.key
+    logs_input = options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.INPUT
+    if key in options.texts and logs_input:
+        raise InvalidOptionError(
+            f"option {key!r} does not go with 'changelog-producer' = 'input', which tells every row "
+            "that comes; leave one of them out",
             key=key,
         )
 

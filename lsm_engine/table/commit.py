@@ -31,6 +31,7 @@ from lsm_engine.plan.commit import CommitPlan, plan_commit, snapshot_of
 from lsm_engine.plan.commit_steps import CommitStep, steps_of
 from lsm_engine.plan.conflicts import Conflict, find_conflict
 from lsm_engine.plan.ownership import PublishOutcome, already_committed, resolve_publish, same_state
+from lsm_engine.plan.postponed_buckets import chosen_by_size
 from lsm_engine.plan.snapshot_order import id_after, stamped
 from lsm_engine.plan.vector_conflicts import find_vector_conflict
 from lsm_engine.table.auto_tags import tag_after_commit
@@ -200,6 +201,7 @@ class _Attempt:
                 planned_on=self.planned_on,
                 since=since,
                 overwritten=self.overwritten(base) if self.overwritten is not None else (),
+                counts_differ=chosen_by_size(self.session.options),
             )
             if not plan.scope.is_empty and base is not None:
                 conflict = self._conflict(plan, base)

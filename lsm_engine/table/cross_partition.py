@@ -19,6 +19,7 @@ from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.key_moves import Moves, SortedRows, fill_buckets, moves
+from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.assign import DYNAMIC_TOTAL, assignment_rules
 from lsm_engine.table.components import Components
 from lsm_engine.table.context import Staging
@@ -70,6 +71,11 @@ class CrossPartitionRouting:
         live = [] if base is None else self._session.live_entries(base)
         self._entries: list[ManifestEntry] = [entry for entry in live if entry.bucket >= 0]
         self._gone = None if base is None else gone_rows(self._session, base)
+        remembers = self._schema.options[declared.CROSS_PARTITION_UPSERT_INDEX_TTL]
+        self._elsewhere: frozenset[tuple[bytes, int]] | None = None
+        if remembers is not None:
+            since = context.clock.now_millis() - remembers
+            self._elsewhere = remembered_buckets(self._entries, since_millis=since)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
@@ -155,6 +161,7 @@ class CrossPartitionRouting:
             by_ranges=options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=options[declared.INDEX_TYPE].reads_blooms,
             gone=self._gone,
+            elsewhere=self._elsewhere,
         )
         search_files(self._session, search, self._entries, way, everywhere=True)
         # A computed record may be there although its newest version takes something back.

@@ -4,7 +4,8 @@ Rows keep the order of their commits, and become visible in an APPEND snapshot: 
 the table it is then that they come.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import declared
+from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.io.spill import SpillArea
@@ -19,6 +21,7 @@ from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.postponed_buckets import buckets_for
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.context import Staging
@@ -30,6 +33,8 @@ from lsm_engine.table.routing import POSTPONED
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import staging_on
 from lsm_engine.table.writers import bucket_writer
+
+log = logging.getLogger(__name__)
 
 
 @record
@@ -67,12 +72,14 @@ def give_buckets(
     files = [file for found in chosen.values() for file in found]
     context = session.context(file.schema_id for file in files)
     staging = replace(staging, context=context)
-    default = session.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
-    work = [
-        WaitingRows(partition=part, files=found, bucket=bucket, total_buckets=total)
+    totals = {
+        part: staging.buckets.totals.get(part) or buckets_for(found, session.options)
         for part, found in chosen.items()
-        for total in (staging.buckets.totals.get(part, default),)
-        for bucket in range(total)
+    }
+    work = [
+        WaitingRows(partition=part, files=found, bucket=bucket, total_buckets=totals[part])
+        for part, found in chosen.items()
+        for bucket in range(totals[part])
     ]
     messages = session.components.executor.messages(
         partial(write_waiting, staging),
@@ -96,6 +103,27 @@ def settle_waiting(session: TableSession, identity: CommitIdentity) -> None:
     """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
     if session.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
         give_buckets(session, identity)
+
+
+def give_new_partitions(
+    session: TableSession, identity: CommitIdentity, written: Iterable[CommitMessage]
+) -> Snapshot | None:
+    """Give buckets to rows that a batch has just written to partitions without any.
+
+    Whatever becomes of that, the rows are in: what fails is logged, and the next write or compaction
+    gives them their buckets.
+    """
+    at_once = session.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    if session.schema.bucket_mode is not BucketMode.POSTPONE or not at_once:
+        return None
+    new = {message.partition for message in written if message.bucket == POSTPONED}
+    if not new:
+        return None
+    try:
+        return give_buckets(session, identity, lambda partition: partition in new)
+    except LsmError as error:
+        log.warning("rows of new partitions wait for a compaction to give them buckets: %s", error)
+        return None
 
 
 def waiting_files(session: TableSession, base: Snapshot) -> dict[bytes, tuple[DataFileMeta, ...]]:

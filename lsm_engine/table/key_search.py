@@ -55,12 +55,16 @@ class SearchedBucket:
 
 @record
 class SearchWay:
-    """How files are searched. `kept` holds the keys of files that are not read a second time."""
+    """How files are searched. `kept` holds the keys of files that are not read a second time.
+
+    `elsewhere`: the buckets of partitions other than a key's own that are looked into; None: all.
+    """
 
     by_ranges: bool = True
     by_blooms: bool = False
     gone: GoneRows | None = None
     kept: dict[str, FileKeys] | None = None
+    elsewhere: frozenset[tuple[bytes, int]] | None = None
 
 
 class KeySearch:
@@ -104,7 +108,7 @@ class KeySearch:
         """Search live files, in a key's own partition, or `everywhere` it may be; say how it went."""
         return [
             self._searched(bucket, context, key_order, way).text
-            for bucket in self._buckets(entries, everywhere=everywhere)
+            for bucket in self._buckets(entries, way, everywhere=everywhere)
         ]
 
     def _searched(
@@ -177,7 +181,7 @@ class KeySearch:
         self.entries.append(entry)
 
     def _buckets(
-        self, entries: list[ManifestEntry], *, everywhere: bool
+        self, entries: list[ManifestEntry], way: SearchWay, *, everywhere: bool
     ) -> Iterator[SearchedBucket]:
         """Yield each bucket's files with the keys that it may hold; a key's own partition first."""
         by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
@@ -186,6 +190,8 @@ class KeySearch:
         fields = self.schema.select(self.schema.trimmed_primary_keys)
         for own in (True, False) if everywhere else (True,):
             for (partition, number), files in sorted(by_bucket.items()):
+                if not (own or way.elsewhere is None or (partition, number) in way.elsewhere):
+                    continue
                 rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
                 total = files[0].total_buckets
                 if self.schema.bucket_count > 0 and total > 0:

@@ -23,6 +23,7 @@ from lsm_engine.prune.predicate import TRUE
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
 from lsm_engine.table.discard import discard
+from lsm_engine.table.give_buckets import give_new_partitions
 from lsm_engine.table.merge_rules import read_mode
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.write import stage
@@ -58,6 +59,8 @@ def overwrite(
         return _replaced(session, on, scope)
 
     made = commit(session, identity, messages, planned_on=base, overwritten=replaced)
+    if made is not None:
+        made = give_new_partitions(session, upkeep_of(identity), messages) or made
     unseen = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
     if made is not None and unseen and not session.options[declared.WRITE_ONLY]:
         touched = [(message.partition, message.bucket) for message in messages]

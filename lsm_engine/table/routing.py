@@ -9,6 +9,7 @@ from lsm_engine.base import declared
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.plan.postponed_buckets import chosen_by_size
 from lsm_engine.table.assign import DynamicRouting
 from lsm_engine.table.context import Staging
 from lsm_engine.table.cross_partition import CrossPartitionRouting
@@ -124,30 +125,30 @@ class PostponeRouting:
         self._totals = staging.buckets.totals
         self._default = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
         self._waits = not schema.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+        self._by_size = chosen_by_size(schema.options)
         self._partition_fields = schema.select(schema.partition_keys)
         self._bucket_fields = schema.select(schema.bucket_keys)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return a batch cut by bucket."""
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
-        if self._waits:
-            return [
-                RoutedRows(
-                    partition=routed.partition,
-                    bucket=POSTPONED,
-                    rows=routed.rows,
-                    kinds=routed.kinds,
-                )
-                for routed in cut(incoming, partitions, partition_ids, None)
-            ]
         counts = np.array([self.total_buckets(partition) for partition in partitions], np.int64)
+        if (counts == POSTPONED).all():
+            return [_waiting(routed) for routed in cut(incoming, partitions, partition_ids, None)]
         hashes = bucket_hashes(self._bucket_fields, incoming.rows)
+        # What waits is together until its partition tells it apart.
+        counts = np.where(counts == POSTPONED, 1, counts)
         buckets = np.abs(np.fmod(hashes.astype(np.int64), counts[partition_ids]))
-        return cut(incoming, partitions, partition_ids, buckets)
+        return [
+            _waiting(routed) if self.total_buckets(routed.partition) == POSTPONED else routed
+            for routed in cut(incoming, partitions, partition_ids, buckets)
+        ]
 
     def total_buckets(self, partition: bytes) -> int:
         """Return the number of buckets of a partition; POSTPONED where rows wait."""
-        return POSTPONED if self._waits else self._totals.get(partition, self._default)
+        if self._waits:
+            return POSTPONED
+        return self._totals.get(partition, POSTPONED if self._by_size else self._default)
 
     def rest(self) -> list[RoutedRows]:
         """Nothing is held back."""
@@ -159,3 +160,9 @@ class PostponeRouting:
 
     def abort(self) -> None:
         """Nothing was written."""
+
+
+def _waiting(routed: RoutedRows) -> RoutedRows:
+    return RoutedRows(
+        partition=routed.partition, bucket=POSTPONED, rows=routed.rows, kinds=routed.kinds
+    )

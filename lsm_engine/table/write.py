@@ -12,7 +12,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
 from lsm_engine.table.count_changes import counting
-from lsm_engine.table.give_buckets import settle_waiting
+from lsm_engine.table.give_buckets import give_new_partitions, settle_waiting
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import staging_on
 from lsm_engine.table.unchanged import Unchanged
@@ -93,10 +93,13 @@ def _written(
             tries -= 1
             continue
         break
-    if made is not None and not session.options[declared.WRITE_ONLY]:
+    if made is None:
+        return None
+    given = give_new_partitions(session, upkeep_of(identity), messages)
+    if not session.options[declared.WRITE_ONLY]:
         touched = [(message.partition, message.bucket) for message in messages]
         compact_due(session, upkeep_of(identity), touched)
-    return made
+    return given or made
 
 
 def _reads_again(rows: Any) -> bool:

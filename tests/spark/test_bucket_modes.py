@@ -93,3 +93,41 @@ def test_keys_move_between_partitions(spark, tmp_path):
     found = {row["k"]: row["day"] for row in table.scan().to_arrow().to_pylist()}
     assert found == {k: "a" if k < 20 else "b" for k in range(60)}
     assert table.scan().count() == 60
+
+
+def test_rows_merged_before_they_are_shuffled_write_the_same(spark, new_table):
+    table = on_spark(new_table("spark", **{"local-merge-buffer-size": "64 kb"}), spark)
+    plain = new_table("local")
+    again = pa.concat_tables([rows(0, 60, f"value {at}") for at in range(4)])
+    kinds = pa.array(["-D" if n % 7 == 0 and n > 200 else "+U" for n in range(again.num_rows)])
+    given = again.append_column("_row_kind", kinds)
+    table.upsert(spark.createDataFrame(given).coalesce(1))
+    plain.upsert(given)
+    assert in_order(table.scan().to_arrow()) == in_order(plain.scan().to_arrow())
+    check(table)
+
+
+def test_tasks_that_share_buckets_write_rows_as_new_as_their_snapshot(spark, new_table):
+    options = {"sequence.snapshot-ordering": "true", "write-only": "true"}
+    table = new_table("spark", **options)
+    register(spark)
+    for value in ("old", "new"):
+        both = pa.concat_tables([rows(0, 30, f"{value} b"), rows(0, 30, f"{value} a")])
+        frame = spark.createDataFrame(both).repartitionByRange(2, "note")
+        frame.write.format("lsm").mode("append").save(table.location)
+    files = table.system("files").to_pylist()
+    assert {file["min_sequence_number"] for file in files} == {1, 2}
+    assert len(files) > 2 * len({(file["partition"], file["bucket"]) for file in files})
+    wanted = in_order(rows(0, 30, "new b"))  # the later partition's
+    assert in_order(table.scan().to_arrow()) == wanted
+    table.compact(full=True)
+    assert in_order(table.scan().to_arrow()) == wanted
+
+
+def test_spark_counts_what_waits_before_it_gives_buckets(spark, new_table):
+    options = {"bucket": "-2", "postpone.target-size-per-bucket": "1 kb"}
+    table = on_spark(new_table("spark", **options), spark)
+    table.upsert(spark.createDataFrame(rows(0, 300)))
+    assert in_order(table.scan().to_arrow()) == in_order(rows(0, 300))
+    assert {file["bucket"] for file in table.system("files").to_pylist()} > {0, 1}
+    check(table)

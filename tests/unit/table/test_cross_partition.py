@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import lsm_engine as lsm
 from lsm_engine.table import cross_partition
 from lsm_engine.table.catalog import Catalog
+from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema([("k", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
 Row = tuple[str, int, str | None, int | None, int | None]  # kind, k, p, v, w
@@ -250,3 +251,60 @@ def test_a_record_may_stay_where_it_is(catalog: Catalog) -> None:
     assert state(table)[4] == ("c", 0, 2)
     assert state(table)[50] == ("y", 0, 0)
     assert table.verify().is_clean
+
+
+HOUR = 3_600_000
+
+
+def story(engine: str) -> Story:
+    return Story(
+        COLUMNS, key=("k",), partitioned_by=("p",),
+        options={"bucket": "-1", "merge-engine": engine, "cross-partition-upsert.index-ttl": "1 h"},
+    )  # fmt: skip
+
+
+def put(told: Story, *given: tuple[int, str, int]) -> list[tuple[int, str, int]]:
+    """Upsert rows (key, partition, value); return what is there, by key and partition."""
+    told.table.upsert([{"k": key, "p": part, "v": value, "w": 0} for key, part, value in given])
+    read = told.table.scan().to_arrow().to_pylist()
+    return sorted((row["k"], row["p"], row["v"]) for row in read)
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "first-row"])
+def test_a_key_of_another_partition_is_forgotten_after_its_time(engine: str) -> None:
+    told = story(engine)
+    put(told, (1, "old", 1), (2, "old", 1))
+    told.clock.advance(HOUR - 1)
+    put(told, (1, "new", 2))
+    told.table.compact(full=True)
+    within = {
+        "deduplicate": (1, "new", 2),
+        "partial-update": (1, "old", 2),
+        "first-row": (1, "old", 1),
+    }
+    read = sorted(
+        (row["k"], row["p"], row["v"]) for row in told.table.scan().to_arrow().to_pylist()
+    )
+    assert read == sorted([within[engine], (2, "old", 1)])
+    told.clock.advance(2 * HOUR)
+    put(told, (2, "new", 3))
+    told.table.compact(full=True)
+    read = sorted(
+        (row["k"], row["p"], row["v"]) for row in told.table.scan().to_arrow().to_pylist()
+    )
+    assert read == sorted([within[engine], (2, "old", 1), (2, "new", 3)])
+
+
+def test_a_key_of_the_same_partition_is_never_forgotten() -> None:
+    told = story("deduplicate")
+    put(told, (1, "a", 1), (2, "b", 1))
+    told.clock.advance(5 * HOUR)
+    assert put(told, (1, "a", 2)) == [(1, "a", 2), (2, "b", 1)]
+
+
+def test_a_bucket_with_a_young_file_is_remembered_whole() -> None:
+    told = story("deduplicate")
+    put(told, (1, "old", 1), (2, "old", 1))
+    told.clock.advance(5 * HOUR)
+    put(told, (3, "old", 1))
+    assert put(told, (1, "new", 2)) == [(1, "new", 2), (2, "old", 1), (3, "old", 1)]

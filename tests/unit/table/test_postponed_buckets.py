@@ -9,6 +9,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table import give_buckets
+from lsm_engine.table.commit import CommitIdentity
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
@@ -136,3 +137,118 @@ def test_followers_are_told_of_rows_once_they_can_be_seen(catalog: lsm.Catalog) 
     told = table.changelog()
     assert told.column("k").to_pylist() == [0, 1, 2]
     assert set(told.column("_snapshot_id").to_pylist()) == {2}
+
+
+BY_SIZE = {"postpone.target-size-per-bucket": "6 kb"}
+
+
+def created_by_size(catalog: lsm.Catalog, **options: str) -> lsm.Table:
+    return catalog.create_table(
+        "db.t", COLUMNS, primary_key=["p", "k"], partitioned_by=["p"],
+        options={"bucket": "-2", "file.compression": "none", **BY_SIZE, **options},
+    )  # fmt: skip
+
+
+def buckets_of(table: lsm.Table) -> dict[str, int]:
+    """How many buckets each partition's files were written for."""
+    base = table.session.snapshots.latest()
+    assert base is not None
+    found: dict[str, set[int]] = {}
+    for entry in table.session.live_entries(base):
+        path = table.session.context().partition_path(entry.partition)
+        found.setdefault(path, set()).add(entry.total_buckets)
+    return {path: total for path, (total,) in found.items()}
+
+
+def test_a_new_partition_has_as_many_buckets_as_its_size_asks_for(catalog: lsm.Catalog) -> None:
+    table = created_by_size(catalog)
+    small, large = rows(range(50), 0, "small"), rows(range(1000, 3000), 0, "large")
+    made = table.upsert(pa.concat_tables([small, large]))
+    assert made is not None
+    assert table.snapshots()[-1].id == made.id == 2, "they waited for one commit"
+    totals = buckets_of(table)
+    assert totals["p=small"] == 1
+    assert totals["p=large"] >= 4
+    assert totals["p=large"].bit_count() == 1
+    assert found(table) == dict.fromkeys([*range(50), *range(1000, 3000)], 0)
+    table.upsert(rows(range(2000, 5000), 1, "large"))
+    assert len(table.snapshots()) == 3, "a partition with buckets takes rows at once"
+    assert buckets_of(table) == totals
+    wanted = dict.fromkeys([*range(50), *range(1000, 2000)], 0) | dict.fromkeys(
+        range(2000, 5000), 1
+    )
+    assert found(table) == wanted
+    check(table)
+
+
+def test_rows_that_wait_are_counted_by_a_compaction(catalog: lsm.Catalog) -> None:
+    table = created_by_size(catalog, **WAITS)
+    for start in range(0, 2000, 500):
+        table.upsert(rows(range(start, start + 500), 0))
+    assert found(table) == {}
+    table.compact()
+    assert buckets_of(table)["p=x"] >= 4
+    assert found(table) == dict.fromkeys(range(2000), 0)
+    check(table)
+
+
+def test_a_number_that_is_given_comes_before_the_size(catalog: lsm.Catalog) -> None:
+    table = created_by_size(catalog, **{"postpone.default-bucket-num": "3"})
+    table.upsert(rows(range(2000), 0))
+    assert len(table.snapshots()) == 1
+    assert buckets_of(table) == {"p=x": 3}
+
+
+def test_an_overwrite_may_bring_new_partitions(catalog: lsm.Catalog) -> None:
+    table = created_by_size(catalog)
+    table.overwrite(rows(range(1000), 0))
+    assert found(table) == dict.fromkeys(range(1000), 0)
+    table.overwrite(rows(range(10), 1))
+    assert found(table) == dict.fromkeys(range(10), 1)
+    check(table)
+
+
+def test_writers_that_find_different_sizes_do_not_mix_their_numbers(catalog: lsm.Catalog) -> None:
+    table = created_by_size(catalog)
+    table.upsert(rows(range(5), 0, "other"))
+    waiting = lsm.open_table(table.location)
+    waiting.alter(lsm.SetOption(key="postpone.batch-write-fixed-bucket", value="false"))
+    waiting.upsert(rows(range(100, 110), 0))
+    session = lsm.open_table(table.location).session
+    base = session.snapshots.latest()
+    staged = give_buckets.waiting_files(session, base)
+    assert len(staged) == 1
+    identity = CommitIdentity(commit_user="slow")
+    publish, done = session.snapshots.publish, []
+
+    def beaten(snapshot: object) -> bool:
+        if not done:
+            done.append(True)
+            waiting.upsert(rows(range(200, 2200), 1))
+            waiting.compact()
+        return publish(snapshot)
+
+    session.snapshots.publish = beaten
+    with pytest.raises(lsm.CommitConflictError):
+        give_buckets.give_buckets(session, identity)
+    assert buckets_of(table)["p=x"] > 1
+    wanted = dict.fromkeys([*range(100, 110), *range(5)], 0) | dict.fromkeys(range(200, 2200), 1)
+    assert found(table) == wanted
+    check(table)
+
+
+def test_what_waits_stands_when_giving_buckets_fails(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created_by_size(catalog)
+
+    def fails(*_: object) -> None:
+        raise lsm.StorageError("no space")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(give_buckets, "write_waiting", fails)
+        table.upsert(rows(range(10), 0))
+    assert found(table) == {}
+    table.upsert(rows(range(5, 15), 1))
+    assert found(table) == dict.fromkeys(range(5), 0) | dict.fromkeys(range(5, 15), 1)
+    check(table)
