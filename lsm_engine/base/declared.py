@@ -612,8 +612,12 @@ SCAN_TIMESTAMP_MILLIS = Option(
     doc="Read the latest snapshot at or before this time. Use `scan(as_of_millis=...)`.",
 )  # fmt: skip
 SCAN_FALLBACK_BRANCH = Option(
-    key="scan.fallback-branch", parse=optional(str), default=None, honoured=_nothing, guards=READ,
-    doc="Partitions that are not here are read from this branch.",
+    key="scan.fallback-branch", parse=optional(str), default=None,
+    doc="Batch reads take partitions that are not here from this branch.",
+)  # fmt: skip
+SCAN_PLAN_AUTO_TAG_TIME_RETAINED = Option(
+    key="scan.plan-auto-tag-for-read.time-retained", parse=optional(parse_millis), default=None,
+    doc="Batch reads tag what they read, until they are done or for this time at most.",
 )  # fmt: skip
 SOURCE_SPLIT_TARGET_SIZE = Option(
     key="source.split.target-size", parse=parse_bytes, default=128 << 20,

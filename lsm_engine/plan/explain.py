@@ -49,6 +49,8 @@ class ScanExplanation:
     manifests: PruneCounts
     files: PruneCounts
     splits: Sequence[Split]
+    fallback: "ScanExplanation | None" = None
+    """Of the branch that gives the partitions which are not here; its splits are among these."""
 
     @property
     def size_bytes(self) -> int:
@@ -73,6 +75,13 @@ class ScanExplanation:
             f"  reads {self.row_count:,} rows, {format_bytes(self.size_bytes)}, in "
             f"{_count(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
         ]
+        if self.fallback is not None:
+            at = self.fallback.snapshot_id
+            lines += [
+                f"  falls back on {'an empty branch' if at is None else f'a branch, snapshot {at}'}",
+                f"    reads {self.fallback.manifests.text('manifest')}",
+                f"    reads {self.fallback.files.text('data file')}",
+            ]
         lines += [_split_line(split) for split in self.splits[:split_lines_max]]
         if len(self.splits) > split_lines_max:
             lines.append(f"  … and {_count(len(self.splits) - split_lines_max, 'more split')}")
@@ -87,7 +96,7 @@ def _split_line(split: Split) -> str:
     levels = sorted({file.level for file in split.files})
     where = ", ".join(f"L{level}" for level in levels)
     return (
-        f"  bucket {split.bucket} {where}: {split.reason} "
+        f"  {f'branch {split.branch} ' if split.branch else ''}bucket {split.bucket} {where}: {split.reason} "
         f"({split.row_count:,} rows, {format_bytes(split.size_bytes)})"
     )
 

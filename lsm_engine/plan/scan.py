@@ -36,7 +36,8 @@ class Split:
     `raw`: every section is one file whose rows can be read as they are, without a look at their
     kind. A filter on key columns must still be applied to the rows of a raw split: the files that
     could have replaced rows outside of it may have been pruned. `vectors`: where the deletion
-    vectors of its files are; rows that they name are not there, whether raw or merged.
+    vectors of its files are; rows that they name are not there, whether raw or merged. `branch`: the
+    branch whose files these are, where the read falls back on one.
     """
 
     snapshot_id: int | None
@@ -47,6 +48,7 @@ class Split:
     raw: bool
     reason: str
     vectors: tuple[VectorPlace, ...] = ()
+    branch: str | None = None
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:

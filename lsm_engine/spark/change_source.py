@@ -29,6 +29,7 @@ from lsm_engine.table.catalog import open_table
 from lsm_engine.table.changes import CHANGE_FIELDS, Changes
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
+from lsm_engine.table.scan import Scan, ScanRequest
 from lsm_engine.table.table import Table
 
 BETWEEN = "incremental-between"
@@ -241,10 +242,11 @@ class LsmStream(DataSourceStreamReader):
     def _state(self, table: Table, snapshot_id: int) -> list[InputPartition]:
         schema = arrow_schema_of(self._schema)
         names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
-        plan = table.scan(columns=names, snapshot_id=snapshot_id).plan
+        request = ScanRequest(columns=tuple(names), snapshot_id=snapshot_id, is_batch=False)
+        plan = Scan(table.session, request).plan
         columns = pa.schema([schema.field(name) for name in names])
         reader = StateReader(
-            reader=SplitReader(context=plan.context, rows=plan.rows, schema=columns),
+            reader=SplitReader(source=plan.source, schema=columns),
             schema=schema,
             snapshot_id=snapshot_id,
         )

@@ -185,9 +185,7 @@ class LsmReader(DataSourceReader):
             as_of_millis=as_of_millis(self._options.get(AS_OF)),
         )
         plan = scan.plan
-        reader = SplitReader(
-            context=plan.context, rows=plan.rows, schema=arrow_schema_of(self._schema)
-        )
+        reader = SplitReader(source=plan.source, schema=arrow_schema_of(self._schema))
         return [SplitPartition(reader, split) for split in plan.splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -6,8 +6,7 @@ from lsm_engine.base.record import record
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import fitter
 from lsm_engine.spark.jobs import Batches
-from lsm_engine.table.context import BucketContext
-from lsm_engine.table.read import ReadRows, read_split
+from lsm_engine.table.read import SplitSource
 
 _BATCH_ROWS = 64 * 1024
 """Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""
@@ -17,13 +16,12 @@ _BATCH_ROWS = 64 * 1024
 class SplitReader:
     """How the splits of one scan are read. `schema`: the columns as Spark takes them."""
 
-    context: BucketContext
-    rows: ReadRows
+    source: SplitSource
     schema: pa.Schema
 
     def batches(self, split: Split) -> Batches:
         """Yield the rows of a split, merged, filtered, projected."""
         fit = fitter(self.schema)
-        for batch in read_split(self.context, self.rows, split):
+        for batch in self.source.batches(split):
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 yield fit(batch.slice(start, _BATCH_ROWS))

@@ -123,16 +123,20 @@ def delete(session: TableSession, name: str) -> None:
     """Take a branch away. A kill leaves it whole or gone; deleting again takes what was left."""
     refuse_unhonoured(session.options, [ExternalAccess.WRITE])
     store = branches(session)
-    if session.options[declared.SCAN_FALLBACK_BRANCH] == name:
-        raise InvalidInputError(
-            "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
-        )
+    _require_not_fallen_back_on(session, name)
     _take(session, store, name)
     tell_removed(
         session,
         empty_plan(f"branch {name!r} was deleted; orphans are freed later"),
         "delete-branch",
     )
+
+
+def _require_not_fallen_back_on(session: TableSession, name: str) -> None:
+    if session.options[declared.SCAN_FALLBACK_BRANCH] == name:
+        raise InvalidInputError(
+            "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
+        )
 
 
 def _take(session: TableSession, store: BranchStore, name: str) -> None:
@@ -154,6 +158,7 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
     """Give a branch another name. A kill may leave both; renaming again finishes."""
     refuse_unhonoured(session.options, [ExternalAccess.WRITE])
     checked_branch_name(new_name)
+    _require_not_fallen_back_on(session, name)
     store = branches(session)
     if not store.exists(name):
         raise _missing(name)

@@ -183,9 +183,11 @@ class Follower:
         table = self._session.schema.names
         names = tuple(name for name in changes.schema.names if name in table)
         if changes.asks_for_changes:
-            scan = Scan(self._session, ScanRequest(snapshot_id=number))
+            scan = Scan(self._session, ScanRequest(snapshot_id=number, is_batch=False))
             return Followed(number, changes, scan, request.where)
-        chosen = ScanRequest(columns=names or table[:1], where=request.where, snapshot_id=number)
+        chosen = ScanRequest(
+            columns=names or table[:1], where=request.where, snapshot_id=number, is_batch=False
+        )
         return Followed(number, changes, Scan(self._session, chosen))
 
     def _changes(self, after: int, upto: int) -> Changes:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from lsm_engine.prune.partition import manifest_mask, partition_mask
 from lsm_engine.prune.predicate import Predicate
 from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_mask
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.fallback import outside
 from lsm_engine.table.live import BUCKET, PARTITION, TOTAL_BUCKETS, live_rows
 from lsm_engine.table.many_splits import MANY_FILES
 from lsm_engine.table.session import TableSession
@@ -45,6 +47,15 @@ class PrunedFiles:
     file_count: int
     kept_after: tuple[tuple[str, int], ...]
     value_match: Callable[[DataFileMeta], bool] | None
+
+
+def without_partitions(found: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
+    """Return what is left without the files of some partitions."""
+    many = None if found.many is None else outside(found.many, hidden)
+    entries = [entry for entry in found.entries if entry.partition not in hidden]
+    left = len(entries) if many is None else many.num_rows
+    kept = (*found.kept_after, ("by_partition", left))
+    return replace(found, entries=entries, many=many, kept_after=kept)
 
 
 def prune_files(

@@ -83,6 +83,27 @@ class ReadRows:
         yield from (batch for batch in batches if batch.num_rows)
 
 
+@record
+class SplitSource:
+    """What the splits of one scan are read with. It pickles. `fallback`: those of a branch."""
+
+    context: BucketContext
+    rows: ReadRows
+    fallback: "SplitSource | None" = None
+
+    def of(self, split: Split) -> "SplitSource":
+        """Return what a split of the scan is read with."""
+        if split.branch is None:
+            return self
+        assert self.fallback is not None, "a split of a branch comes with its source"
+        return self.fallback
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split."""
+        source = self.of(split)
+        yield from read_split(source.context, source.rows, split)
+
+
 def read_split(context: BucketContext, rows: ReadRows, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split, merged, without deleted keys."""
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)

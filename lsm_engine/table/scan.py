@@ -1,6 +1,8 @@
 """Scan: snapshot → manifests → files that may hold a match → splits → rows."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 
@@ -8,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import declared
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.meta.snapshot import Snapshot
@@ -17,22 +19,25 @@ from lsm_engine.plan.scan import Packing, ReadMode, Split, deepest_level, plan_s
 from lsm_engine.prune.expression import from_expression, to_expression
 from lsm_engine.prune.predicate import Predicate, split_conjuncts
 from lsm_engine.schema.arrow_types import arrow_schema
-from lsm_engine.table.context import BucketContext
 from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.fallback import Fallback, fallback_of, held_partitions
 from lsm_engine.table.live import LEVEL, SCHEMA_ID
 from lsm_engine.table.many_splits import ManySplits
 from lsm_engine.table.merge_rules import merge_rules, read_mode
-from lsm_engine.table.prune_files import PrunedFiles, prune_files
-from lsm_engine.table.read import ReadRows, read_split
+from lsm_engine.table.prune_files import PrunedFiles, prune_files, without_partitions
+from lsm_engine.table.read import ReadRows, SplitSource, read_split
+from lsm_engine.table.read_tag import Line, tag_for_read, tagged
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.time_travel import snapshot_to_read
+from lsm_engine.table.time_travel import raise_if_expired, snapshot_to_read
 
 
 @record
 class ScanRequest:
     """What to read: columns (None: all), rows, and as of when (None: now).
 
-    `read_optimized`: only what needs no merging (system table ro).
+    `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
+    opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
+    the table's options say so.
     """
 
     columns: tuple[str, ...] | None = None
@@ -42,6 +47,7 @@ class ScanRequest:
     as_of_millis: int | None = None
     limit: int | None = None
     read_optimized: bool = False
+    is_batch: bool = True
 
     @property
     def is_of_the_past(self) -> bool:
@@ -55,8 +61,7 @@ class PlannedScan:
 
     splits: Sequence[Split]
     explanation: ScanExplanation
-    context: BucketContext
-    rows: ReadRows
+    source: SplitSource
 
 
 class Scan:
@@ -75,6 +80,11 @@ class Scan:
             tag=request.tag,
             as_of_millis=request.as_of_millis,
         )
+        self._fallback = None
+        if request.is_batch:
+            past = request.is_of_the_past
+            self._fallback = fallback_of(session, self.snapshot, past=past)
+        self._kept_millis = session.options[declared.SCAN_PLAN_AUTO_TAG_TIME_RETAINED]
         # The past is read with its own columns; only the newest state has today's.
         if request.is_of_the_past and self.snapshot is not None:
             session = session.as_of(self.snapshot)
@@ -117,22 +127,18 @@ class Scan:
 
     def count(self) -> int:
         """Return the number of rows; raw splits without a filter are counted from metadata."""
-        plan = self.plan
         limit = self._request.limit
-        plain = _is_plain(plan)
+        names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
-        narrow = ReadRows(
-            names=self._session.schema.primary_keys[:1] or self._session.schema.names[:1],
-            where=plan.rows.where,
-            filter_columns=plan.rows.filter_columns,
-            predicate=plan.rows.predicate,
-            key_predicate=plan.rows.key_predicate,
-        )
-        for split in plan.splits:
-            if plain and split.raw and split.is_counted:
-                rows += split.row_count
-                continue
-            rows += sum(batch.num_rows for batch in read_split(plan.context, narrow, split))
+        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+            plan = self._planned
+            for split in plan.splits:
+                if self._request.where is None and split.raw and split.is_counted:
+                    rows += split.row_count
+                    continue
+                source = plan.source.of(split)
+                narrow = replace(source.rows, names=tuple(names))
+                rows += sum(batch.num_rows for batch in read_split(source.context, narrow, split))
         return rows if limit is None else min(rows, limit)
 
     def splits(self) -> Sequence[Split]:
@@ -144,22 +150,79 @@ class Scan:
 
     def explain(self) -> ScanExplanation:
         """Return what is read, what was pruned and why; `print(scan.explain().text())`."""
-        return self.plan.explanation
+        return self._planned.explanation
 
     @cached_property
     def plan(self) -> PlannedScan:
-        """Everything decided before the first data file is opened."""
-        return plan_scan(self._session, self.snapshot, self._predicate, self._request)
+        """Everything decided before the first data file is opened, for reader tasks elsewhere.
+
+        Nobody knows when they are done: a tag made for the read stays until it expires.
+        """
+        if self._kept_millis is not None:
+            for line in self._lines:
+                tag_for_read(line, self._kept_millis)
+        with self._telling_expiry():
+            return self._planned
+
+    @cached_property
+    def _planned(self) -> PlannedScan:
+        plan = plan_scan(self._session, self.snapshot, self._predicate, self._request)
+        return plan if self._fallback is None else self._with_fallback(plan, self._fallback)
+
+    def _with_fallback(self, plan: PlannedScan, fallback: Fallback) -> PlannedScan:
+        """Add the partitions that only the branch has, under its own rules of merging."""
+        where, there = self._request.where, fallback.session
+        other = plan_scan(
+            there,
+            fallback.snapshot,
+            None if where is None else from_expression(where, there.schema.arrow),
+            replace(self._request, columns=tuple(self.schema.names)),
+            hidden=held_partitions(self._session, self.snapshot),
+        )
+        added = [replace(split, branch=fallback.branch) for split in other.splits]
+        splits = (*plan.splits, *added) if added else plan.splits
+        return PlannedScan(
+            splits=splits,
+            explanation=replace(plan.explanation, splits=splits, fallback=other.explanation),
+            source=replace(plan.source, fallback=other.source),
+        )
+
+    @property
+    def _lines(self) -> list[Line]:
+        """What a batch read may tag for itself: not a snapshot that it reads by a tag."""
+        fallback, lines = self._fallback, []
+        if self._request.is_batch and self._request.tag is None and self.snapshot is not None:
+            lines.append((self._session, self.snapshot))
+        if fallback is not None and fallback.snapshot is not None:
+            lines.append((fallback.session, fallback.snapshot))
+        return lines
+
+    @contextmanager
+    def _telling_expiry(self) -> Iterator[None]:
+        """Say of a file that is missing because its snapshot has expired meanwhile that this is so."""
+        try:
+            yield
+        except NotFoundError as cause:
+            if self._request.tag is None and self.snapshot is not None:
+                raise_if_expired(self._session, self.snapshot, cause)
+            raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        plan = self.plan
+        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+            if self._fallback is None:
+                yield from self._read()
+                return
+            schema = self.schema  # the branch's columns may be stricter about nulls
+            yield from (batch.cast(schema) for batch in self._read())
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        plan = self._planned
         executor = LocalExecutor()
         if self._request.limit is not None or executor.threads == 1 or _at_most_one(plan):
             for split in plan.splits:
-                yield from read_split(plan.context, plan.rows, split)
+                yield from plan.source.batches(split)
             return
-        read = partial(_read_whole, plan.context, plan.rows)
-        for batches in executor.ordered(read, plan.splits):
+        for batches in executor.ordered(partial(_read_whole, plan.source), plan.splits):
             yield from batches
 
 
@@ -167,12 +230,8 @@ def _at_most_one(plan: PlannedScan) -> bool:
     return len(list(islice(plan.splits, 2))) <= 1
 
 
-def _read_whole(context: BucketContext, rows: ReadRows, split: Split) -> list[pa.RecordBatch]:
-    return list(read_split(context, rows, split))
-
-
-def _is_plain(plan: PlannedScan) -> bool:
-    return plan.rows.where is None
+def _read_whole(source: SplitSource, split: Split) -> list[pa.RecordBatch]:
+    return list(source.batches(split))
 
 
 def plan_scan(
@@ -180,14 +239,18 @@ def plan_scan(
     snapshot: Snapshot | None,
     predicate: Predicate | None,
     request: ScanRequest,
+    *,
+    hidden: frozenset[bytes] = frozenset(),
 ) -> PlannedScan:
-    """Plan the read of one snapshot; None is an empty table."""
+    """Plan the read of one snapshot, without the `hidden` partitions; None is an empty table."""
     schema = session.schema
     pushable = {*schema.partition_keys, *schema.trimmed_primary_keys}
     if not schema.has_primary_key:
         pushable = set(schema.names)
     pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
     found = prune_files(session, snapshot, predicate, pushed)
+    if hidden:
+        found = without_partitions(found, hidden)
     mode = read_mode(schema)
     entries = found.entries
     if request.read_optimized and mode is ReadMode.MERGE:
@@ -221,8 +284,10 @@ def plan_scan(
     return PlannedScan(
         splits=splits,
         explanation=_explanation(snapshot, pushed, residual, found, splits, read),
-        context=session.context(ids),
-        rows=ReadRows.of(names, request.where, predicate, pushed),
+        source=SplitSource(
+            context=session.context(ids),
+            rows=ReadRows.of(names, request.where, predicate, pushed),
+        ),
     )
 
 

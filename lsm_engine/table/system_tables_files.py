@@ -13,6 +13,7 @@ from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField
+from lsm_engine.table.fallback import fallback_of, held_partitions, is_past, outside
 from lsm_engine.table.live import BUCKET, FILE_NAME, LEVEL, PARTITION, bucket_pairs, live_rows
 from lsm_engine.table.session import TableSession
 
@@ -149,8 +150,24 @@ def file_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
 
 
 def partitions(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
-    """Return one row per partition that holds files; a table without partitions is one, ""."""
-    return _grouped(session, snapshot, ["partition"], PARTITIONS)
+    """Return one row per partition that holds files; a table without partitions is one, "".
+
+    Those that batch reads take from a fallback branch are among them.
+    """
+    own = _grouped(session, snapshot, ["partition"], PARTITIONS)
+    fallback = fallback_of(session, snapshot, past=is_past(session, snapshot))
+    if fallback is None:
+        return own
+    other = _grouped(
+        fallback.session,
+        fallback.snapshot,
+        ["partition"],
+        PARTITIONS,
+        hidden=held_partitions(session, snapshot),
+    )
+    hidden = other.column("partition")  # here, its rows wait for a bucket: they are read from there
+    own = own.filter(pc.invert(pc.is_in(own.column("partition"), value_set=hidden)))
+    return pa.concat_tables([own, other]).sort_by("partition")
 
 
 def buckets(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
@@ -159,10 +176,17 @@ def buckets(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
 
 
 def _grouped(
-    session: TableSession, snapshot: Snapshot | None, keys: Sequence[str], schema: pa.Schema
+    session: TableSession,
+    snapshot: Snapshot | None,
+    keys: Sequence[str],
+    schema: pa.Schema,
+    *,
+    hidden: frozenset[bytes] = frozenset(),
 ) -> pa.Table:
     rows = _live(session, snapshot)
-    if rows is None:
+    if rows is not None and hidden:
+        rows = outside(rows, hidden)
+    if rows is None or not rows.num_rows:
         return schema.empty_table()
     columns = {
         "partition": _partitions(session, rows),

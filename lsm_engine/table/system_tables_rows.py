@@ -79,7 +79,7 @@ def read_optimized(session: TableSession, snapshot: Snapshot | None) -> pa.Table
     """
     if snapshot is None:
         return session.schema.arrow.empty_table()
-    request = ScanRequest(snapshot_id=snapshot.id, read_optimized=True)
+    request = ScanRequest(snapshot_id=snapshot.id, read_optimized=True, is_batch=False)
     return Scan(session, request, snapshot).to_arrow()
 
 

@@ -1,7 +1,8 @@
 """Which snapshot a read sees: the newest, or the one that an id, a tag or a time names."""
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.table.session import TableSession
 
 
@@ -52,3 +53,16 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
             as_of_millis=millis,
         )
     return found
+
+
+def raise_if_expired(session: TableSession, snapshot: Snapshot, cause: NotFoundError) -> None:
+    """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
+    found, earliest = session.snapshots.find(snapshot.id), session.snapshots.earliest_hint()
+    is_marked = earliest is not None and snapshot.id < earliest
+    if is_marked or found is None or not same_state(found, snapshot):
+        raise ExpiredError(
+            f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
+            "newer one or a tag, or set 'scan.plan-auto-tag-for-read.time-retained'",
+            snapshot_id=snapshot.id,
+            earliest_id=earliest,
+        ) from cause

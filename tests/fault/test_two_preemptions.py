@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import ErrorKind, LsmError, NotFoundError
 from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.schema.changes import SetOption
 from lsm_engine.table.table import Table
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
@@ -217,9 +218,37 @@ def test_a_reader_and_an_expiry(extent: str, expirer_first: bool) -> None:
                 assert one == expected
             elif isinstance(one, LsmError):
                 assert isinstance(one, NotFoundError)
+                assert one.kind is ErrorKind.EXPIRED
 
     pair = (expire_most, read_oldest) if expirer_first else (read_oldest, expire_most)
     every_schedule(extent, *pair, check)
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_reader_with_a_tag_of_its_own_and_an_expiry(extent: str, expirer_first: bool) -> None:
+    """All of the snapshot, or the news that it has expired; and no tag is left either way."""
+    start = disk_with(prepare)
+    option = "scan.plan-auto-tag-for-read.time-retained"
+    open_again(start).alter(SetOption(key=option, value="1 h"))
+    oldest = min(view(start).snapshots)
+    expected = view(start).snapshots[oldest]
+    tags = view(start).tags.keys()
+
+    def read_oldest(table: Table) -> object:
+        return read(table, SHAPE, snapshot_id=oldest)
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        for one in came:
+            if isinstance(one, dict):
+                assert one == expected
+            elif isinstance(one, LsmError):
+                assert isinstance(one, NotFoundError)
+                assert one.kind is ErrorKind.EXPIRED
+        assert view(disk).tags.keys() == tags
+
+    pair = (expire_most, read_oldest) if expirer_first else (read_oldest, expire_most)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
 
 
 def tag_oldest(table: Table) -> object:

@@ -1,5 +1,7 @@
 """Reading as a DataFrame, and through format("lsm"): the same rows as a scan."""
 
+from datetime import date
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -58,6 +60,41 @@ def test_time_travel_is_fixed_when_the_frame_is_made(spark, orders):
     assert (tagged.count(), second.count(), newest.count()) == (40, 60, 55)
     with pytest.raises(NotFoundError, match="nope"):
         read_dataframe(table, tag="nope")
+
+
+def test_partitions_of_a_fallback_branch_come_too(spark, new_table, lsm_format):
+    """The branch merges by rules of its own: other buckets, and another engine."""
+    table = new_table("parted", write_only="true")
+    table.create_branch("old")
+    table.branch("old").alter(lsm.SetOption(key="bucket", value="3"))
+    old = table.branch("old")
+    old.upsert(rows(0, 40, "old"))
+    old.upsert(rows(10, 20, "newer"))
+    here = rows(0, 30, "main").filter(pc.field("day") == pa.scalar(date(2024, 5, 1)))
+    table.upsert(here)
+    table.alter(lsm.SetOption(key="scan.fallback-branch", value="old"))
+    scanned = table.scan().to_arrow()
+    assert scanned.num_rows == here.num_rows + sum(1 for number in range(40) if number % 3)
+    assert arrow_of(read_dataframe(table, spark=spark), scanned).equals(by_id(scanned))
+    assert arrow_of(lsm_format.load(table.location), scanned).equals(by_id(scanned))
+    where = pc.field("id") < 12
+    part = table.scan(columns=["day", "id", "note"], where=where).to_arrow()
+    found = read_dataframe(table, ["day", "id", "note"], where, spark=spark)
+    assert arrow_of(found, part).equals(by_id(part))
+
+
+def test_a_dataframe_keeps_what_it_reads(spark, new_table):
+    """It is computed when somebody asks: until then its tag keeps the files."""
+    option = {"scan.plan-auto-tag-for-read.time-retained": "1 h"}
+    table = new_table("kept", write_only="true")
+    table.alter(*(lsm.SetOption(key=key, value=value) for key, value in option.items()))
+    table.upsert(rows(0, 40, "a"))
+    frame = read_dataframe(table, spark=spark)
+    table.upsert(rows(0, 40, "b"))
+    table.compact(full=True)
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert frame.count() == 40
+    assert [tag.snapshot.id for tag in table.tags()] == [1]
 
 
 def test_an_empty_table_is_an_empty_frame(spark, new_table, lsm_format):
