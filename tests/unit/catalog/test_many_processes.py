@@ -88,7 +88,7 @@ def test_readers_do_not_wait_for_writers(catalog):
     holder.execute("BEGIN IMMEDIATE")
     started = time.monotonic()
     assert catalog.list_databases() == ["shop"]
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5  # a writer is waited for much longer
     holder.close()
 
 
