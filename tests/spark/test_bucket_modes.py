@@ -112,8 +112,8 @@ def test_tasks_that_share_buckets_write_rows_as_new_as_their_snapshot(spark, new
     table = new_table("spark", **options)
     register(spark)
     for value in ("old", "new"):
-        both = pa.concat_tables([rows(0, 30, f"{value} b"), rows(0, 30, f"{value} a")])
-        frame = spark.createDataFrame(both).repartitionByRange(2, "note")
+        both = pa.concat_tables([rows(0, 30, f"{value} a"), rows(0, 30, f"{value} b")])
+        frame = spark.createDataFrame(both).coalesce(1).repartitionByRange(2, "note")
         frame.write.format("lsm").mode("append").save(table.location)
     files = table.system("files").to_pylist()
     assert {file["min_sequence_number"] for file in files} == {1, 2}
