@@ -1,6 +1,7 @@
 """A catalog on a real PostgreSQL server: races, refusals, and the same rows as on SQLite."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -8,10 +9,13 @@ from sqlalchemy import text
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, StorageError
+from lsm_engine.catalog.facts import RemovalFacts
 from lsm_engine.catalog.migrations import MIGRATIONS
+from lsm_engine.catalog.models import REMOVALS
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from tests.unit.catalog.stories import ORDERS, Story, add, data_file, dump
+from lsm_engine.catalog.views import VIEW_NAMES
+from tests.unit.catalog.stories import MILLIS, ORDERS, Story, add, data_file, dump
 from tests.unit.catalog.test_many_processes import COMMITS, SPAWN, record_commits
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.float64())])
@@ -71,6 +75,72 @@ def test_processes_record_at_once(postgres, tmp_path) -> None:
         assert catalog.lineage.snapshots(table).num_rows == COMMITS
         assert catalog.lineage.live_files_at(table, COMMITS).num_rows == 1
     catalog.close()
+
+
+@pytest.mark.parametrize("version", [each.version for each in MIGRATIONS[:-1]])
+def test_a_catalog_of_every_older_version_is_brought_up(postgres, tmp_path, version: int) -> None:
+    """By several processes' worth of openings at once; its rows stay, and it works as a new one."""
+    wanted_url, url = postgres.fresh_url(), postgres.fresh_url()
+    SqlCatalog.open(wanted_url, warehouse=str(tmp_path)).close()
+    catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
+    story = Story()
+    catalog.lineage.record_commit(story.commit(add(data_file("f1"))))
+    catalog.close()
+    made_older(postgres, url, version)
+    assert shape_of(postgres, url) != shape_of(postgres, wanted_url)
+
+    with ThreadPoolExecutor(4) as openers:
+        opened = list(
+            openers.map(lambda _: SqlCatalog.open(url, warehouse=str(tmp_path)), range(4))
+        )
+    for each in opened[1:]:
+        each.close()
+    assert shape_of(postgres, url) == shape_of(postgres, wanted_url)
+    catalog = opened[0]
+    assert catalog.lineage.snapshots(ORDERS).num_rows == 1
+    catalog.lineage.record_commit(story.commit(add(data_file("f2"))))
+    assert catalog.lineage.live_files_at(ORDERS, 2).num_rows == 2
+    catalog.lineage.record_removal(
+        RemovalFacts(
+            table=ORDERS,
+            removal_id="r1",
+            kind="remove-orphans",
+            reason="nothing names them",
+            at_millis=MILLIS,
+        )
+    )
+    assert catalog.lineage.removals(ORDERS).column("reason").to_pylist() == ["nothing names them"]
+    catalog.close()
+
+
+def made_older(postgres, url: str, version: int) -> None:
+    """Take away what the migrations after a version brought, and the views, which came with each."""
+    with postgres.connect(url.rpartition("/")[2]) as connection:
+        for view in VIEW_NAMES:
+            connection.execute(f'DROP VIEW IF EXISTS "{view}" CASCADE')
+        if version < 3:
+            connection.execute(f"DROP TABLE {REMOVALS.name}")
+        if version < 2:
+            connection.execute("DROP INDEX lsm_files_bucket")
+        connection.execute("DELETE FROM lsm_catalog_versions WHERE version > %s", [version])
+
+
+def shape_of(postgres, url: str) -> list[tuple[object, ...]]:
+    """Every column of every table and view, every index, and the versions."""
+    with postgres.connect(url.rpartition("/")[2]) as connection:
+        return [
+            *connection.execute(
+                "SELECT table_name, column_name, data_type, is_nullable, column_default"
+                " FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
+            ).fetchall(),
+            *connection.execute(
+                "SELECT tablename, indexname, indexdef FROM pg_indexes"
+                " WHERE schemaname = 'public' ORDER BY 1, 2"
+            ).fetchall(),
+            *connection.execute(
+                "SELECT version, description FROM lsm_catalog_versions ORDER BY 1"
+            ).fetchall(),
+        ]
 
 
 def test_a_row_that_another_keeps_locked_is_waited_for(postgres, tmp_path) -> None:
