@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from tests.bench import commit_cost, compaction_limit, vector_read
+from tests.bench import commit_cost, compaction_limit, expiry_cost, vector_read
 from tests.bench.against_clients import OURS, READ, WRITE, check, write_and_read_ours
 from tests.bench.contenders import Contender, Driven
 from tests.bench.measure import Ratio, Samples, Seconds, report, table
@@ -40,6 +40,15 @@ def test_commits_cost_the_same_at_the_300th(name: str, tmp_path: Path) -> None:
         if ratios[-1].median <= 2.0:
             return
     raise AssertionError(table(ratios))
+
+
+def test_a_snapshot_of_a_longer_history_expires_as_cheaply(tmp_path: Path) -> None:
+    told = {
+        count: expiry_cost.expire_once(expiry_cost.history(tmp_path / str(count), count), None)
+        for count in (50, 200)
+    }
+    assert [one["data_files"] for one in told.values()] == [49, 199]
+    assert expiry_cost.per_snapshot(told) <= 2.5, told
 
 
 def test_our_half_of_the_comparison_with_clients(tmp_path: Path) -> None:
