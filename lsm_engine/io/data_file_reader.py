@@ -17,7 +17,7 @@ from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
 from lsm_engine.io.storage_errors import told
 from lsm_engine.io.stored_maps import maps_of_lists
-from lsm_engine.kernels.selection import without
+from lsm_engine.kernels.selection import RowsLeft
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform, map_fields
@@ -218,30 +218,39 @@ class DataFileReader:
     def _read_row_group(self, group: int) -> pa.Table:
         count = self.row_group_rows[group]
         first = sum(self.row_group_rows[:group])
-        dropped = None if self._deleted is None else self._deleted.between(first, first + count)
-        names = [column.source for column in self._columns if column.source is not None]
-        stored = None
-        if names:
-            with _Reading(self.path):
-                stored = self._stored.read_group(group, list(dict.fromkeys(names)))
-                if stored.num_rows != count:
-                    raise ValueError("a row group is shorter than the footer says")
-                if dropped is not None:
-                    # Before anything is made of the values: what is dropped costs nothing more.
-                    stored = without(stored, dropped)
-        left = count if dropped is None else count - len(dropped)
+        left = None
+        if self._deleted is not None:
+            left = RowsLeft(count, self._deleted.between(first, first + count))
+        stored = self._stored_columns(group, left)
         made = [
-            self._read_as(column, stored.column(column.source))
-            if stored is not None and column.source is not None
-            else column.unstored(left)
+            column.unstored(count if left is None else len(left))
+            if column.source is None
+            else self._read_as(column, stored[column.source])
             for column in self._columns
         ]
         if self._with_positions:
-            positions = np.arange(first, first + count)
-            made.append(pa.array(positions if dropped is None else np.delete(positions, dropped)))
+            positions = pa.chunked_array([np.arange(first, first + count)])
+            made.append(positions if left is None else left.of(positions))
         return pa.Table.from_arrays(made, schema=self.schema)
 
+    def _stored_columns(self, group: int, left: RowsLeft | None) -> dict[str, pa.ChunkedArray]:
+        """Return the wanted columns of a row group as they are stored, less rows to leave out."""
+        names = dict.fromkeys(each.source for each in self._columns if each.source is not None)
+        if not names:
+            return {}
+        with _Reading(self.path):
+            stored = self._stored.read_group(group, list(names))
+            if stored.num_rows != self.row_group_rows[group]:
+                raise ValueError("a row group is shorter than the footer says")
+            columns = {name: stored.column(name) for name in names}
+            if left is None:
+                return columns
+            # Before anything is made of the values: what is dropped costs nothing more.
+            return {name: left.of(column) for name, column in columns.items()}
+
     def _read_as(self, column: "_Column", values: Any) -> Any:
+        if column.reads_as_is and values.type == column.type:
+            return values
         mapping = column.mapping
         if mapping is None or mapping.source is None:
             return conform(values, column.type, file_name=self.path, column=column.name)
@@ -272,6 +281,7 @@ class _Column:
         self._constant = constant
         self.nullable = mapping is not None and mapping.target.type.nullable
         self.orders_alike = mapping is None or mapping.orders_alike
+        self.reads_as_is = mapping is None or mapping.is_identity
 
     def unstored(self, count: int) -> pa.Array:
         """Return what rows have of a column that is nowhere stored: one value, or none."""

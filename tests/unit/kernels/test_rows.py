@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_engine.kernels.groups import (
@@ -16,7 +16,8 @@ from lsm_engine.kernels.groups import (
 )
 from lsm_engine.kernels.hashing import bucket_of, murmur32
 from lsm_engine.kernels.routing import group_rows
-from lsm_engine.kernels.selection import keep, take
+from lsm_engine.kernels.selection import RowsLeft, keep, take
+from tests.unit.kernels.columns import ORDERED, TYPES, array_of
 
 GROUPS = st.lists(st.lists(st.booleans(), min_size=1, max_size=5), max_size=8)
 
@@ -108,3 +109,31 @@ def test_neighbours_are_not_copied():
         assert rows.column(0).buffers()[1].address == address
     assert take(batch, np.array([3, 1])).column(0).to_pylist() == [3, 1]
     assert take(batch, np.zeros(0, np.int64)).num_rows == 0
+
+
+@settings(deadline=None)  # the first example of a type may wait for the machine
+@given(
+    kind=ORDERED, count=st.sampled_from([40, 20 * 1024]), begin=st.integers(0, 9), data=st.data()
+)
+def test_rows_left_of_a_column(kind, count, begin, data):
+    drawn = data.draw(st.lists(TYPES[kind] | st.none(), min_size=1, max_size=20))
+    some = [None if value != value else value for value in drawn]  # NaN is equal to nothing
+    values = array_of((some * (count + begin))[: count + begin], kind)[begin:]
+    dropped = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1)))), np.int64)
+    kept = np.delete(np.arange(count), dropped)
+    left = RowsLeft(count, dropped)
+    got = left.of(pa.chunked_array([values]))
+    got.validate(full=True)
+    assert len(left) == len(got) == len(kept)
+    assert got.type == kind
+    assert got.combine_chunks().equals(values.take(pa.array(kept)))
+    many = left.of(pa.chunked_array([values[:7], values[7:]]))
+    assert many.combine_chunks().equals(got.combine_chunks())
+
+
+def test_few_rows_less_cost_no_copy():
+    column = pa.chunked_array([pa.array(range(100_000))])
+    begin = column.chunk(0).buffers()[1].address
+    got = RowsLeft(100_000, np.array([7, 99_999])).of(column)
+    assert [len(chunk) for chunk in got.chunks] == [7, 99_991]
+    assert {chunk.buffers()[1].address for chunk in got.chunks} == {begin}
