@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 PROC_STAT = Path("/proc/stat")
 PACKAGES = ("pyarrow", "numpy", "numba")
 
@@ -172,6 +173,12 @@ def machine() -> str:
     """The machine in words."""
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores, {platform.machine()}, Python {sys.version.split()[0]}"
+
+
+def rotated(contestants: Sequence[T], turn: int) -> list[T]:
+    """The contestants of one turn, another one first each time: who goes first pays more."""
+    start = turn % len(contestants)
+    return [*contestants[start:], *contestants[:start]]
 
 
 def wait_for_quiet(patience_seconds: float, *, busy_below: float = 0.15) -> float:

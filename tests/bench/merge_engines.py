@@ -3,15 +3,15 @@
     python -m tests.bench.merge_engines                     # 10,000,000 rows
     python -m tests.bench.merge_engines --rows 1000000 --rounds 5
 
-Five sorted runs, half of each later one's keys there already. Engines take turns within a round; the
-rows that each leaves are counted.
+Five sorted runs, half of each later one's keys there already. Engines take turns within a
+round, another one first each time; the rows that each leaves are counted.
 """
 
 import tempfile
 from pathlib import Path
 
 import lsm_engine as lsm
-from tests.bench.measure import Samples, arguments, report, stopwatch, wait_for_quiet
+from tests.bench.measure import Samples, arguments, report, rotated, stopwatch, wait_for_quiet
 from tests.bench.rows import overlapping_runs
 from tests.bench.tables import UNCOMPACTED, copied, new_table, warm_up
 
@@ -60,7 +60,7 @@ def main() -> None:
         samples, left = Samples(), {}
         for turn in range(given.rounds + 1):
             wait_for_quiet(given.patience)
-            for engine, table in made.items():
+            for engine, table in rotated(list(made.items()), turn):
                 copy = lsm.open_table(str(copied(table, folder / "copy")))
                 with stopwatch() as spent:
                     copy.compact(full=True)
