@@ -4,7 +4,8 @@ With the keys sorted, a file's candidates are one slice of them. A thousand file
 keys are then a thousand pairs of numbers, whatever the ranges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +27,13 @@ class KeySpan:
     highest: bytes | None
 
 
+class KeySpans(Protocol):
+    """The key ranges of some files, gone through once."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[KeySpan]: ...
+
+
 @record
 class Candidates:
     """File i may hold the sorted keys from `starts[i]` to `stops[i]`. `text` says how that came."""
@@ -41,9 +49,7 @@ class Candidates:
         return int((self.stops - self.starts).sum())
 
 
-def candidates_by_range(
-    spans: Sequence[KeySpan], keys: SortKeys, *, enabled: bool = True
-) -> Candidates:
+def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True) -> Candidates:
     """Return which keys each file may hold, both ends of its range included.
 
     A file without a range may hold all. Where ranges overlap so much that they leave most pairs, as

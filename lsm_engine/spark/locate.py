@@ -6,7 +6,8 @@ stage two   balanced tasks  search some files each, answer with the newest versi
 join        Spark           the newest of all answers, left-joined to the rows by their keys
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql import types as sql_types
 
 from lsm_engine.base import declared
 from lsm_engine.base.record import record
+from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_tasks import balanced, file_shares
@@ -29,15 +31,15 @@ from lsm_engine.table.locate import (
     INSERT,
     MOVE,
     UPDATE,
-    check_decidable,
     looks_everywhere,
     moves_records,
 )
+from lsm_engine.table.lookup import TableQuery
 from lsm_engine.table.lookup_keys import keys_of
 from lsm_engine.table.lookup_view import bucket_totals
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.table import Table
-from lsm_engine.table.tagging import gone_rows, search_files
+from lsm_engine.table.tagging import gone_rows, newest_decides, search_files
 
 _TASKS_PER_CORE = 2
 _ANSWER = sql_types.StructType(
@@ -51,6 +53,8 @@ _ANSWER = sql_types.StructType(
         sql_types.StructField("_file_name", sql_types.StringType()),
     ]
 )
+Find = Callable[[int, KeySearch], object]
+"""Notes in a search of some task's keys what the task knows of them."""
 _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
@@ -59,12 +63,11 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
 
     `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
     computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
-    unless `bloom.index.bucketized.checking` is off, which gives each bucket to one task. Raises
-    UnsupportedError for tables that `index.type` = simple would refuse.
+    unless `bloom.index.bucketized.checking` is off, which gives each bucket to one task; so do tables
+    whose versions have to be merged (table/tagging.newest_decides), through lookup files.
     """
     session = table.session
     schema = session.schema
-    check_decidable(schema)
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
     keys = frame.select(*names)
     arrow = arrow_schema_of(keys.schema)
@@ -99,6 +102,7 @@ def _searched(
     entries = [entry for entry in live if entry.bucket >= 0]
     entries.sort(key=lambda entry: order(entry.file.min_key))  # shares of near keys
     cuts = options[declared.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
+    cuts = cuts and newest_decides(schema)
     most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(keys.sparkSession))
     shares = file_shares(
         entries,
@@ -188,33 +192,55 @@ class SearchTask:
     def __call__(self, batches: Batches) -> Batches:
         settle_worker()
         session = self.table.session()
+        find = self._merging if not newest_decides(session.schema) else self._searching
+        with find(session) as found:
+            for task, rows in chunks(batches, self.rows):
+                keys = keys_of(session.schema, rows, with_partitions=True)
+                search = KeySearch(session.schema, keys)
+                found(task, search)
+                yield fitter(self.result)(self._answered(session, rows, search))
+
+    @contextmanager
+    def _merging(self, session: TableSession) -> Iterator[Find]:
+        """Merge the versions of keys: the task's whole buckets through lookup files."""
+        if self.table.snapshot is None:
+            yield lambda _, __: None
+            return
+        with TableQuery(session, snapshot=self.table.snapshot) as query:
+            yield lambda _, search: query.tag(
+                search, everywhere=self.everywhere, with_positions=False
+            )
+
+    @contextmanager
+    def _searching(self, session: TableSession) -> Iterator[Find]:
+        """Search the key columns of the task's own files."""
         snapshot = self.table.snapshot
-        gone = None if snapshot is None else gone_rows(session, snapshot)
         way = SearchWay(
             by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self.by_blooms,
-            gone=gone,
+            gone=None if snapshot is None else gone_rows(session, snapshot),
         )
-        mine: tuple[int, list[ManifestEntry]] = (-1, [])
-        for task, rows in chunks(batches, self.rows):
+        mine: tuple[int, pa.Table | None] = (-1, None)
+
+        def find(task: int, search: KeySearch) -> None:
+            nonlocal mine
             if mine[0] != task:
-                mine = task, _closures.loads(self.entries[task])  # type: ignore[no-untyped-call]
-            keys = keys_of(session.schema, rows, with_partitions=True)
-            search = KeySearch(session.schema, keys)
-            if mine[1]:
-                search_files(session, search, mine[1], way, everywhere=self.everywhere)
-            yield fitter(self.result)(self._answered(session, rows, search))
+                entries = _closures.loads(self.entries[task])  # type: ignore[no-untyped-call]
+                mine = task, rows_of(entries) if entries else None
+            search_files(session, search, mine[1], way, everywhere=self.everywhere)
+
+        yield find
 
     def _answered(
         self, session: TableSession, rows: pa.RecordBatch, search: KeySearch
     ) -> pa.RecordBatch:
         context = session.context()
-        alive, entries = search.is_there, search.entries
+        alive, places = search.is_there, search.places
         own_paths = np.array([context.partition_path(one) for one in search.partitions], object)
-        paths = np.array([context.partition_path(e.partition) for e in entries] + [""], object)
-        names = np.array([entry.file.file_name for entry in entries] + [None], object)
-        buckets = np.array([entry.bucket for entry in entries] + [-1], np.int32)
-        at = np.where(alive, search.entry, -1)
+        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
+        names = np.array([one.file_name for one in places] + [None], object)
+        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
+        at = np.where(alive, search.place, -1)
         mine = own_paths[search.partition_of]
         there = np.where(alive, paths[at], mine)
         bucket = np.where(alive, buckets[at], search.own_buckets)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lsm_engine.base import declared
 from lsm_engine.base.modes import EntryKind, RowKind
+from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
 from lsm_engine.mergetree.levels import newest_first
@@ -51,8 +52,8 @@ def _changes_of(
     retracts = np.isin(kinds, _RETRACTS)
     if newer:
         superseded = KeySearch(session.schema, keys)
-        search_files(session, superseded, newer, SearchWay(), everywhere=False)
-        stays = superseded.entry < 0
+        search_files(session, superseded, rows_of(newer), SearchWay(), everywhere=False)
+        stays = superseded.place < 0
         keys, retracts = keys.filter(pa.array(stays)), retracts[stays]
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.codec.manifest import entries_of
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.key_moves import Moves, SortedRows, fill_buckets, moves
 from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.assign import DYNAMIC_TOTAL, assignment_rules
@@ -26,8 +27,10 @@ from lsm_engine.table.context import Staging
 from lsm_engine.table.executor import LocalExecutor
 from lsm_engine.table.incoming import IncomingRows, joined
 from lsm_engine.table.key_search import KeySearch, SearchWay
+from lsm_engine.table.live import BUCKET, PARTITION, ROW_COUNT
 from lsm_engine.table.locate import moves_records
 from lsm_engine.table.route import RoutedRows, cut, partition_numbers
+from lsm_engine.table.searched_files import with_buckets
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tagging import gone_rows, search_files
 
@@ -68,14 +71,14 @@ class CrossPartitionRouting:
         )
         self._session = TableSession("", components, self._schema, branch=context.paths.branch_name)
         base = staging.buckets.base
-        live = [] if base is None else self._session.live_entries(base)
-        self._entries: list[ManifestEntry] = [entry for entry in live if entry.bucket >= 0]
+        # As columns: there may be very many, and one at a time is looked into.
+        self._files = None if base is None else with_buckets(self._session.live_rows(base))
         self._gone = None if base is None else gone_rows(self._session, base)
         remembers = self._schema.options[declared.CROSS_PARTITION_UPSERT_INDEX_TTL]
         self._elsewhere: frozenset[tuple[bytes, int]] | None = None
-        if remembers is not None:
+        if remembers is not None and self._files is not None:
             since = context.clock.now_millis() - remembers
-            self._elsewhere = remembered_buckets(self._entries, since_millis=since)
+            self._elsewhere = remembered_buckets(entries_of(self._files), since_millis=since)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
@@ -147,7 +150,7 @@ class CrossPartitionRouting:
             partition[asked], bucket[asked] = earlier.partition[at], earlier.bucket[at]
             unknown[asked] = False
         asked = np.flatnonzero(unknown)
-        if len(asked) and self._entries:
+        if len(asked) and self._files is not None:
             rows = incoming.rows.take(pa.array(order[firsts[asked]]))
             partition[asked], bucket[asked] = self._searched(rows)
         return Whereabouts(keys=distinct, partition=partition, bucket=bucket)
@@ -163,15 +166,15 @@ class CrossPartitionRouting:
             gone=self._gone,
             elsewhere=self._elsewhere,
         )
-        search_files(self._session, search, self._entries, way, everywhere=True)
+        search_files(self._session, search, self._files, way, everywhere=True)
         # A computed record may be there although its newest version takes something back.
         newest = self._engine is MergeEngine.DEDUPLICATE
-        there = search.is_there if newest else search.entry >= 0
+        there = search.is_there if newest else search.place >= 0
         places = np.array(
-            [(self._number(one.partition), one.bucket) for one in search.entries] + [(-1, -1)],
+            [(self._number(one.partition), one.bucket) for one in search.places] + [(-1, -1)],
             np.int64,
         )
-        found = places[np.where(there, search.entry, -1)]
+        found = places[np.where(there, search.place, -1)]
         return found[:, 0], found[:, 1]
 
     def _buckets(self, found: Moves) -> Longs:
@@ -199,12 +202,7 @@ class CrossPartitionRouting:
     def _counted(self, partition: int) -> Longs:
         """Return the rows of each bucket of a partition, by now and not merged."""
         if partition not in self._counts:
-            stored = self._partitions[partition]
-            own = [entry for entry in self._entries if entry.partition == stored]
-            counts = np.zeros(max((entry.bucket for entry in own), default=-1) + 1, np.int64)
-            for entry in own:
-                counts[entry.bucket] += entry.file.row_count
-            self._counts[partition] = counts
+            self._counts[partition] = _rows_by_bucket(self._files, self._partitions[partition])
         return self._counts[partition]
 
     def _remember(self, keys: KeyBatch, rows: SortedRows, found: Moves, buckets: Longs) -> None:
@@ -271,3 +269,14 @@ class CrossPartitionRouting:
             self._numbers[partition] = len(self._partitions)
             self._partitions.append(partition)
         return self._numbers[partition]
+
+
+def _rows_by_bucket(files: pa.Table | None, partition: bytes) -> Longs:
+    """Return the rows of each bucket of a partition, from live files as columns."""
+    if files is None:
+        return np.zeros(0, np.int64)
+    own = files.filter(pc.equal(files.column(PARTITION), pa.scalar(partition, pa.binary())))
+    buckets, rows = own.column(BUCKET).to_numpy(), own.column(ROW_COUNT).to_numpy()
+    counts: Longs = np.zeros(int(buckets.max(initial=-1)) + 1, np.int64)
+    np.add.at(counts, buckets, rows)
+    return counts

@@ -22,12 +22,12 @@ from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.kernels.keys import sort_keys
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
-from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.plan.tag_location import Candidates, KeySpan, candidates_by_range
+from lsm_engine.plan.tag_location import Candidates, candidates_by_range
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.route import bucket_hashes, partition_numbers
+from lsm_engine.table.searched_files import BucketFiles, FilePlace, by_bucket
 
 GoneRows = Callable[[ManifestEntry, Longs], Bools]
 """Data file and row positions → which of the rows a deletion vector has taken away."""
@@ -46,9 +46,9 @@ class FileKeys:
 
 @record
 class SearchedBucket:
-    """Files of one bucket, the newest first, and the keys that it may hold, in key order."""
+    """Files of one bucket, and the keys that it may hold, in key order."""
 
-    entries: list[ManifestEntry]
+    files: BucketFiles
     batch: KeyBatch
     rows: Longs
 
@@ -70,7 +70,7 @@ class SearchWay:
 class KeySearch:
     """Incoming keys, and what is known so far of the record that each would replace.
 
-    All arrays have one value per key, in the order of the input. `entry` numbers `entries`, -1: no
+    All arrays have one value per key, in the order of the input. `place` numbers `places`, -1: no
     record; `position` is the record's row in its data file, `sequence` its number, where files were
     searched. A key whose newest version is a delete has these too, and is not there.
     """
@@ -80,10 +80,10 @@ class KeySearch:
         self.schema = schema
         count = keys.num_rows
         self.is_there: Bools = np.zeros(count, np.bool_)
-        self.entry: Longs = np.full(count, -1, np.int64)
+        self.place: Longs = np.full(count, -1, np.int64)
         self.position: Longs = np.full(count, -1, np.int64)
         self.sequence: Longs = np.full(count, _NEVER, np.int64)
-        self.entries: list[ManifestEntry] = []
+        self.places: list[FilePlace] = []
         fields = schema.select(schema.partition_keys)
         self.partitions, self.partition_of = partition_numbers(fields, keys)
         self.own_buckets: npt.NDArray[np.int32] = np.full(count, -1, np.int32)
@@ -98,17 +98,19 @@ class KeySearch:
 
     def run(
         self,
-        entries: list[ManifestEntry],
+        files: pa.Table,
         context: BucketContext,
         key_order: Callable[[bytes], bytes],
         way: SearchWay,
         *,
         everywhere: bool,
     ) -> list[str]:
-        """Search live files, in a key's own partition, or `everywhere` it may be; say how it went."""
+        """Search live files, given as columns (table/live), in a key's own partition, or
+        `everywhere` it may be; say how it went.
+        """
         return [
             self._searched(bucket, context, key_order, way).text
-            for bucket in self._buckets(entries, way, everywhere=everywhere)
+            for bucket in self._buckets(files, way, everywhere=everywhere)
         ]
 
     def _searched(
@@ -118,25 +120,20 @@ class KeySearch:
         key_order: Callable[[bytes], bytes],
         way: SearchWay,
     ) -> Candidates:
-        spans = [
-            KeySpan(
-                file_name=entry.file.file_name,
-                lowest=key_order(entry.file.min_key),
-                highest=key_order(entry.file.max_key),
-            )
-            for entry in bucket.entries
-        ]
-        candidates = candidates_by_range(spans, bucket.batch.keys, enabled=way.by_ranges)
+        files = bucket.files
+        candidates = candidates_by_range(
+            files.spans(key_order), bucket.batch.keys, enabled=way.by_ranges
+        )
         blooms = _record_keys(self.schema, bucket.batch) if way.by_blooms else None
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
-        for at, entry in enumerate(bucket.entries):
+        for at in np.flatnonzero(candidates.starts < candidates.stops).tolist():
             # What a newer file has said, an older one cannot change.
             start, stop = int(candidates.starts[at]), int(candidates.stops[at])
-            some: Longs = np.flatnonzero(newest[start:stop] < entry.file.max_sequence_number)
+            some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
             some += start
             if len(some):
-                self._search_file(entry, bucket, some, newest, context, blooms, way)
+                self._search_file(files.entry(at), bucket, some, newest, context, blooms, way)
         return candidates
 
     def _search_file(
@@ -169,39 +166,43 @@ class KeySearch:
         some, last = some[newer], last[newer]
         newest[some] = keys.sequence[last]
         rows = bucket.rows[some]
-        self.found(rows, entry, last)
+        self.found(rows, _place_of(entry), last)
         self.sequence[rows] = newest[some]
         self.is_there[rows] = ~np.isin(keys.kind[last], _RETRACTS)
 
-    def found(self, rows: Longs, entry: ManifestEntry, positions: Longs) -> None:
+    def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
         """Note that keys, by number, have their records in a file."""
+        if not len(rows):
+            return
         self.is_there[rows] = True
         self.position[rows] = positions
-        self.entry[rows] = len(self.entries)
-        self.entries.append(entry)
+        self.place[rows] = len(self.places)
+        self.places.append(place)
 
     def _buckets(
-        self, entries: list[ManifestEntry], way: SearchWay, *, everywhere: bool
+        self, files: pa.Table, way: SearchWay, *, everywhere: bool
     ) -> Iterator[SearchedBucket]:
         """Yield each bucket's files with the keys that it may hold; a key's own partition first."""
-        by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-        for entry in entries:
-            by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
-        fields = self.schema.select(self.schema.trimmed_primary_keys)
+        buckets = by_bucket(files)
         for own in (True, False) if everywhere else (True,):
-            for (partition, number), files in sorted(by_bucket.items()):
+            for partition, number, which in buckets:
                 if not (own or way.elsewhere is None or (partition, number) in way.elsewhere):
                     continue
                 rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
-                total = files[0].total_buckets
-                if self.schema.bucket_count > 0 and total > 0:
-                    rows = rows[bucket_of(self._hashes[rows], total) == number]
                 if not len(rows):
                     continue
-                columns = [self.keys.column(field.name).take(pa.array(rows)) for field in fields]
-                batch, places = KeyBatch.of(columns, [field.type for field in fields])
-                files.sort(key=lambda entry: newest_first(entry.file))
-                yield SearchedBucket(entries=files, batch=batch, rows=rows[places])
+                there = BucketFiles(partition, number, files.take(pa.array(which)))
+                total = there.total_buckets
+                if self.schema.bucket_count > 0 and total > 0:
+                    rows = rows[bucket_of(self._hashes[rows], total) == number]
+                if len(rows):
+                    batch, places = self._batch(rows)
+                    yield SearchedBucket(files=there, batch=batch, rows=rows[places])
+
+    def _batch(self, rows: Longs) -> tuple[KeyBatch, Longs]:
+        fields = self.schema.select(self.schema.trimmed_primary_keys)
+        columns = [self.keys.column(field.name).take(pa.array(rows)) for field in fields]
+        return KeyBatch.of(columns, [field.type for field in fields])
 
     def may_be_in(self, partition: bytes, *, own: bool) -> Bools:
         """Return which keys are of a partition, or, not being `own`, may be in it all the same."""
@@ -228,6 +229,10 @@ class KeySearch:
         types = [field.type for field in schema.select(schema.partition_keys)]
         values = decode_row(partition, types)
         return tuple(value for value, is_in in zip(values, inside, strict=True) if is_in)
+
+
+def _place_of(entry: ManifestEntry) -> FilePlace:
+    return FilePlace(partition=entry.partition, bucket=entry.bucket, file_name=entry.file.file_name)
 
 
 def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:

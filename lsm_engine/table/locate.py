@@ -4,6 +4,7 @@ Ranges, bloom filters, then the key columns alone decide, file by file: what is 
 file's filter and one file's keys, never pairs of keys and files.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base import declared
-from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.modes import IndexType
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.key_search import FileKeys, KeySearch, SearchWay
+from lsm_engine.table.live import FILE_NAME
 from lsm_engine.table.lookup import TableQuery
 from lsm_engine.table.lookup_keys import keys_of
+from lsm_engine.table.searched_files import with_buckets
 from lsm_engine.table.session import TableSession
-from lsm_engine.table.tagging import gone_rows, newest_decides, search_files
+from lsm_engine.table.tagging import MERGED, gone_rows, newest_decides, search_files
 
 Objects = npt.NDArray[np.object_]
 INSERT, UPDATE, MOVE = "insert", "update", "move"
+THROUGH_LOOKUPS = "the key's own bucket, through lookup files"
 
 
 def located_schema() -> pa.Schema:
@@ -56,25 +59,25 @@ class Locator:
         self._schema = session.schema
         self._type = session.options[declared.INDEX_TYPE]
         self._kept: dict[str, FileKeys] = {}
-        if self._type is not IndexType.BUCKET:
-            check_decidable(self._schema)
 
     @property
     def _everywhere(self) -> bool:
         return looks_everywhere(self._schema)
 
-    def locate(self, rows: Any, query: TableQuery) -> Location:
+    def locate(self, rows: Any, newest: Callable[[], TableQuery]) -> Location:
         """Return one row per incoming row, in its order; see `located_schema`.
 
-        `query` answers for `index.type` = bucket.
+        `newest` gives the query that answers for `index.type` = bucket, and where the newest row of a key does not decide
+        whether its record is there: then versions have to be merged, whatever the type.
         """
         search = KeySearch(self._schema, keys_of(self._schema, rows, with_partitions=True))
-        if self._type is IndexType.BUCKET:
-            query.refresh()
-            snapshot = query.tag(search, everywhere=self._everywhere)
-            how: tuple[str, ...] = ("the key's own bucket, through lookup files",)
-        else:
+        if self._type is not IndexType.BUCKET and newest_decides(self._schema):
             snapshot, how = self._by_index(search)
+        else:
+            query = newest()
+            query.refresh()
+            snapshot = query.tag(search, everywhere=self._everywhere, with_positions=False)
+            how = (THROUGH_LOOKUPS if self._type is IndexType.BUCKET else MERGED,)
         return Location(table=self._tagged(search, snapshot), how=how)
 
     def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]]:
@@ -82,16 +85,16 @@ class Locator:
         snapshot = session.snapshots.latest()
         if snapshot is None or not len(search):
             return snapshot, ("nothing to look into",)
-        entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
+        files = with_buckets(session.live_rows(snapshot))
         way = SearchWay(
             by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.reads_blooms,
             gone=gone_rows(session, snapshot),
             kept=self._kept if self._type is IndexType.INMEMORY else None,
         )
-        how = search_files(session, search, entries, way, everywhere=self._everywhere)
-        if self._type is IndexType.INMEMORY:
-            live = {entry.file.file_name for entry in entries}
+        how = search_files(session, search, files, way, everywhere=self._everywhere)
+        if way.kept is not None and files is not None:
+            live = set(files.column(FILE_NAME).to_pylist())
             self._kept = {name: keys for name, keys in self._kept.items() if name in live}
         return snapshot, how
 
@@ -103,13 +106,13 @@ class Locator:
 
     def _tagged(self, search: KeySearch, snapshot: Snapshot | None) -> pa.Table:
         context = self._session.context()
-        found, entries = search.is_there, search.entries
+        found, places = search.is_there, search.places
         own = self._own_partitions(search)
         # The last one stands for "no file", which has number -1.
-        paths = np.array([context.partition_path(e.partition) for e in entries] + [""], object)
-        names = np.array([entry.file.file_name for entry in entries] + [None], object)
-        buckets = np.array([entry.bucket for entry in entries] + [-1], np.int32)
-        partition = np.where(found, paths[search.entry], own)
+        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
+        names = np.array([one.file_name for one in places] + [None], object)
+        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
+        partition = np.where(found, paths[search.place], own)
         action = np.where(found, UPDATE, INSERT).astype(object)
         if self._everywhere and moves_records(self._session.options):
             action[found & (partition != own)] = MOVE
@@ -118,8 +121,8 @@ class Locator:
             snapshot,
             action=action,
             partition=partition,
-            bucket=np.where(found, buckets[search.entry], search.own_buckets),
-            names=names[np.where(found, search.entry, -1)],
+            bucket=np.where(found, buckets[search.place], search.own_buckets),
+            names=names[np.where(found, search.place, -1)],
         )
 
 
@@ -155,14 +158,3 @@ def looks_everywhere(schema: TableSchema) -> bool:
     """Whether a key is looked for in all partitions: so says the index type, or the key itself."""
     is_global = schema.options[declared.INDEX_TYPE].is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)
-
-
-def check_decidable(schema: TableSchema) -> None:
-    """Raise UnsupportedError where the newest row of a key does not decide."""
-    if not newest_decides(schema):
-        raise UnsupportedError(
-            "this index type needs a table whose newest row of a key decides: deduplicate, without "
-            "'sequence.field' and 'ignore-delete'; use 'index.type' = 'bucket'",
-            option=declared.INDEX_TYPE.key,
-            value=schema.options[declared.INDEX_TYPE].value,
-        )

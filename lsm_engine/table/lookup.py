@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
-from lsm_engine.base.modes import EntryKind, ExternalAccess, LookupFileType
+from lsm_engine.base.modes import ExternalAccess, LookupFileType
 from lsm_engine.base.table_options import refuse_unhonoured
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import CacheMetrics, DiskCache
@@ -23,13 +23,13 @@ from lsm_engine.lookup.lookup_levels import LookupLevels
 from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.lookup.point_index import PointIndex
 from lsm_engine.lookup.sort_store import BlockCache
-from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.found_rows import KeyRows, found_rows, is_first_hit_newest
 from lsm_engine.table.key_search import KeySearch
 from lsm_engine.table.key_values import KeyEncoder, encodes_directly
 from lsm_engine.table.lookup_keys import keys_of
 from lsm_engine.table.lookup_view import BucketKeys, LookupView, ViewMaker, drop_gone
+from lsm_engine.table.searched_files import FilePlace
 from lsm_engine.table.session import TableSession
 
 _LOOK_AFTER_MILLIS = 50
@@ -236,23 +236,27 @@ class TableQuery:
     def _forget_points(self) -> None:
         self._points = {}
 
-    def tag(self, search: KeySearch, *, everywhere: bool = False) -> Snapshot | None:
+    def tag(
+        self, search: KeySearch, *, everywhere: bool = False, with_positions: bool = True
+    ) -> Snapshot | None:
         """Find the record of each key of a search; return the snapshot in which they were found.
 
         Keys are looked for in their own partitions, and with `everywhere` then in the others too.
+        `with_positions`: note each record's row in its file too, which sort and hash lookup files
+        know only where the query keeps positions.
         """
         view = self._view
         for there in view.by_bucket(self._schema, search.keys):
-            self._tag_bucket(there, search)
+            self._tag_bucket(there, search, with_positions=with_positions)
         for partition in view.partitions if everywhere else ():
             rows = np.flatnonzero(search.may_be_in(partition, own=False) & ~search.is_there)
             keys = search.keys.take(pa.array(rows))
             for there in view.in_partition(partition, self._schema, rows, keys):
-                self._tag_bucket(there, search)
+                self._tag_bucket(there, search, with_positions=with_positions)
         self._drop_gone(view)
         return view.snapshot
 
-    def _tag_bucket(self, there: BucketKeys, search: KeySearch) -> None:
+    def _tag_bucket(self, there: BucketKeys, search: KeySearch, *, with_positions: bool) -> None:
         count = len(there.rows)
         wanted = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
         found = found_rows(self._schema, count, ())
@@ -265,15 +269,14 @@ class TableQuery:
             if number == 0:
                 continue
             some = groups.order[start:stop]
-            entry = ManifestEntry(
-                kind=EntryKind.ADD,
+            place = FilePlace(
                 partition=there.partition,
                 bucket=there.bucket,
-                total_buckets=self._schema.bucket_count,
-                file=hits.files[number - 1],
+                file_name=hits.files[number - 1].file_name,
             )
-            positions = hits.stores[number - 1].positions(hits.handle[some])
-            search.found(there.rows[wanted.rows[some]], entry, positions)
+            store, handles = hits.stores[number - 1], hits.handle[some]
+            positions = store.positions(handles) if with_positions else np.full(len(some), -1)
+            search.found(there.rows[wanted.rows[some]], place, positions)
 
     def _looked_up(self, view: LookupView, keys: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         values = [name for name in names if name not in self._schema.primary_keys]

@@ -1,9 +1,12 @@
 """What a schema says about stored rows: how keys compare, and where a partition lives."""
 
+from functools import lru_cache
+
 from lsm_engine.base import declared
 from lsm_engine.codec.key_order import KeyOrder, key_order
 from lsm_engine.codec.partition_path import partition_path
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import DataField
 
 
 def key_order_of(schema: TableSchema) -> KeyOrder | None:
@@ -22,9 +25,14 @@ def partition_path_of(
     """
     if legacy_name is None:
         legacy_name = schema.options[declared.PARTITION_LEGACY_NAME]
-    return partition_path(
-        partition,
-        schema.select(schema.partition_keys),
-        default_name=schema.options[declared.PARTITION_DEFAULT_NAME],
-        legacy_name=legacy_name,
-    )
+    fields = tuple(schema.select(schema.partition_keys))
+    default_name = schema.options[declared.PARTITION_DEFAULT_NAME]
+    return _path(partition, fields, default_name=default_name, legacy_name=legacy_name)
+
+
+@lru_cache(maxsize=4096)
+def _path(
+    partition: bytes, fields: tuple[DataField, ...], *, default_name: str, legacy_name: bool
+) -> str:
+    # Asked for every file of a partition, and decoding a row costs as much as opening a file.
+    return partition_path(partition, fields, default_name=default_name, legacy_name=legacy_name)

@@ -4,9 +4,12 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
+import pyarrow as pa
+
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import BucketMode, EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
+from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
@@ -25,7 +28,8 @@ from lsm_engine.store.tags import TagStore
 from lsm_engine.table.components import Components, TableListener
 from lsm_engine.table.context import BucketContext, Staging
 from lsm_engine.table.deletion_vectors import Bucket, places_by_bucket, vector_files_by_bucket
-from lsm_engine.table.live import live_entries, newest_sequence_numbers
+from lsm_engine.table.live import live_entries, live_rows, newest_sequence_numbers
+from lsm_engine.table.many_splits import MANY_FILES
 from lsm_engine.table.schema_keys import key_order_of
 
 log = logging.getLogger(__name__)
@@ -113,6 +117,16 @@ class TableSession:
     ) -> list[ManifestEntry]:
         """Return a snapshot's live files, those in buckets that `holds(partition, bucket)` or all."""
         return live_entries(self.manifests, self.manifest_metas(snapshot), holds)
+
+    def live_rows(self, snapshot: Snapshot) -> pa.Table | None:
+        """Return a snapshot's live files as columns (table/live); None if there are none.
+
+        Of very many files without statistics, which are most of the bytes.
+        """
+        metas = self.manifest_metas(snapshot)
+        count = sum(meta.added_file_count - meta.deleted_file_count for meta in metas)
+        columns = WITHOUT_STATS if count >= MANY_FILES else None
+        return live_rows(self.manifests, metas, columns=columns)
 
     def index_entries(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
         """Return the index files of a snapshot: deletion vectors and hash indexes."""

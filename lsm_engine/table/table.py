@@ -281,7 +281,7 @@ class Table(TableLife, TableUpkeep, TableInsides, TableFeed):
         the snapshot in which it was found. How rows are found is the table's `index.type`. Raises
         InvalidInputError for keys of another type, and for missing or null ones.
         """
-        return self._locator.locate(rows, self._newest).table
+        return self._locator.locate(rows, lambda: self._newest).table
 
     @cached_property
     def _locator(self) -> Locator:

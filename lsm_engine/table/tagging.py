@@ -25,14 +25,17 @@ from lsm_engine.table.deletion_vectors import BucketVectors
 from lsm_engine.table.key_search import GoneRows, KeySearch, SearchWay
 from lsm_engine.table.lookup import TableQuery
 from lsm_engine.table.lookup_keys import keys_of
+from lsm_engine.table.searched_files import FilePlace, schema_ids_of, with_buckets
 from lsm_engine.table.session import TableSession
+
+MERGED = "versions merged, through lookup files"
 
 
 @record
 class Tags:
     """What each incoming row would replace; one value per row, in the order of the rows.
 
-    `entry` numbers `entries`, the data files that hold the records; where `is_there` is false, it and
+    `place` numbers `places`, the data files that hold the records; where `is_there` is false, it and
     `position` (the record's row in its file) mean nothing. `partition_of` numbers `partitions`, the
     rows' own partitions as stored rows. `snapshot` is the state that was searched.
     """
@@ -40,8 +43,8 @@ class Tags:
     snapshot: Snapshot | None
     keys: pa.RecordBatch
     is_there: Bools
-    entries: tuple[ManifestEntry, ...]
-    entry: Longs
+    places: tuple[FilePlace, ...]
+    place: Longs
     position: Longs
     partitions: tuple[bytes, ...]
     partition_of: Longs
@@ -50,18 +53,18 @@ class Tags:
     @property
     def is_elsewhere(self) -> Bools:
         """Which rows replace a record of another partition."""
-        if not self.entries:
+        if not self.places:
             return np.zeros(len(self.is_there), np.bool_)
         own = np.array([*self.partitions, b""], object)[self.partition_of]
-        there = np.array([entry.partition for entry in self.entries], object)[self.entry]
+        there = np.array([place.partition for place in self.places], object)[self.place]
         elsewhere: Bools = self.is_there & (own != there).astype(np.bool_)
         return elsewhere
 
     @property
     def buckets(self) -> Longs:
         """The bucket of each record; -1 where there is none."""
-        known = np.array([*(entry.bucket for entry in self.entries), -1], np.int64)
-        buckets: Longs = known[np.where(self.is_there, self.entry, -1)]
+        known = np.array([*(place.bucket for place in self.places), -1], np.int64)
+        buckets: Longs = known[np.where(self.is_there, self.place, -1)]
         return buckets
 
 
@@ -92,8 +95,8 @@ def tag_rows(
         snapshot=snapshot,
         keys=keys,
         is_there=search.is_there,
-        entries=tuple(search.entries),
-        entry=search.entry,
+        places=tuple(search.places),
+        place=search.place,
         position=search.position,
         partitions=tuple(search.partitions),
         partition_of=search.partition_of.astype(np.int64),
@@ -116,28 +119,30 @@ def tag_search(
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
         with TableQuery(session, snapshot=snapshot, value=value) as query:
             query.tag(search, everywhere=everywhere)
-        return ("versions merged, through lookup files",)
-    entries = [entry for entry in session.live_entries(snapshot) if entry.bucket >= 0]
+        return (MERGED,)
+    files = with_buckets(session.live_rows(snapshot))
     way = SearchWay(
         by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
         by_blooms=session.options[declared.INDEX_TYPE].reads_blooms,
         gone=gone_rows(session, snapshot),
     )
-    return search_files(session, search, entries, way, everywhere=everywhere)
+    return search_files(session, search, files, way, everywhere=everywhere)
 
 
 def search_files(
     session: TableSession,
     search: KeySearch,
-    entries: list[ManifestEntry],
+    files: pa.Table | None,
     way: SearchWay,
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Search live files one by one; say how."""
+    """Search live files, given as columns (table/live), one by one; say how."""
+    if files is None:
+        return ()
     assert session.key_order is not None
-    context = session.context(entry.file.schema_id for entry in entries)
-    return tuple(search.run(entries, context, session.key_order, way, everywhere=everywhere))
+    context = session.context(schema_ids_of(files))
+    return tuple(search.run(files, context, session.key_order, way, everywhere=everywhere))
 
 
 def gone_rows(session: TableSession, snapshot: Snapshot) -> GoneRows | None:

@@ -87,6 +87,30 @@ def test_locating_equals_locate(kind, cut, spark, new_table):
     check_located(table, spark)
 
 
+@pytest.mark.parametrize("bucket", ["2", "-1"])
+def test_locating_where_versions_have_to_be_merged(bucket, spark, tmp_path):
+    """Rows that came later but are older by their sequence replace nothing, in any task."""
+    catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/s.db", warehouse=str(tmp_path / "s"))
+    table = catalog.create_table(
+        "d.t", SIMPLE, primary_key=["id", "day"], partitioned_by=["day"],
+        options={"bucket": bucket, "index.type": "bloom", "sequence.field": "v"},
+    )  # fmt: skip
+    for step in range(3):
+        numbers = list(range(step * 10, step * 10 + 30))
+        days = [f"d{n % 3}" for n in numbers]
+        table.upsert(pa.table({"id": numbers, "day": days, "v": [9 - step] * 30}))
+    gone = pa.table({"id": [1, 2, 25], "day": ["d1", "d2", "d1"], "v": [9, 0, 9]})
+    table.delete(gone)
+    asked = pa.table({"id": list(range(60)), "day": [f"d{n % 3}" for n in range(60)]})
+    got = locate_dataframe(table, frame_of(spark, asked)).collect()
+    wanted = table.locate(asked).to_pylist()
+    assert {r["id"]: (r["_action"], r["_file_name"]) for r in got} == {
+        n: (one["action"], one["file_name"]) for n, one in enumerate(wanted)
+    }
+    missing = [n for n, one in enumerate(wanted) if one["action"] == "insert"]
+    assert missing == [1, 25, *range(50, 60)]
+
+
 def test_locating_moves(spark, tmp_path):
     catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/m.db", warehouse=str(tmp_path / "m"))
     table = catalog.create_table(

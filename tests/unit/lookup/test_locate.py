@@ -1,21 +1,27 @@
 """Tagging equals a plain join, for every index type, after any history."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.codec.manifest_rows import rows_of as rows_of_entries
 from lsm_engine.io.key_footers import open_key_footer
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.lookup.key_batch import KeyBatch
+from lsm_engine.mergetree.levels import newest_first
+from lsm_engine.meta.stats import SimpleStats
 from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
 from lsm_engine.schema.types import parse_type
 from lsm_engine.table.locate import Locator
+from lsm_engine.table.searched_files import BucketFiles
 from tests.unit.lookup.stores import with_options
 
 TYPES = ["bloom", "global-bloom", "simple", "global-simple", "inmemory", "bucket"]
-NAMES = ["k", "t"]
+NOTHING = SimpleStats(min_values=b"", max_values=b"", null_counts=None)
 
 
 def create(tmp_path, index_type, **options):
@@ -55,7 +61,7 @@ def joined(table, rows, is_global):
 
 
 def assert_equals_join(table, locator, rows, is_global, moves=True):
-    got = locator.locate(rows, table._newest).table.to_pylist()
+    got = locator.locate(rows, lambda: table._newest).table.to_pylist()
     files = {(f["partition"], f["bucket"], f["file_name"]) for f in live_files(table)}
     for one, wanted in zip(got, joined(table, rows, is_global), strict=True):
         action = wanted[0] if moves or wanted[0] != "move" else "update"
@@ -115,10 +121,69 @@ def test_an_empty_table_and_no_rows(tmp_path):
         table.locate([{"k": 1, "t": None, "dt": "d0"}])
 
 
-def test_types_that_cannot_decide_are_refused(tmp_path):
-    table = create(tmp_path, "simple", **{"sequence.field": "v"})
-    with pytest.raises(lsm.UnsupportedError, match=r"index\.type"):
-        table.locate(rows_of([1], [0]))
+@pytest.mark.parametrize(
+    ("options", "file_type"),
+    [
+        ({"sequence.field": "v"}, "columnar"),
+        ({"sequence.field": "v"}, "sort"),
+        ({"merge-engine": "partial-update"}, "hash"),
+        ({"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}, "columnar"),
+        ({"ignore-delete": "true"}, "columnar"),
+        ({}, "hash"),
+    ],
+    ids=str,
+)
+def test_every_type_answers_where_versions_have_to_be_merged(options, file_type, tmp_path):
+    """A row that came later but is older by its sequence replaces nothing; deletes may be ignored."""
+    table = create(tmp_path, "simple", **{"lookup.local-file-type": file_type, **options})
+    rng = np.random.default_rng(3)
+    for step in range(4):
+        numbers = rng.permutation(60)[:35]
+        rows = rows_of(numbers, rng.integers(0, 3, len(numbers)))
+        values = pa.array([100 - step] * len(numbers), pa.int64())
+        table.upsert(rows.set_column(3, "v", values))
+        if "merge-engine" not in options:
+            gone = rows.slice(0, 8)
+            table.delete(
+                gone.set_column(3, "v", pa.array([1 if step % 2 else 200] * 8, pa.int64()))
+            )
+    numbers = rng.integers(0, 80, 100)
+    asked = rows_of(numbers, rng.integers(0, 4, 100))
+    for name in TYPES:
+        locator = Locator(with_options(table.session, index__type=name))
+        assert_equals_join(table, locator, asked, name.startswith("global"))
+        if options or name == "bucket":
+            said = locator.locate(asked, lambda: table._newest).how
+            assert "through lookup files" in said[0]
+
+
+def test_files_are_searched_newest_first_as_level_0_is_read(tmp_path):
+    table = create(tmp_path, "simple", bucket="1")
+    for number in range(5):
+        table.upsert(rows_of([number], [0]))
+    (one, *others) = table.session.live_entries(table.latest_snapshot())
+    facts = [
+        (7, 3, 20, "b"),
+        (7, 3, 20, "a"),
+        (7, 2, 30, "c"),
+        (9, 1, None, "d"),
+        (7, 3, None, "e"),
+    ]
+    entries = [
+        replace(entry, file=replace(
+            entry.file, max_sequence_number=newest, min_sequence_number=oldest,
+            creation_millis=created, file_name=f"{name}.parquet",
+        ))
+        for entry, (newest, oldest, created, name) in zip([one, *others], facts, strict=True)
+    ]  # fmt: skip
+    files = BucketFiles(one.partition, one.bucket, rows_of_entries(entries))
+    wanted = sorted(entries, key=lambda entry: newest_first(entry.file))
+    made = [files.entry(at) for at in range(5)]
+    assert [entry.file.file_name for entry in made] == [entry.file.file_name for entry in wanted]
+    assert [replace(entry.file, key_stats=NOTHING) for entry in made] == [
+        replace(entry.file.without_stats(), key_stats=NOTHING) for entry in wanted
+    ]
+    assert files.newest.tolist() == [9, 7, 7, 7, 7]
 
 
 def test_footers_hold_filter_and_bounds(tmp_path):

@@ -65,6 +65,8 @@ def test_positions_are_those_of_the_newest_version(options, everywhere, tmp_path
     tags = tag_rows(table.session, asked, table.latest_snapshot(), everywhere=everywhere)
     there = {(r["k"], r["dt"]): r for r in table.scan().to_arrow().to_pylist()}
     elsewhere = dict(list(there))
+    live = table.session.live_entries(table.latest_snapshot())
+    files = {entry.file.file_name: entry for entry in live}
     seen = set()
     for number, row in enumerate(asked.to_pylist()):
         found = there.get((row["k"], row["dt"]))
@@ -72,7 +74,7 @@ def test_positions_are_those_of_the_newest_version(options, everywhere, tmp_path
             found = there.get((row["k"], elsewhere.get(row["k"])))
         assert tags.is_there[number] == (found is not None)
         if found is not None:
-            entry = tags.entries[tags.entry[number]]
+            entry = files[tags.places[tags.place[number]].file_name]
             stored = row_at(table, entry, int(tags.position[number]))
             assert (stored["k"], stored["dt"]) == (found["k"], found["dt"])
             assert entry.bucket == tags.buckets[number]

@@ -1,0 +1,53 @@
+"""Manifest entries back into columns: what is searched by columns may come as objects, too."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lsm_engine.codec.manifest_columns import ENTRY_VERSION, MANIFEST_COLUMNS
+from lsm_engine.meta.manifest import ManifestEntry
+
+
+def rows_of(entries: Sequence[ManifestEntry]) -> pa.Table:
+    """Return entries as the columns that `manifest.entries_of` takes; all statistics are null."""
+    files = [entry.file for entry in entries]
+    members = {
+        "_VERSION": [ENTRY_VERSION] * len(entries),
+        "_KIND": [entry.kind.value for entry in entries],
+        "_PARTITION": [entry.partition for entry in entries],
+        "_BUCKET": [entry.bucket for entry in entries],
+        "_TOTAL_BUCKETS": [entry.total_buckets for entry in entries],
+        "_FILE._FILE_SOURCE": [
+            None if f.file_source is None else f.file_source.value for f in files
+        ],
+    }
+    columns = []
+    for name, known in MANIFEST_COLUMNS.items():
+        if name in members:
+            columns.append(pa.array(members[name], known.kind))
+        elif name in _MEMBERS:
+            columns.append(pa.array([getattr(file, _MEMBERS[name]) for file in files], known.kind))
+        else:
+            columns.append(pa.nulls(len(entries), known.kind))
+    return pa.Table.from_arrays(columns, names=list(MANIFEST_COLUMNS))
+
+
+_MEMBERS = {
+    "_FILE._FILE_NAME": "file_name",
+    "_FILE._FILE_SIZE": "file_size",
+    "_FILE._ROW_COUNT": "row_count",
+    "_FILE._MIN_KEY": "min_key",
+    "_FILE._MAX_KEY": "max_key",
+    "_FILE._MIN_SEQUENCE_NUMBER": "min_sequence_number",
+    "_FILE._MAX_SEQUENCE_NUMBER": "max_sequence_number",
+    "_FILE._SCHEMA_ID": "schema_id",
+    "_FILE._LEVEL": "level",
+    "_FILE._EXTRA_FILES": "extra_files",
+    "_FILE._CREATION_TIME": "creation_millis",
+    "_FILE._DELETE_ROW_COUNT": "delete_row_count",
+    "_FILE._EMBEDDED_FILE_INDEX": "embedded_index",
+    "_FILE._VALUE_STATS_COLS": "value_stats_columns",
+    "_FILE._EXTERNAL_PATH": "external_path",
+    "_FILE._FIRST_ROW_ID": "first_row_id",
+    "_FILE._WRITE_COLS": "write_columns",
+}
