@@ -6,6 +6,8 @@ PyArrow's defaults, whose dictionaries on every column cost four times the encod
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +19,16 @@ from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.parquet_footer import (
     MAGIC,
+    Chunk,
     Struct,
-    joined,
+    only_row_group,
     read_footer,
+    row_group,
     stored_footer,
     taken_apart,
     with_leaves_of,
     with_members,
+    with_row_groups,
 )
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import (
@@ -44,6 +49,7 @@ _DICTIONARY_MIN_ROWS = 256
 _DICTIONARY_MAX_SHARE = 0.2
 _HEAD_ROWS = 2048
 _HEAD_MAX_SHARE = 0.875  # a fifth of the sample's rows as distinct values show three quarters here
+_SHARED_MIN_ROWS = 4096  # below, putting chunks together costs more than encoding keys twice
 _WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
 _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
@@ -159,13 +165,21 @@ def _may_have_dictionary(value: pa.DataType) -> bool:
 
 @record
 class ParquetGroup:
-    """One row group, encoded: a whole Parquet file in memory that holds nothing else."""
+    """One row group, encoded: a whole Parquet file in memory that holds nothing else.
+
+    With `shares_keys` it lacks the columns whose pages are those of their `_KEY_` columns.
+    """
 
     file: pa.Buffer
+    row_count: int
+    shares_keys: bool
 
 
 class ParquetEncoding:
     """How row groups of one table become Parquet. Any number of threads may encode at once.
+
+    A key column of the table, and the `_KEY_` column of its values, are encoded once in row groups of
+    some size: the pages are copied, and only the footer knows of it.
 
     Files that hold timestamps of both more and fewer than 6 digits need INT96 for some columns only,
     which PyArrow cannot be told: the shorter ones go in as plain integers of the same bytes, and the
@@ -181,45 +195,100 @@ class ParquetEncoding:
         if "ns" in self._units and len(self._units) > 1:
             self._stored = pa.schema([_plain_timestamps(field) for field in schema])
             self._mended = frozenset(_short_timestamp_leaves(schema))
+        self._shared = {
+            field.name: schema.get_field_index(KEY_PREFIX + field.name)
+            for field in schema
+            if _is_key_again(field, schema)
+        }
 
     def encode(self, rows: pa.Table) -> ParquetGroup:
         """Return rows of exactly the schema as one row group; its own first rows choose dictionaries."""
-        settings, sink = self._settings, pa.BufferOutputStream()
-        with pq.ParquetWriter(
-            sink,
-            self._stored,
-            version="2.6",
-            compression=settings.compression,
-            compression_level=settings.compression_level,
-            use_dictionary=dictionary_columns(rows) or False,
-            write_statistics=True,
-            use_deprecated_int96_timestamps="ns" in self._units,
-            write_batch_size=_WRITE_BATCH_ROWS,
-            data_page_version="1.0",
-            store_schema=False,
-            write_page_checksum=settings.page_checksum,
-            store_decimal_as_integer=True,
-            write_time_adjusted_to_utc=True,
-        ) as writer:
-            stored = _reinterpreted(rows, self._stored) if self._mended else rows
+        shares_keys = bool(self._shared) and rows.num_rows >= _SHARED_MIN_ROWS
+        stored = _reinterpreted(rows, self._stored) if self._mended else rows
+        if shares_keys:
+            stored = stored.drop_columns(list(self._shared))
+        sink = pa.BufferOutputStream()
+        dictionaries = dictionary_columns(stored)
+        with self._writer(sink, stored.schema, dictionaries=dictionaries) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
-        return ParquetGroup(file=sink.getvalue())
+        return ParquetGroup(file=sink.getvalue(), row_count=rows.num_rows, shares_keys=shares_keys)
 
     def open(self, sink: Any) -> "ParquetOutput":
         """Start a file of such row groups."""
         return ParquetOutput(sink, self)
+
+    def chunks(self, group: ParquetGroup) -> list[Chunk]:
+        """Return the columns of a row group, all of them, in the order of the schema."""
+        there = Chunk.all_of(memoryview(group.file).cast("B"))
+        if not group.shares_keys:
+            return there
+        others = iter(there)
+        chunks: list[Chunk] = []
+        for field in self._schema:
+            if field.name in self._shared:
+                chunks.append(there[self._shared[field.name]].named(field.name))
+            else:
+                chunks += islice(others, len(list(_leaf_types(field.type))))
+        return chunks
 
     @property
     def is_mended(self) -> bool:
         """Whether PyArrow's footer does not say of each column what it is."""
         return bool(self._mended)
 
-    def mended(self, footer: Struct) -> Struct:
-        """Return a footer that does."""
+    @cached_property
+    def footer(self) -> Struct:
+        """The footer of a file without rows, which says of each column what it is."""
+        footer = self._empty_footer(self._stored)
         if not self._mended:
             return footer
-        _, template = taken_apart(memoryview(_empty_file(self._schema)))
-        return with_leaves_of(footer, read_footer(bytes(template)), self._mended)
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(
+            sink, self._schema, version="2.6", store_schema=False, write_time_adjusted_to_utc=True
+        ):
+            pass
+        return with_leaves_of(footer, _footer_in(sink), self._mended)
+
+    def _empty_footer(self, schema: pa.Schema) -> Struct:
+        sink = pa.BufferOutputStream()
+        self._writer(sink, schema, dictionaries=[]).close()
+        return _footer_in(sink)
+
+    def _writer(
+        self, sink: Any, schema: pa.Schema, *, dictionaries: list[str]
+    ) -> "pq.ParquetWriter":
+        return pq.ParquetWriter(
+            sink,
+            schema,
+            version="2.6",
+            compression=self._settings.compression,
+            compression_level=self._settings.compression_level,
+            use_dictionary=dictionaries or False,
+            write_statistics=True,
+            use_deprecated_int96_timestamps="ns" in self._units,
+            write_batch_size=_WRITE_BATCH_ROWS,
+            data_page_version="1.0",
+            store_schema=False,
+            write_page_checksum=self._settings.page_checksum,
+            store_decimal_as_integer=True,
+            write_time_adjusted_to_utc=True,
+        )
+
+
+def _is_key_again(field: pa.Field, schema: pa.Schema) -> bool:
+    """Whether a column's pages are to the byte those of its `_KEY_` column."""
+    key = schema.get_field_index(KEY_PREFIX + field.name)
+    return (
+        key >= 0
+        and schema.field(key).type == field.type
+        and not field.nullable
+        and not schema.field(key).nullable
+    )
+
+
+def _footer_in(sink: pa.BufferOutputStream) -> Struct:
+    _, footer = taken_apart(memoryview(sink.getvalue()).cast("B"))
+    return read_footer(bytes(footer))
 
 
 class ParquetOutput:
@@ -229,16 +298,26 @@ class ParquetOutput:
         self._sink = sink
         self._encoding = encoding
         self._size = sink.write(MAGIC)
-        self._footers: list[bytes] = []
-        self._moved: list[int] = []
+        self._whole: bytes | None = None
+        self._groups: list[Struct] = []
         self._members: dict[bytes, bytes] = {}
 
     def append(self, group: ParquetGroup) -> None:
         """Append a row group."""
-        pages, footer = taken_apart(memoryview(group.file).cast("B"))
-        self._footers.append(bytes(footer))
-        self._moved.append(self._size - len(MAGIC))
-        self._size += self._sink.write(pages)
+        if self._size == len(MAGIC) and not group.shares_keys:
+            # It may stay alone, as it does in small files: then its own footer is the file's.
+            pages, footer = taken_apart(memoryview(group.file).cast("B"))
+            self._whole = bytes(footer)
+            self._size += self._sink.write(pages)
+            return
+        self._tell_first()
+        chunks = self._encoding.chunks(group)
+        told = row_group(
+            chunks, row_count=group.row_count, offset=self._size, ordinal=len(self._groups)
+        )
+        for chunk in chunks:
+            self._size += self._sink.write(chunk.pages)
+        self._groups.append(told)
 
     def add_members(self, members: dict[bytes, bytes]) -> None:
         """Add members to the footer's key-value metadata."""
@@ -246,16 +325,24 @@ class ParquetOutput:
 
     def close(self) -> "pq.FileMetaData":
         """Write the footer and return it; the sink stays open."""
-        footer = self._footers[0]  # which is the whole truth about most files
-        if len(self._footers) > 1 or self._members or self._encoding.is_mended:
-            whole = joined([read_footer(one) for one in self._footers], self._moved)
-            footer = stored_footer(with_members(self._encoding.mended(whole), self._members))
+        if self._members or self._encoding.is_mended:
+            self._tell_first()
+        footer = self._whole
+        if footer is None:
+            told = with_row_groups(self._encoding.footer, self._groups)
+            footer = stored_footer(with_members(told, self._members))
         end = footer + len(footer).to_bytes(4, "little") + MAGIC
         self._sink.write(end)
         return pq.read_metadata(pa.BufferReader(MAGIC + end))
 
     def abandon(self) -> None:
         """Forget the file: nothing more reaches the sink."""
+
+    def _tell_first(self) -> None:
+        """Have the footer of a first row group no longer stand for the whole file."""
+        if self._whole is not None:
+            self._groups = [only_row_group(self._whole)]
+            self._whole = None
 
 
 def open_parquet(
@@ -339,13 +426,3 @@ def _reinterpreted(rows: pa.Table, stored: pa.Schema) -> pa.Table:
         for field, column in zip(stored, rows.columns, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=stored)
-
-
-def _empty_file(schema: pa.Schema) -> bytes:
-    """Return a file without rows whose footer says what each column is (INT96 left aside)."""
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, schema, version="2.6", store_schema=False, write_time_adjusted_to_utc=True
-    ):
-        pass
-    return bytes(sink.getvalue())

@@ -1,4 +1,4 @@
-"""Footers of Parquet files as trees: join the row groups of several files, correct schema elements.
+"""Footers of Parquet files as trees: make one file of column chunks that were encoded elsewhere.
 
 A footer is a Thrift struct in the compact protocol. A tree keeps every field, known here or not; only
 what has to change is named below (parquet.thrift, FileMetaData and what it holds).
@@ -15,10 +15,17 @@ _LONG_LIST = 15  # a list header with this size is followed by the real one
 
 _SCHEMA, _ROW_COUNT, _ROW_GROUPS, _MEMBERS = 2, 3, 4, 5  # of FileMetaData
 _CHILD_COUNT = 5  # of SchemaElement
-_COLUMNS, _GROUP_OFFSET, _ORDINAL = 1, 5, 7  # of RowGroup
+_COLUMNS, _BYTES, _GROUP_ROWS, _GROUP_OFFSET, _STORED_BYTES, _ORDINAL = (
+    1,
+    2,
+    3,
+    5,
+    6,
+    7,
+)  # of RowGroup
 _CHUNK_OFFSET, _CHUNK_FACTS = 2, 3  # of ColumnChunk
-_CHUNK_INDEXES = (4, 6)  # of ColumnChunk: offsets of the offset index and of the column index
-_PAGE_OFFSETS = (9, 10, 11, 14)  # of ColumnMetaData: data, index and dictionary pages, bloom filter
+_PATH, _CHUNK_BYTES, _CHUNK_STORED_BYTES = 3, 6, 7  # of ColumnMetaData
+_DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE = 9, 10, 11  # of ColumnMetaData: where they begin
 _NAME, _VALUE = 1, 2  # of KeyValue
 
 
@@ -54,43 +61,104 @@ def stored_footer(footer: Struct) -> bytes:
     return _Writer().struct(footer)
 
 
-def joined(footers: Sequence[Struct], moved: Sequence[int]) -> Struct:
-    """Return the footer of a file made of the row groups of several, of equal columns.
+class Chunk(NamedTuple):
+    """A column of one row group: its pages, and what a footer says of it (ColumnChunk)."""
 
-    `moved`: by how many bytes further back the row groups of each lie than in their own file.
-    """
-    groups: list[Struct] = []
-    for footer, bytes_moved in zip(footers, moved, strict=True):
-        for group in footer[_ROW_GROUPS].content[1]:
-            _move(group, bytes_moved)
-            if _ORDINAL in group:
-                group[_ORDINAL] = Field(_I16, 2 * len(groups))
-            groups.append(group)
-    rows = sum(footer[_ROW_COUNT].content for footer in footers)
-    changed = {
-        _ROW_COUNT: Field(_I64, rows),
-        _ROW_GROUPS: Field(_LIST, (_STRUCT, groups)),
+    pages: memoryview
+    told: Struct
+
+    @staticmethod
+    def all_of(file: memoryview) -> "list[Chunk]":
+        """Return the columns of a file that holds one row group, without page indexes."""
+        _, stored = taken_apart(file)
+        group = only_row_group(bytes(stored))
+        return [Chunk._of(file, told) for told in group[_COLUMNS].content[1]]
+
+    @staticmethod
+    def _of(file: memoryview, told: Struct) -> "Chunk":
+        facts: Struct = told[_CHUNK_FACTS].content
+        start = _start(facts)
+        return Chunk(file[start : start + _number(facts[_CHUNK_STORED_BYTES])], told)
+
+    def named(self, name: str) -> "Chunk":
+        """Return the same pages as another column, whose type is the same."""
+        path = Field(_LIST, (_BINARY, [name.encode()]))
+        facts = self.told[_CHUNK_FACTS].content | {_PATH: path}
+        return Chunk(self.pages, self.told | {_CHUNK_FACTS: Field(_STRUCT, facts)})
+
+    def at(self, offset: int) -> Struct:
+        """Return what a footer says of it when its pages begin there."""
+        facts: Struct = self.told[_CHUNK_FACTS].content
+        distance = offset - _start(facts)
+        moved = {
+            number: _long(_number(facts[number]) + distance)
+            for number in (_DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE)
+            if number in facts
+        }
+        said = _number(self.told[_CHUNK_OFFSET])  # deprecated: 0 where nobody says it
+        return self.told | {
+            _CHUNK_OFFSET: _long(said + distance if said else 0),
+            _CHUNK_FACTS: Field(_STRUCT, facts | moved),
+        }
+
+
+def only_row_group(footer: bytes) -> Struct:
+    """Return what a footer says of its single row group."""
+    (group,) = read_footer(footer)[_ROW_GROUPS].content[1]
+    # Readers in Rust want an ordinal in all row groups or in none; alone, PyArrow gives it none.
+    found: Struct = group | {_ORDINAL: Field(_I16, _zigzag(0))}
+    return found
+
+
+def row_group(chunks: Sequence[Chunk], *, row_count: int, offset: int, ordinal: int) -> Struct:
+    """Return what a footer says of a row group whose chunks lie one behind the other from `offset`."""
+    columns = []
+    at = offset
+    for chunk in chunks:
+        columns.append(chunk.at(at))
+        at += len(chunk.pages)
+    facts = [chunk.told[_CHUNK_FACTS].content for chunk in chunks]
+    return {
+        _COLUMNS: Field(_LIST, (_STRUCT, columns)),
+        _BYTES: _long(sum(_number(one[_CHUNK_BYTES]) for one in facts)),
+        _GROUP_ROWS: _long(row_count),
+        _GROUP_OFFSET: _long(offset),
+        _STORED_BYTES: _long(at - offset),
+        _ORDINAL: Field(_I16, _zigzag(ordinal)),
     }
-    return footers[0] | changed
 
 
-def _move(group: Struct, distance: int) -> None:
-    _shift(group, _GROUP_OFFSET, distance)
-    for chunk in group[_COLUMNS].content[1]:
-        for number in (_CHUNK_OFFSET, *_CHUNK_INDEXES):
-            _shift(chunk, number, distance)
-        for number in _PAGE_OFFSETS:
-            _shift(chunk[_CHUNK_FACTS].content, number, distance)
+def with_row_groups(footer: Struct, groups: Sequence[Struct]) -> Struct:
+    """Return the footer of a file of the same columns that holds these row groups."""
+    rows = sum(_number(group[_GROUP_ROWS]) for group in groups)
+    return footer | {
+        _ROW_COUNT: _long(rows),
+        _ROW_GROUPS: Field(_LIST, (_STRUCT, list(groups))),
+    }
 
 
-def _shift(struct: Struct, number: int, distance: int) -> None:
-    found = struct.get(number)
-    if found is not None and found.content:  # 0: deprecated, and not said
-        struct[number] = Field(found.kind, found.content + 2 * distance)
+def _start(facts: Struct) -> int:
+    pages = _number(facts[_DATA_PAGES])
+    if _DICTIONARY_PAGE not in facts:
+        return pages
+    return min(pages, _number(facts[_DICTIONARY_PAGE]) or pages)
+
+
+def _number(field: Field) -> int:
+    stored: int = field.content
+    return stored >> 1  # sizes, counts and offsets are never negative
+
+
+def _long(number: int) -> Field:
+    return Field(_I64, _zigzag(number))
+
+
+def _zigzag(number: int) -> int:
+    return number << 1
 
 
 def with_members(footer: Struct, members: dict[bytes, bytes]) -> Struct:
-    """Return the footer with more members in its key-value metadata."""
+    """Return the footer with members in its key-value metadata, if there are any."""
     _, there = footer[_MEMBERS].content if _MEMBERS in footer else (_STRUCT, [])
     added = [
         {_NAME: Field(_BINARY, name), _VALUE: Field(_BINARY, value)}

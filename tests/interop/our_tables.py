@@ -348,6 +348,37 @@ def only_keys(warehouse: Path) -> lsm.Table:
     return table
 
 
+def large_row_groups(warehouse: Path) -> lsm.Table:
+    """Several row groups a file, encoded apart; large ones, in which the pages of keys stand twice."""
+    fields = [("name", pa.string()), ("part", pa.int32()), ("v", pa.float64()), ("t", pa.string())]
+    table = create(
+        warehouse,
+        fields,
+        primary_key=["name", "part"],
+        options={"bucket": "1", "file.block-size": "512 kb"},
+    )
+
+    def put(keys: Sequence[int], mark: str) -> None:
+        table.upsert(
+            pa.table(
+                [
+                    [f"name-{key // 16:09}" for key in keys],
+                    pa.array([key % 16 for key in keys], pa.int32()),
+                    [key / 7 for key in keys],
+                    [f"{mark}{key % 50}" for key in keys],
+                ],
+                names=[name for name, _ in fields],
+            )
+        )
+
+    put(range(0, 20_000, 2), "even ")
+    put(range(0, 20_000, 3), "third ")
+    table.create_tag("two runs")
+    table.compact(full=True)
+    put(range(9_000, 15_000, 5), "later ")
+    return table
+
+
 def never_written(warehouse: Path) -> lsm.Table:
     """A schema and nothing else."""
     return create(warehouse, NUMBERS, primary_key=["k"])
@@ -459,6 +490,7 @@ STORIES: dict[str, Callable[[Path], lsm.Table]] = {
     "sequence_fields": sequence_fields,
     "deleted_to_the_last": deleted_to_the_last,
     "only_keys": only_keys,
+    "large_row_groups": large_row_groups,
     "never_written": never_written,
     "stats_none": with_options({"metadata.stats-mode": "none"}),
     "stats_counts": with_options({"metadata.stats-mode": "counts"}),

@@ -25,6 +25,7 @@ SAMPLE = {
     "types_avro",
     "types_orc",
     "nested_avro",
+    "large_row_groups",
 }
 
 

@@ -77,3 +77,55 @@ def test_a_footer_of_one_row_group_is_pyarrows_own_to_the_byte(schema):
 def test_what_does_not_end_as_a_parquet_file_is_not_taken_apart():
     with pytest.raises(AssertionError, match="not the end of a Parquet file"):
         taken_apart(memoryview(b"PAR1 and then nothing"))
+
+
+KEYED = pa.schema(
+    [
+        pa.field("_KEY_id", pa.int64(), nullable=False),
+        pa.field("_KEY_text", pa.string(), nullable=False),
+        pa.field("counts", NESTED.field("counts").type),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("tags", NESTED.field("tags").type),
+    ]
+)
+
+
+def keyed_rows(first: int, count: int) -> pa.Table:
+    rows = some_rows(NESTED, first, count)
+    names = [f"name {number:09}" for number in range(first, first + count)]
+    columns = {name: rows[name] for name in rows.column_names} | {"text": pa.array(names)}
+    return pa.table([columns[name.removeprefix("_KEY_")] for name in KEYED.names], schema=KEYED)
+
+
+@pytest.mark.parametrize("sizes", [(5_000,), (5_000, 100), (100, 5_000), (5_000, 4_096, 6_000)])
+def test_keys_are_encoded_once_and_stored_twice(sizes):
+    groups = [keyed_rows(sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+    sink, footer = written(KEYED, groups, {})
+    file = pq.ParquetFile(sink, page_checksum_verification=True)
+    assert file.read().equals(pa.concat_tables(groups))
+    assert file.read(["id"]).equals(pa.concat_tables(groups).select(["id"]))
+    for at, rows in enumerate(groups):
+        assert file.read_row_group(at).equals(rows)
+        told = footer.row_group(at)
+        columns = {told.column(n).path_in_schema: told.column(n) for n in range(told.num_columns)}
+        for name in ("id", "text"):
+            one, other = columns[f"_KEY_{name}"], columns[name]
+            assert one.statistics.equals(other.statistics)
+            assert one.total_compressed_size == other.total_compressed_size
+            assert other.data_page_offset > one.data_page_offset
+        assert told.total_byte_size == sum(one.total_uncompressed_size for one in columns.values())
+
+
+def test_a_column_that_may_be_null_is_not_its_key():
+    loose = pa.schema([field.with_nullable(not field.name.startswith("_")) for field in KEYED])
+    rows = keyed_rows(0, 5_000).cast(loose)
+    sink, _ = written(loose, [rows], {})
+    assert pq.read_table(sink).equals(rows)
+
+
+def test_all_row_groups_have_their_ordinal_as_readers_in_rust_want_it():
+    sink, _ = written(KEYED, [keyed_rows(0, 100), keyed_rows(100, 5_000)], {})
+    _, footer = taken_apart(memoryview(sink.getvalue()))
+    groups = read_footer(bytes(footer))[4].content[1]
+    assert [group[7].content >> 1 for group in groups] == [0, 1]
