@@ -7,11 +7,10 @@ decoding the columns and writing them again, and all of it but the building in d
 a scalar index, DuckDB and RocksDB, each in a process and an environment of its own.
 
 Single keys are timed in this process by thread time; `calm` leaves out those in which the system
-gave the core to somebody else.
+gave the core to somebody else. The table that is printed has the goals; ratios are of one run.
 """
 
 import argparse
-import json
 import resource
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 import lsm_engine as lsm
 from tests.bench import contenders
 from tests.bench.contenders import PYTHON_PATH, made
+from tests.bench.measure import Ratio, Samples, report
 from tests.interop.clients import Client, ClientError, JavaClient
 from tests.interop.environments import Environment
 
@@ -34,6 +34,9 @@ HERE = Path(__file__).resolve().parent
 KEYS = 20_000_000
 COMMITS = 10
 BATCH = 100_000
+SINGLES = ("hit", "miss outside", "miss inside", "random")
+MISSES = ("miss outside", "miss inside")
+MISS_TO_HIT = 1.0
 PEERS = ("deltalake", "lance", "duckdb", "rocksdict")
 contenders.REQUIREMENTS.setdefault("rocksdict", ("rocksdict==0.3.29", "pyarrow>=20,<27"))
 
@@ -228,6 +231,10 @@ def beside(table: lsm.Table, root: Path, peers: Sequence[str]) -> dict[str, Any]
     return found
 
 
+def table_ids(table: lsm.Table) -> np.ndarray:
+    return table.scan(columns=["id"]).to_arrow().column(0).to_numpy()
+
+
 def ours_alone(table: lsm.Table, rng: np.random.Generator) -> dict[str, Any]:
     """Building, single keys and batches in this process."""
     found: dict[str, Any] = {
@@ -239,9 +246,12 @@ def ours_alone(table: lsm.Table, rng: np.random.Generator) -> dict[str, Any]:
         cases = {
             "hit": rng.choice(ids, 5_000),
             "miss outside": rng.integers(KEYS, 2 * KEYS, 5_000),
+            "miss inside": np.setdiff1d(rng.integers(0, KEYS, 20_000), table_ids(table))[:5_000],
             "random": rng.integers(0, KEYS, 5_000),
         }
+        assert tuple(cases) == SINGLES
         for name, keys in cases.items():
+            keys = rng.permutation(keys)
             single(query, keys)
             found[name] = single(query, keys)
         batches(query, rng)
@@ -249,12 +259,45 @@ def ours_alone(table: lsm.Table, rng: np.random.Generator) -> dict[str, Any]:
     return found
 
 
+def ratios(found: dict[str, Any]) -> list[Ratio]:
+    """What was found as figures with their goals; single keys by their calm calls."""
+    told = [
+        one_figure("building a lookup file", "building / rewriting, cpu", found["building"]["build_ratio"], goal=1.5)
+    ]  # fmt: skip
+    hit = found["hit"]["p50_micros"]
+    for name in SINGLES:
+        case = found[name]
+        for kind, goal in (("p50_micros", 30.0), ("p99_to_p50", None), ("calm_p99_to_p50", 3.0)):
+            told.append(one_figure(f"single key, {name}", kind, case[kind], goal=goal))
+    for name in SINGLES[1:]:
+        ratio = found[name]["p50_micros"] / hit
+        goal = MISS_TO_HIT if name in MISSES else None
+        told.append(one_figure(f"single key, {name}", "p50 / that of hits", ratio, goal=goal))
+    rate = found["keys_a_second"]
+    told.append(one_figure("batches of 100,000", "keys a second", rate, goal=1e6, more=True))
+    for kind in ("wall", "cpu") if "cold" in found else ():
+        ratio = found["cold"][f"java_to_ours_{kind}"]
+        goal = 2.0 if kind == "wall" else None
+        told.append(one_figure("cold lookup", f"Java / ours, {kind}", ratio, goal=goal, more=True))
+    for name, peer in found.get("beside", {}).items():
+        kinds = ("p50_micros", "p99_micros", "p50_to_ours", "keys_a_second", "rate_to_ours")
+        told += [one_figure(f"beside: {name}", kind, peer[kind]) for kind in kinds if kind in peer]
+    return told
+
+
+def one_figure(
+    what: str, name: str, value: float, *, goal: float | None = None, more: bool = False
+) -> Ratio:
+    """One figure of this run."""
+    return Ratio(what=what, name=name, rounds=(value,), goal=goal, more_is_better=more)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each commit")
     parser.add_argument("--peers", default=",".join(PEERS), help="other engines; '' for none")
     parser.add_argument("--no-java", action="store_true", help="leave the cold comparison out")
-    parser.add_argument("--json", type=Path, help="write what was found here too")
+    parser.add_argument("--json", type=Path, help="write the JSON there instead of printing it")
     asked = parser.parse_args()
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as root:
@@ -266,10 +309,7 @@ def main() -> None:
         peers = [name for name in asked.peers.split(",") if name]
         if peers:
             found["beside"] = beside(table, Path(root), peers)
-    text = json.dumps(found, indent=2)
-    print(text)
-    if asked.json:
-        asked.json.write_text(text)
+    report("key lookups", ratios(found), Samples(), facts=found, out=asked.json)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 Files of 10,000 keys each; "random": every file spans all keys, so that ranges are worth nothing;
 "ordered": file after file. 100,000 keys are located, half of them there, by a fresh process on one
-core that has located ten keys before. CPU seconds of that process, and the most memory it ever had:
-of all of it, and beyond what it had before.
+core that has located a key in another table before. Reported: CPU seconds of that process, the most memory
+it ever had (of all of it, and beyond what it had before), and what more files cost.
 """
 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,14 +19,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_engine.table.commit import CommitIdentity, commit
 from lsm_engine.table.write import stage
+from tests.bench.measure import Ratio, Samples, Seconds, report
 
 FILE_KEYS = 10_000
 ASKED = 100_000
 ORDERS = ("random", "ordered")
+SMALL = "small"
+GOALS = {"random": {"seconds": 5.0, "peak_megabytes": 300.0}, "ordered": {"seconds": 1.0}}
+"""Of 1,000 files. Ten times the files may cost ten times the seconds, and no memory."""
+GOAL_FILES = 1_000
+MORE_MEMORY = 1.05
+"""The share within which two processes' memory is the same."""
 
 
 def fill(root: str, name: str, files: int) -> None:
@@ -49,23 +58,26 @@ def fill(root: str, name: str, files: int) -> None:
 def measure(root: str, name: str, files: int) -> dict[str, Any]:
     """Locate keys in such a table; what it took."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    # Imports and compiled loops are not what is measured: another table pays for them.
+    other = lsm.open_table(f"{root}/{SMALL}/bench.db/t")
+    other.locate(pa.table({"id": [1]}))
     table = lsm.open_table(f"{root}/{name}/bench.db/t")
     count = files * FILE_KEYS
     keys = np.random.default_rng(1).integers(0, 2 * count, ASKED)
     if name == "ordered":
         keys = np.arange(count // 2, count // 2 + 2 * ASKED, 2)
-    small = lsm.open_table(table.location)
-    small.locate(pa.table({"id": keys[:1]}))
     rows = pa.table({"id": keys})
     before = peak_megabytes()
-    began = time.process_time()
+    began, began_wall = time.process_time(), time.perf_counter()
     located = table.locate(rows)
-    seconds = time.process_time() - began
+    seconds, wall = time.process_time() - began, time.perf_counter() - began_wall
+    peak = peak_megabytes()
     return {
         "seconds": seconds,
-        "updates": located["action"].to_pylist().count("update"),
-        "peak_megabytes": peak_megabytes(),
-        "more_megabytes": peak_megabytes() - before,
+        "wall": wall,
+        "updates": pc.sum(pc.equal(located["action"], "update")).as_py(),
+        "peak_megabytes": peak,
+        "more_megabytes": peak - before,
     }
 
 
@@ -86,12 +98,36 @@ def alone(step: str, root: str, name: str, files: int) -> dict[str, Any]:
     return found
 
 
+def ratios(found: dict[tuple[str, int], list[dict[str, Any]]]) -> list[Ratio]:
+    """Seconds and megabytes with their goals, and what the most files cost beside the fewest."""
+    told = []
+    for (name, files), rounds in found.items():
+        goals = GOALS[name] if files == GOAL_FILES else {}
+        what = f"{name} keys, {files:,} files"
+        for kind in ("seconds", "peak_megabytes", "more_megabytes"):
+            values = tuple(one[kind] for one in rounds)
+            told.append(Ratio(what=what, name=kind, rounds=values, goal=goals.get(kind)))
+    for name in ORDERS:
+        counts = sorted(files for order, files in found if order == name)
+        if len(counts) < 2:
+            continue
+        few, many = counts[0], counts[-1]
+        what = f"{name} keys, {many:,} / {few:,} files"
+        for kind, goal in (("seconds", many / few), ("peak_megabytes", MORE_MEMORY)):
+            base = statistics.median(one[kind] for one in found[name, few])
+            values = tuple(one[kind] / base for one in found[name, many])
+            told.append(Ratio(what=what, name=kind, rounds=values, goal=goal))
+    return told
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1_000], help="e.g. 1000 10000")
+    parser.add_argument("--rounds", type=int, default=3, help="fresh processes for each; default 3")
+    parser.add_argument("--json", type=Path, help="write the JSON there instead of printing it")
     parser.add_argument("--step", choices=("fill", "measure"), help=argparse.SUPPRESS)
     parser.add_argument("--root", help=argparse.SUPPRESS)
-    parser.add_argument("--order", choices=ORDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--order", choices=(*ORDERS, SMALL), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.step == "fill":
         fill(asked.root, asked.order, asked.files[0])
@@ -99,13 +135,19 @@ def main() -> None:
     if asked.step == "measure":
         print(json.dumps(measure(asked.root, asked.order, asked.files[0])))
         return
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    samples = Samples()
     for files in asked.files:
         for name in ORDERS:
             with tempfile.TemporaryDirectory() as root:
                 alone("fill", root, name, files)
-                found[f"{name}, {files} files"] = alone("measure", root, name, files)
-    print(json.dumps(found, indent=2))
+                alone("fill", root, SMALL, 2)
+                for _ in range(asked.rounds):
+                    told = alone("measure", root, name, files)
+                    found.setdefault((name, files), []).append(told)
+                    samples.add(f"{files:,} files", name, Seconds(told["wall"], told["seconds"]))
+    facts = {f"{name}, {files} files": told for (name, files), told in found.items()}
+    report("lookup tagging", ratios(found), samples, facts=facts, out=asked.json)
 
 
 if __name__ == "__main__":
