@@ -1,6 +1,8 @@
 """A bounded directory of local files that can be built again, shared by tables and threads.
 
 An entry leaves together with its file. Whoever still reads it holds a mapping, which stays valid.
+Files that are being built count as well: room is made before they grow, and where there is none left
+they wait for each other. The one begun first never waits, so that the limit is passed by one file at most.
 Owners are "name#token": `lsm cache` shows what the tables of a name hold.
 """
 
@@ -10,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -85,6 +87,25 @@ class _Building:
         self.thread_count = 0
 
 
+class _Growing:
+    """A file that is being built: its bytes so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+class _RoomySink:
+    """A file being written, for which room is made before each write."""
+
+    def __init__(self, sink: BinaryIO, make_room: Callable[[int], None]) -> None:
+        self._sink = sink
+        self._make_room = make_room
+
+    def write(self, data: Any) -> int:
+        self._make_room(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
+        return self._sink.write(data)
+
+
 class DiskCache(Generic[T]):
     """Files built on first need, by (owner, name). Threads may share it; so may tables.
 
@@ -99,6 +120,8 @@ class DiskCache(Generic[T]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first
         self._building: dict[tuple[str, str], _Building] = {}
+        self._growing: dict[_Growing, None] = {}  # begun first comes first
+        self._has_room = threading.Condition(self._lock)
         self._bytes = self._built = self._hits = self._misses = 0
         self._evictions: Counter[str] = Counter()
         self._watchers: dict[str, Callable[[], None]] = {}
@@ -128,8 +151,6 @@ class DiskCache(Generic[T]):
             if found is not None:
                 return found.opened
             made = self._make(key, limits, build, opener)
-            leaving = self._take_in(made, limits)
-        self._tell(leaving)
         self._publish(made.used_millis)
         return made.opened
 
@@ -261,11 +282,16 @@ class DiskCache(Generic[T]):
         directory = self._own_directory()
         for attempt in (1, 2):
             path = directory.new_path()
+            growing = _Growing()
+            with self._lock:
+                self._growing[growing] = None
             try:
-                write_private(path, build)
+                self._write(path, growing, limits, build)
                 with pa.memory_map(path) as mapped:
                     data = mapped.read_buffer()
                 opened = opener(data, path)
+                made = _Entry(key, path, opened, data.size, limits, self._clock.now_millis())
+                self._take_in(made, limits, growing)
             except CorruptFileError as error:
                 unlink(path)
                 # Only our own file may be tried again: a data file stays what it is.
@@ -275,23 +301,73 @@ class DiskCache(Generic[T]):
                 unlink(path)
                 raise
             else:
-                now = self._clock.now_millis()
-                return _Entry(key, path, opened, data.size, limits, now)
+                return made
+            finally:
+                with self._lock:
+                    self._no_longer_grows(growing)
         raise AssertionError("the second attempt returns or raises")
 
-    def _take_in(self, made: _Entry[T], limits: CacheLimits) -> list[str]:
+    def _write(
+        self,
+        path: str,
+        growing: _Growing,
+        limits: CacheLimits,
+        build: Callable[[BinaryIO], None],
+    ) -> None:
+        def make_room(size: int) -> None:
+            self._make_room(growing, size, limits)
+
+        def write(sink: BinaryIO) -> None:
+            roomy: Any = _RoomySink(sink, make_room)
+            build(roomy)
+
+        write_private(path, write)
+
+    def _make_room(self, growing: _Growing, size: int, limits: CacheLimits) -> None:
+        """Let a file grow once there is room for it, or once no file begun earlier still grows."""
+        while True:
+            with self._lock:
+                leaving = self._shrunk(limits, size)
+                goes_on = self._fits(limits, size) or next(iter(self._growing)) is growing
+                if goes_on:
+                    growing.size += size
+                elif not leaving:
+                    self._has_room.wait()
+            self._tell(leaving)
+            if goes_on:
+                return
+
+    def _fits(self, limits: CacheLimits, more: int) -> bool:
+        if limits.max_bytes is None:
+            return True
+        return self._bytes + sum(one.size for one in self._growing) + more <= limits.max_bytes
+
+    def _shrunk(
+        self, limits: CacheLimits, more: int = 0, keep: _Entry[T] | None = None
+    ) -> list[str]:
+        """Remove the idlest entries until so many bytes more fit, or none but `keep` is left."""
+        leaving = []
+        while self._entries and not self._fits(limits, more):
+            idlest = next(iter(self._entries.values()))
+            if idlest is keep:  # larger than the limit by itself: it goes with the next one
+                break
+            leaving.append(self._remove(idlest, Leaves.SIZE))
+        return leaving
+
+    def _no_longer_grows(self, growing: _Growing) -> None:
+        self._growing.pop(growing, None)
+        self._has_room.notify_all()
+
+    def _take_in(self, made: _Entry[T], limits: CacheLimits, growing: _Growing) -> None:
         with self._lock:
+            self._no_longer_grows(growing)
             self._misses += 1
             self._built += made.size
             self._bytes += made.size
             self._entries[made.key] = made
             leaving = self._expired(made.used_millis)
-            while limits.max_bytes is not None and self._bytes > limits.max_bytes:
-                idlest = next(iter(self._entries.values()))
-                if idlest is made:  # larger than the limit by itself: it goes with the next one
-                    break
-                leaving.append(self._remove(idlest, Leaves.SIZE))
-        return leaving
+            leaving += self._shrunk(limits, keep=made)
+        self._tell(leaving)
 
     def _expired(self, now: int) -> list[str]:
         idle = [

@@ -113,6 +113,70 @@ def test_a_file_that_opens_damaged_is_built_once_more(cache):
     assert len(tries) == 2
 
 
+def on_disk(cache):
+    """Bytes of all files, those included that are being written."""
+    with cache._lock:
+        return cache._bytes + sum(one.size for one in cache._growing)
+
+
+def test_files_that_are_built_at_once_share_the_limit(cache, tmp_path):
+    """The second waits for room, as the first one would have to go; the first never waits."""
+    began, go_on, has_room = threading.Event(), threading.Event(), threading.Event()
+
+    def first(sink):
+        sink.write(b"a" * 60)
+        began.set()
+        assert go_on.wait(30)
+        sink.write(b"a" * 60)  # beyond the limit by itself
+
+    def second(sink):
+        sink.write(b"b" * 60)
+        has_room.set()
+
+    def ask(name, build):
+        return threading.Thread(target=cache.get, args=("o", name, limits(100), build, opened))
+
+    threads = [ask("a", first), ask("b", second)]
+    threads[0].start()
+    assert began.wait(30)
+    threads[1].start()
+    assert not has_room.wait(0.1)
+    assert on_disk(cache) == 60
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert has_room.is_set()
+    assert names(cache) == ["b"]
+    assert on_disk(cache) == 60
+
+
+def test_a_failed_build_gives_its_room_back(cache):
+    began, go_on = threading.Event(), threading.Event()
+
+    def fails(sink):
+        sink.write(b"a" * 60)
+        began.set()
+        assert go_on.wait(30)
+        raise KeyError("no")
+
+    def ask():
+        with pytest.raises(KeyError):
+            cache.get("o", "a", limits(100), fails, opened)
+
+    failing = threading.Thread(target=ask)
+    failing.start()
+    assert began.wait(30)
+    other = threading.Thread(
+        target=cache.get, args=("o", "b", limits(100), writes(b"b" * 90), opened)
+    )
+    other.start()
+    go_on.set()
+    failing.join(30)
+    other.join(30)
+    assert names(cache) == ["b"]
+    assert on_disk(cache) == 90
+
+
 def test_sixteen_threads_with_a_limit_below_what_they_need(cache, tmp_path):
     """Answers are right, no entry is built by two at a time, the limit holds within one file."""
     most, wrong, building = [0], [], set()
@@ -122,7 +186,9 @@ def test_sixteen_threads_with_a_limit_below_what_they_need(cache, tmp_path):
             if number in building:
                 wrong.append(number)
             building.add(number)
-            sink.write(bytes([number]) * 100)
+            for _ in range(4):
+                sink.write(bytes([number]) * 25)
+                most[0] = max(most[0], on_disk(cache))
             building.discard(number)
 
         return write
@@ -133,7 +199,7 @@ def test_sixteen_threads_with_a_limit_below_what_they_need(cache, tmp_path):
             got = cache.get("o", str(number), limits(1000), build(number), opened)
             if got != bytes([number]) * 100:
                 wrong.append(got)
-            most[0] = max(most[0], cache.metrics().byte_count)
+            most[0] = max(most[0], on_disk(cache))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(16)]
     for thread in threads:

@@ -112,7 +112,8 @@ class Race:
         assert (one is None) == (keys[0] % 7 == 0)
         assert one is None or oldest <= one["version"] <= self.newest
         self.lookups += 1
-        held = self.cache.metrics().byte_count
+        with self.cache._lock:  # files that are being built count as well
+            held = self.cache._bytes + sum(one.size for one in self.cache._growing)
         self.most = max(self.most, held)
 
     def seen(self):
