@@ -12,11 +12,11 @@ from tests.postgres_server import PostgresServer, running_server
 SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=SLOW_STARTS)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=SLOW_STARTS
+    "ci", max_examples=30, deadline=None, derandomize=True, suppress_health_check=SLOW_STARTS
 )
 settings.register_profile(
     "nightly",
-    max_examples=5_000,
+    max_examples=1_000,
     deadline=None,
     print_blob=True,
     suppress_health_check=SLOW_STARTS,

@@ -1,6 +1,7 @@
 """Runs the state machine: on memory for breadth, on a local disk for a sample.
 
-More histories: HYPOTHESIS_PROFILE=nightly python -m pytest tests/model -q
+300 histories, the same ones in CI each time; 10,000 with
+HYPOTHESIS_PROFILE=nightly python -m pytest tests/model -q
 """
 
 import tempfile
@@ -34,7 +35,9 @@ class OnDisk(TableMachine):
 
 
 TestInMemory = InMemory.TestCase
-TestInMemory.settings = settings(stateful_step_count=25)
+TestInMemory.settings = settings(
+    stateful_step_count=25, max_examples=10 * settings.default.max_examples
+)
 TestOnDisk = OnDisk.TestCase
 TestOnDisk.settings = settings(
     stateful_step_count=20, max_examples=max(5, settings.default.max_examples // 10)
