@@ -11,58 +11,24 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from typing import Any, BinaryIO, Generic, TypeVar
 
 import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.base.record import record
+from lsm_engine.io.cache_entries import (
+    CacheEntry,
+    CacheLimits,
+    CacheMetrics,
+    Growing,
+    Leaves,
+    RoomySink,
+)
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.process_directory import ProcessDirectory, default_root, unlink, write_private
 
 T = TypeVar("T")
 _PUBLISH_MILLIS = 1000
-
-
-class Leaves(Enum):
-    """Why an entry left."""
-
-    SIZE = "size"
-    EXPIRED = "expired"
-    DROPPED = "dropped"
-    RELEASED = "released"
-    DAMAGED = "damaged"
-
-
-@record
-class CacheLimits:
-    """What one table asks for: bytes of all entries together (None: no limit), and idle time."""
-
-    max_bytes: int | None
-    retention_millis: int
-
-
-@record
-class CacheMetrics:
-    """What a cache has done. `evictions` counts by cause (see Leaves)."""
-
-    hits: int
-    misses: int
-    file_count: int
-    byte_count: int
-    built_bytes: int
-    evictions: dict[str, int]
-
-
-@record
-class CacheEntry:
-    """One entry, for people to look at."""
-
-    owner: str
-    name: str
-    size: int
-    idle_millis: int
 
 
 class _Entry(Generic[T]):
@@ -87,25 +53,6 @@ class _Building:
         self.thread_count = 0
 
 
-class _Growing:
-    """A file that is being built: its bytes so far."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-
-class _RoomySink:
-    """A file being written, for which room is made before each write."""
-
-    def __init__(self, sink: BinaryIO, make_room: Callable[[int], None]) -> None:
-        self._sink = sink
-        self._make_room = make_room
-
-    def write(self, data: Any) -> int:
-        self._make_room(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
-        return self._sink.write(data)
-
-
 class DiskCache(Generic[T]):
     """Files built on first need, by (owner, name). Threads may share it; so may tables.
 
@@ -120,7 +67,7 @@ class DiskCache(Generic[T]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first
         self._building: dict[tuple[str, str], _Building] = {}
-        self._growing: dict[_Growing, None] = {}  # begun first comes first
+        self._growing: dict[Growing, None] = {}  # begun first comes first
         self._has_room = threading.Condition(self._lock)
         self._bytes = self._built = self._hits = self._misses = 0
         self._evictions: Counter[str] = Counter()
@@ -282,7 +229,7 @@ class DiskCache(Generic[T]):
         directory = self._own_directory()
         for attempt in (1, 2):
             path = directory.new_path()
-            growing = _Growing()
+            growing = Growing()
             with self._lock:
                 self._growing[growing] = None
             try:
@@ -310,7 +257,7 @@ class DiskCache(Generic[T]):
     def _write(
         self,
         path: str,
-        growing: _Growing,
+        growing: Growing,
         limits: CacheLimits,
         build: Callable[[BinaryIO], None],
     ) -> None:
@@ -318,12 +265,12 @@ class DiskCache(Generic[T]):
             self._make_room(growing, size, limits)
 
         def write(sink: BinaryIO) -> None:
-            roomy: Any = _RoomySink(sink, make_room)
+            roomy: Any = RoomySink(sink, make_room)
             build(roomy)
 
         write_private(path, write)
 
-    def _make_room(self, growing: _Growing, size: int, limits: CacheLimits) -> None:
+    def _make_room(self, growing: Growing, size: int, limits: CacheLimits) -> None:
         """Let a file grow once there is room for it, or once no file begun earlier still grows."""
         while True:
             with self._lock:
@@ -354,11 +301,11 @@ class DiskCache(Generic[T]):
             leaving.append(self._remove(idlest, Leaves.SIZE))
         return leaving
 
-    def _no_longer_grows(self, growing: _Growing) -> None:
+    def _no_longer_grows(self, growing: Growing) -> None:
         self._growing.pop(growing, None)
         self._has_room.notify_all()
 
-    def _take_in(self, made: _Entry[T], limits: CacheLimits, growing: _Growing) -> None:
+    def _take_in(self, made: _Entry[T], limits: CacheLimits, growing: Growing) -> None:
         with self._lock:
             self._no_longer_grows(growing)
             self._misses += 1

@@ -9,8 +9,9 @@ from lsm_engine.base import declared
 from lsm_engine.base.modes import LookupFileType
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.io.cache_entries import CacheLimits, Leaves
 from lsm_engine.io.data_file_reader import POSITION, ReadColumns, open_data_file
-from lsm_engine.io.disk_cache import CacheLimits, DiskCache, Leaves
+from lsm_engine.io.disk_cache import DiskCache
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.kernels.keys import SortKeys, sort_keys
 from lsm_engine.lookup.columnar_store import ColumnarStore, write_columnar

@@ -14,8 +14,9 @@ from lsm_engine.base import declared
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.base.modes import ExternalAccess, LookupFileType
 from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
-from lsm_engine.io.disk_cache import CacheMetrics, DiskCache
+from lsm_engine.io.disk_cache import DiskCache
 from lsm_engine.kernels.routing import group_rows
 from lsm_engine.lookup.columnar_store import ColumnarStore
 from lsm_engine.lookup.lookup_file import LookupCache, cache_limits, store_settings

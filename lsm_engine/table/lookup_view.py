@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
-from lsm_engine.io.disk_cache import CacheLimits
+from lsm_engine.io.cache_entries import CacheLimits
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.kernels.routing import group_rows

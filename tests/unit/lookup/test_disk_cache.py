@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.io.disk_cache import CacheLimits, DiskCache
+from lsm_engine.io.cache_entries import CacheLimits
+from lsm_engine.io.disk_cache import DiskCache
 
 
 class Clock:

@@ -153,6 +153,6 @@ def test_what_a_dead_process_left_is_swept(tmp_path):
 
 
 def lsm_limits(max_bytes=None, retention_millis=3_600_000):
-    from lsm_engine.io.disk_cache import CacheLimits
+    from lsm_engine.io.cache_entries import CacheLimits
 
     return CacheLimits(max_bytes=max_bytes, retention_millis=retention_millis)
