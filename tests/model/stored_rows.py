@@ -154,6 +154,8 @@ def partition_path(values: tuple[Plain, ...], names: list[str], types: list[Stor
 
 
 def _text(value: Plain, type_: StoredType) -> str:
+    if value is None:
+        return "__DEFAULT_PARTITION__"
     if type_.name == "BOOLEAN":
         return "true" if value else "false"
     if type_.name.startswith("TIMESTAMP"):
