@@ -24,6 +24,7 @@ from tests.model.strategies import (
     Pick,
     arrow_keys,
     bulk_rows,
+    fitted,
     key_pool,
     layouts,
     picked_rows,
@@ -55,7 +56,7 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(shape=shapes(), layout=layouts(), many=st.booleans())
     def open(self, shape: Shape, layout: Layout, many: bool) -> None:
         self.pool = key_pool(shape, many=many)
-        self.world = World(shape, layout, self.storage())
+        self.world = World(shape, fitted(layout, shape), self.storage())
 
     # Writing.
 

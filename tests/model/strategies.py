@@ -25,6 +25,7 @@ from tests.model.column_kinds import (
 from tests.model.table_model import INSERT, ROW_KINDS, Key, Row, Shape
 
 MANY = 300
+SNAPSHOT_ORDER = "sequence.snapshot-ordering"
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,20 @@ def layouts(draw: st.DrawFn) -> Layout:
             ("deletion-vectors.enabled", "true"),
             ("deletion-vectors.merge-on-read", "true"),
         ]
+    if draw(st.integers(0, 4)) == 0:
+        options = [option for option in options if option[0] != "write-only"]
+        options += [(SNAPSHOT_ORDER, "true"), ("write-only", "true")]
     bucket = draw(st.sampled_from([1, 2, 7, -1, -1, -2]))
     options += [draw(choice) for choice in BUCKET_CHOICES.get(bucket, ())]
     return Layout(bucket=bucket, options=tuple(options))
+
+
+def fitted(layout: Layout, shape: Shape) -> Layout:
+    """A layout without what contradicts the table's columns."""
+    if not shape.sequence:
+        return layout
+    kept = tuple(option for option in layout.options if option[0] != SNAPSHOT_ORDER)
+    return Layout(bucket=layout.bucket, options=kept)
 
 
 @st.composite

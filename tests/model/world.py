@@ -167,7 +167,9 @@ class World:
         for snapshot in made:
             # Compactions of the same step follow the commit whose rows they merge.
             is_first_compaction = snapshot.commit_kind.value == "COMPACT" and snapshot is made[0]
-            rows = before if is_first_compaction else seen
+            # One that forgets a delete may show a row that came meanwhile and sorts before it.
+            may_show = bool(self.shape.sequence) and snapshot is made[-1]
+            rows = before if is_first_compaction and not may_show else seen
             assert read(self.table, self.shape, snapshot_id=snapshot.id) == rows, snapshot.id
             self.model.record(snapshot.id, snapshot.time_millis, snapshot.commit_kind.value, rows)
         assert seen == self.model.rows, "rows changed without a snapshot"
