@@ -27,7 +27,7 @@ from lsm_engine.plan.tag_location import Candidates, candidates_by_range
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.route import bucket_hashes, partition_numbers
-from lsm_engine.table.searched_files import BucketFiles, FilePlace, by_bucket
+from lsm_engine.table.searched_files import BucketFiles, FilePlace, by_bucket, files_at
 
 GoneRows = Callable[[ManifestEntry, Longs], Bools]
 """Data file and row positions → which of the rows a deletion vector has taken away."""
@@ -191,7 +191,7 @@ class KeySearch:
                 rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
                 if not len(rows):
                     continue
-                there = BucketFiles(partition, number, files.take(pa.array(which)))
+                there = BucketFiles(partition, number, files_at(files, which))
                 total = there.total_buckets
                 if self.schema.bucket_count > 0 and total > 0:
                     rows = rows[bucket_of(self._hashes[rows], total) == number]

@@ -90,7 +90,14 @@ class Spans:
 
 def with_buckets(rows: pa.Table | None) -> pa.Table | None:
     """Leave out files whose rows wait for a bucket: no reader sees them."""
-    return None if rows is None else rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+    if rows is None or not rows.num_rows or pc.min(rows.column(BUCKET)).as_py() >= 0:
+        return rows
+    return rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+
+
+def files_at(rows: pa.Table, which: Longs) -> pa.Table:
+    """Return some files, by their places in ascending order; all of them without a copy."""
+    return rows if len(which) == rows.num_rows else rows.take(pa.array(which))
 
 
 def by_bucket(rows: pa.Table) -> list[tuple[bytes, int, Longs]]:
