@@ -59,6 +59,18 @@ PRIMARY_KEY = Option(
     key="primary-key", parse=names, default=NO_NAMES, immutable=True,
     doc="The primary key, for writers that can only pass options; kept in the schema, not here.",
 )  # fmt: skip
+PRIMARY_KEY_NULLABLE = Option(
+    key="primary-key.nullable", parse=parse_bool, default=False, immutable=True,
+    honoured=_nothing, guards=READ, doc="Key columns may hold nulls.",
+)  # fmt: skip
+PK_CLUSTERING_OVERRIDE = Option(
+    key="pk-clustering-override", parse=parse_bool, default=False, immutable=True,
+    honoured=_nothing, guards=READ, doc="Files of a primary-key table are sorted by other columns than the key.",
+)  # fmt: skip
+CHAIN_TABLE_ENABLED = Option(
+    key="chain-table.enabled", parse=parse_bool, default=False, immutable=True,
+    honoured=_nothing, guards=READ, doc="The table is read as a chain of branches.",
+)  # fmt: skip
 BUCKET_FUNCTION_TYPE = Option(
     key="bucket-function.type", parse=one_of(("default", "mod", "hive")), default="default",
     immutable=True, honoured=_is("default"), doc="The hash that routes rows to buckets.",
@@ -251,6 +263,10 @@ COMPACTION_FORCE_UP_LEVEL_0 = Option(
     key="compaction.force-up-level-0", parse=parse_bool, default=False,
     doc="Every compaction takes all of level 0.",
 )  # fmt: skip
+COMPACTION_FORCE_REWRITE_ALL_FILES = Option(
+    key="compaction.force-rewrite-all-files", parse=parse_bool, default=False,
+    doc="Each full compaction writes every file anew, also where the last level is all there is.",
+)  # fmt: skip
 LOOKUP_COMPACT = Option(
     key="lookup-compact", parse=one_of(LookupCompact), default=LookupCompact.RADICAL,
     doc="Where level 0 has to move up (lookup changelog, first-row, deletion vectors): with every commit, or gently, when enough files wait.",
@@ -360,6 +376,10 @@ WRITE_BUFFER_SIZE = Option(
 WRITE_BUFFER_SPILLABLE = Option(
     key="write-buffer-spillable", parse=parse_bool, default=True,
     doc="Spill a full write buffer to local disk, so that one write makes one run; otherwise each full buffer becomes a run.",
+)  # fmt: skip
+SORT_ENGINE = Option(
+    key="sort-engine", parse=one_of(("loser-tree", "min-heap")), default="loser-tree",
+    doc="Accepted and not needed: runs are merged two by two, in compiled loops.",
 )  # fmt: skip
 SORT_SPILL_THRESHOLD = Option(
     key="sort-spill-threshold", parse=optional(at_least(2)), default=None,

@@ -115,6 +115,7 @@ class _Planner:
         self._session = session
         self._key_order = session.key_order
         self._full = full
+        self._rewrites_all = full and options[declared.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.of(options)
         self.expiry = RecordExpiry.of(session.schema, self._now_millis)
@@ -178,7 +179,9 @@ class _Planner:
         runs, last = levels.runs, levels.max_level
         if self._full:
             unit = pick_full(
-                runs, max_level=last, must_rewrite=lambda file: file.file_name in unfinished
+                runs,
+                max_level=last,
+                must_rewrite=lambda file: self._rewrites_all or file.file_name in unfinished,
             )
         elif self._early.asks(runs, max_level=last, now_millis=self._now_millis):
             unit = pick_full(runs, max_level=last, reason=PickReason.EARLY_FULL)
@@ -205,7 +208,7 @@ class _Planner:
         settled_from: int | None,
         older: tuple[DataFileMeta, ...],
     ) -> bool:
-        if file.file_name in expired:
+        if self._rewrites_all or file.file_name in expired:
             return True
         if settled_from is None or file.level >= settled_from:
             return False
