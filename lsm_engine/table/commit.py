@@ -40,6 +40,7 @@ from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.reassign import WriteAgain, reassigned
 from lsm_engine.table.rebase import rebase_step
 from lsm_engine.table.session import TableSession
+from lsm_engine.table.taken_back import withdrawn
 
 log = logging.getLogger(__name__)
 WRITER_VERSION = "lsm-engine-0.1"
@@ -267,7 +268,7 @@ class _Attempt:
             discard_metadata(session, written)
             self._discard_staged()
             raise
-        if landed:
+        if landed and not withdrawn(session.snapshots, snapshot, plan.base):
             self._report(plan, snapshot, written)
             return snapshot
         discard_metadata(session, written)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from lsm_engine.base import declared
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
@@ -27,6 +28,7 @@ from lsm_engine.table import expire_changelogs, expire_tags, roots, trash
 from lsm_engine.table.consumer import consumers_over
 from lsm_engine.table.expire_changelogs import changelogs_outlive
 from lsm_engine.table.removal import carry_out
+from lsm_engine.table.rollback import refuse_while_rolled_back
 from lsm_engine.table.session import TableSession
 
 log = logging.getLogger(__name__)
@@ -117,6 +119,11 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         # Said before any root is read: who tags one of these from now on sees it and gives up, and
         # who did before is a root that the plan sees (decisions/0004).
         session.snapshots.hint_earliest(choice.kept[0].id)
+        try:
+            refuse_while_rolled_back(session, choice.kept[-1])
+        except CommitConflictError:
+            session.snapshots.hint_earliest(choice.expired[0].id)
+            raise
     plan = _plan(session, choice)
     log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
     if not dry_run and not plan.is_empty:

@@ -21,6 +21,7 @@ from lsm_engine.table.commit import WRITER_VERSION, CommitIdentity
 from lsm_engine.table.commit_metadata import MetadataWriter, WrittenMetadata
 from lsm_engine.table.components import CommittedFiles
 from lsm_engine.table.session import TableSession
+from lsm_engine.table.taken_back import withdrawn
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,8 @@ def _attempt(
     except LsmError:
         session.delete_quietly(writer.paths)
         raise
-    if not _landed(session, snapshot, writer.paths):
+    landed = _landed(session, snapshot, writer.paths)
+    if not landed or withdrawn(session.snapshots, snapshot, base):
         session.delete_quietly(writer.paths)
         return None
     log.info("published snapshot=%d table=%s", snapshot.id, session.name)

@@ -4,8 +4,11 @@ Snapshot files go newest first, so that at each moment the table is at one of it
 gaps: a rollback that died has come part of the way, and doing it again finishes. Data files are left to
 the removal of orphans: whoever still reads a snapshot that goes is not disturbed.
 
-There is no lock: stop the writers first, or use `rollback_to_as_latest`, which is a commit like others.
+There is no lock: better stop the writers first, as a rollback gives up where one is in its way, or use
+`rollback_to_as_latest`, which is a commit like others.
 """
+
+from collections.abc import Sequence
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import (
@@ -24,11 +27,16 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.table import roots
+from lsm_engine.table import tag as tags
 from lsm_engine.table.orphans import entry_paths, metadata_paths
 from lsm_engine.table.removal import keep_in_trash, tell_removed
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tag import is_there, without_changelog
 from lsm_engine.table.time_travel import snapshot_at
+
+ROLLING_BACK = "rolling-back-"
+"""How the tags are named that say that a rollback is under way."""
+_AN_HOUR = 3_600_000
 
 
 @record
@@ -113,8 +121,8 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     there = session.snapshots.settled()
     present = any(same_state(one, target) for one in there)
     marked = session.snapshots.earliest_hint()
-    tags = session.tags.settled()
-    held = any(same_state(tag.snapshot, target) for tag in tags)
+    known = session.tags.settled()
+    held = any(same_state(tag.snapshot, target) for tag in known)
     if not held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
@@ -131,7 +139,11 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     return RollbackPlan(
         target=target,
         snapshots=tuple(reversed(later)),
-        tags=tuple(tag for tag in tags if tag.snapshot.id > target.id),
+        tags=tuple(
+            tag
+            for tag in known
+            if tag.snapshot.id > target.id and not tag.name.startswith(ROLLING_BACK)
+        ),
         changelogs=tuple(one for one in session.changelogs.all() if one.id > target.id),
         consumers=tuple(
             one for one in session.consumers.list() if one.next_snapshot_id > target.id + 1
@@ -141,6 +153,59 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
 
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
+    """Take back what the plan names, under a tag that says so to every expiry."""
+    # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
+    goes_on = any(same_state(one.snapshot, plan.target) for one in _signs(session))
+    kept = [one for one in session.tags.list() if same_state(one.snapshot, plan.target)]
+    sign = tags.of(
+        session,
+        f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
+        plan.target,
+        _AN_HOUR,
+        holder=kept[0] if kept and (plan.restores or goes_on) else None,
+    )
+    try:
+        _take_back(session, plan)
+    except CommitConflictError:
+        _take_down(session, [sign.name])
+        raise
+    # Also the signs of those who died on the way here. After any other error ours stays, too.
+    _take_down(
+        session, [one.name for one in _signs(session) if same_state(one.snapshot, plan.target)]
+    )
+
+
+def _signs(session: TableSession) -> list[Tag]:
+    return [one for one in session.tags.list() if one.name.startswith(ROLLING_BACK)]
+
+
+def _take_down(session: TableSession, signs: Sequence[str]) -> None:
+    for name in signs:
+        session.tags.delete(name)
+        _tell_untagged(session, name)
+
+
+def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
+    """Raise CommitConflictError if somebody rolls the table back, or has done so behind `newest`.
+
+    Asked by an expiry after it has said what it takes. Who rolls back makes a tag first and looks
+    then: one of the two sees the other, or they would leave no snapshot between them. Who died over
+    it leaves the tag for an hour.
+    """
+    for sign in _signs(session):
+        raise CommitConflictError(
+            f"the table is being rolled back to snapshot {sign.snapshot.id}; nothing was deleted, "
+            "try again later (if that rollback died, do it again, or delete its tag)",
+            tag=sign.name,
+        )
+    if not is_there(session, newest):
+        raise CommitConflictError(
+            f"snapshot {newest.id} was rolled back meanwhile; nothing was deleted, try again",
+            snapshot_id=newest.id,
+        )
+
+
+def _take_back(session: TableSession, plan: RollbackPlan) -> None:
     taken = _taken(plan)
     target, snapshots = plan.target, session.snapshots
     if session.options[declared.MAINTENANCE_TRASH_RETAINED] is not None:
@@ -150,12 +215,15 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
         back = without_changelog(session, target)
         if not snapshots.publish_only(back) and not is_there(session, target):
             raise _overtaken(target.id)
+    marked = snapshots.earliest_hint()
+    if plan.restores or (marked is not None and marked > target.id):
         snapshots.hint_earliest(target.id)
     # Others trust the hint without a look at the file: while snapshots go, there is none.
     snapshots.forget_latest()
     for snapshot in plan.snapshots:
         _take(session, snapshot)
-    snapshots.hint_latest(target.id)
+    _require_no_gap(session, plan.snapshots)
+    snapshots.announce(target.id)
     for tag in plan.tags:
         session.tags.delete(tag.name)
         _tell_untagged(session, tag.name)
@@ -183,6 +251,16 @@ def _take(session: TableSession, snapshot: Snapshot) -> None:
     if snapshots.exists(snapshot.id + 1):
         snapshots.publish_only(snapshot)
         raise _overtaken(snapshot.id + 1)
+
+
+def _require_no_gap(session: TableSession, taken: Sequence[Snapshot]) -> None:
+    """Give everything back if somebody built on it late and, unlike our writers, does not look back."""
+    snapshots = session.snapshots
+    newest = taken[0].id if taken else 0
+    if newest and snapshots.exists(newest + 1) and not snapshots.exists(newest):
+        for snapshot in reversed(taken):
+            snapshots.publish_only(snapshot)
+        raise _overtaken(newest + 1)
 
 
 def _overtaken(snapshot_id: int) -> CommitConflictError:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.base.errors import ErrorKind, LsmError, NotFoundError
+from lsm_engine.base.errors import CommitConflictError, ErrorKind, LsmError, NotFoundError
 from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.schema.changes import SetOption
 from lsm_engine.table.table import Table
@@ -341,3 +341,78 @@ def test_a_writer_and_a_rollback_as_latest(extent: str, writer_first: bool) -> N
 
     pair = (more_rows, as_latest) if writer_first else (as_latest, more_rows)
     every_schedule(extent, *pair, check)
+
+
+def roll_back(table: Table) -> object:
+    return table.rollback_to(3)
+
+
+def check_rolled_back(start: MemoryFileIO, disk: MemoryFileIO, writer: Any, roller: Any) -> None:
+    """As if one had come after the other; or the rollback says that a writer was in its way."""
+    before, now = view(start), view(disk)
+    target = before.snapshots[3]
+    added = {key: row for key, row in now.head.items() if row[0] == "more"}
+    rest = {key: row for key, row in now.head.items() if row[0] != "more"}
+    if isinstance(writer, LsmError):
+        assert isinstance(writer, CommitConflictError)
+        assert (added, isinstance(roller, LsmError)) == ({}, False)
+    elif not added:
+        assert writer.uuid in {one.uuid for one in roller.plan.snapshots}, "a commit is lost"
+    if isinstance(roller, LsmError):
+        assert isinstance(roller, CommitConflictError)
+        assert rest in [rows for number, rows in before.snapshots.items() if number >= 3]
+    else:
+        assert rest == target, "taken back, and there again"
+        assert max(now.snapshots) <= 3 + 2 * bool(added)
+    report = open_again(disk).verify()
+    assert not report.problems, report.problems
+
+
+@EXTENTS
+@pytest.mark.parametrize("writer_first", [True, False])
+def test_a_writer_and_a_rollback(extent: str, writer_first: bool) -> None:
+    start = disk_with(prepare)
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        check_rolled_back(start, disk, *(came if writer_first else reversed(came)))
+
+    pair = (more_rows, roll_back) if writer_first else (roll_back, more_rows)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
+
+
+@EXTENTS
+@pytest.mark.parametrize("reader_first", [True, False])
+def test_a_reader_and_a_rollback(extent: str, reader_first: bool) -> None:
+    """A reader of the newest snapshot gets all of one of them; the files of those that go stay."""
+    start = disk_with(prepare)
+    known = view(start).snapshots
+
+    def read_newest(table: Table) -> object:
+        return read(table, SHAPE)
+
+    def check(_: MemoryFileIO, *came: Any) -> None:
+        found = came[0] if reader_first else came[1]
+        assert found in [rows for number, rows in known.items() if number >= 3]
+
+    pair = (read_newest, roll_back) if reader_first else (roll_back, read_newest)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
+
+
+@EXTENTS
+@pytest.mark.parametrize("expirer_first", [True, False])
+def test_a_rollback_and_an_expiry(extent: str, expirer_first: bool) -> None:
+    """The table is never without a snapshot that reads as it did."""
+    start = disk_with(prepare)
+    known = view(start).snapshots
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        now = view(disk)
+        assert now.snapshots, "no snapshot is left"
+        assert all(rows == known[number] for number, rows in now.snapshots.items())
+        for one in came:
+            assert not isinstance(one, LsmError) or isinstance(
+                one, CommitConflictError | NotFoundError
+            )
+
+    pair = (expire_most, roll_back) if expirer_first else (roll_back, expire_most)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
