@@ -260,14 +260,16 @@ def ours_alone(table: lsm.Table, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> list[Ratio]:
-    """What was found as figures with their goals; single keys by their calm calls."""
+    """What was found as figures with their goals; single keys with and without those calls that were interrupted."""
     told = [
         one_figure("building a lookup file", "building / rewriting, cpu", found["building"]["build_ratio"], goal=1.5)
     ]  # fmt: skip
     hit = found["hit"]["p50_micros"]
     for name in SINGLES:
         case = found[name]
-        for kind, goal in (("p50_micros", 30.0), ("p99_to_p50", None), ("calm_p99_to_p50", 3.0)):
+        # Hits among misses: their ratio says how far the two are apart, which is no fault.
+        tail = None if name == "random" else 3.0
+        for kind, goal in (("p50_micros", 30.0), ("p99_to_p50", tail), ("calm_p99_to_p50", tail)):
             told.append(one_figure(f"single key, {name}", kind, case[kind], goal=goal))
     for name in SINGLES[1:]:
         ratio = found[name]["p50_micros"] / hit
