@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import Engine, event
 
 import lsm_engine as lsm
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
@@ -75,6 +76,56 @@ def test_rebuilding_twice_changes_nothing(tmp_path: Path) -> None:
         catalog.rebuild()
         catalog.rebuild()
     assert content(file) == before
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches it, nothing is committed after it."""
+
+
+def rebuilt(root: Path, *, dies_at: int | None = None) -> int:
+    """Rebuild a lost catalog, dying before a statement or commit of its database; return their number."""
+    count = 0
+
+    def step(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count == dies_at:
+            raise Killed
+
+    for what in ("before_cursor_execute", "commit"):
+        event.listen(Engine, what, step)
+    try:
+        url = f"sqlite:///{root / 'catalog.db'}"
+        with lsm.open_catalog(url, warehouse=str(root / "lake")) as catalog:
+            catalog.rebuild()
+    except Killed:
+        pass
+    finally:
+        for what in ("before_cursor_execute", "commit"):
+            event.remove(Engine, what, step)
+    return count
+
+
+@pytest.mark.parametrize(
+    "points", [6, pytest.param(None, marks=[pytest.mark.sweep, pytest.mark.slow])]
+)
+def test_a_rebuild_that_was_killed_is_done_again(tmp_path: Path, points: int | None) -> None:
+    """At some statements, or with the marker at each one: the second attempt gives all rows."""
+    file = grown(tmp_path)
+    before = content(file)
+
+    def lose() -> None:
+        for path in tmp_path.glob("catalog.db*"):
+            path.unlink()
+
+    lose()
+    steps = rebuilt(tmp_path)
+    assert steps > 50
+    for at in range(3, steps + 1, 1 if points is None else steps // points):
+        lose()
+        assert rebuilt(tmp_path, dies_at=at) >= at
+        rebuilt(tmp_path)
+        assert content(file) == before, f"killed before step {at} of {steps}"
 
 
 def test_only_tables_are_registered(tmp_path: Path) -> None:
