@@ -23,8 +23,9 @@ from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.data_formats import DataOutput, data_encoding
 from lsm_engine.io.file_io import FileIO, Output
 from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
-from lsm_engine.io.formats import ParquetOutput, file_schema
+from lsm_engine.io.formats import file_schema
 from lsm_engine.io.key_footers import key_footer_members, record_keys
+from lsm_engine.io.parquet_output import ParquetOutput
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW
 from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema

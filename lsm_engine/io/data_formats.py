@@ -12,9 +12,10 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.avro_file import AvroFile, AvroOutput, check_avro
-from lsm_engine.io.formats import ParquetEncoding, ParquetSettings, file_schema
+from lsm_engine.io.formats import file_schema
 from lsm_engine.io.orc_file import OrcFile, OrcOutput
 from lsm_engine.io.parquet_file import ParquetFile
+from lsm_engine.io.parquet_output import ParquetEncoding, ParquetSettings
 from lsm_engine.io.parquet_stats import ColumnBounds
 from lsm_engine.schema.table_schema import TableSchema
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lsm_engine.io.formats import open_parquet
 from lsm_engine.io.parquet_stats import ColumnBounds, column_bounds, leaf_positions
 
 _REPEATED_BYTES = 4
@@ -69,3 +69,24 @@ class ParquetFile:
             return None
         stored = self.schema.field(name).type
         return column_bounds(self._file.metadata, leaf, stored, range(len(self.group_rows)))
+
+
+def open_parquet(
+    source: Any,
+    *,
+    verify_checksums: bool,
+    footer: "pq.FileMetaData | None" = None,
+    dictionaries: Sequence[str] = (),
+) -> "pq.ParquetFile":
+    """Return a reader of one file, with nothing inferred from its path and no threads of its own.
+
+    `footer`: of the same file, read before. `dictionaries`: columns to return dictionary-encoded.
+    """
+    return pq.ParquetFile(
+        source,
+        metadata=footer,
+        read_dictionary=list(dictionaries) or None,
+        pre_buffer=False,
+        page_checksum_verification=verify_checksums,
+        arrow_extensions_enabled=False,
+    )

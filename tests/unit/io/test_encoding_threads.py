@@ -10,8 +10,8 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.io import data_file_writer
-from lsm_engine.io.formats import ParquetEncoding
 from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.parquet_output import ParquetEncoding
 
 OPTIONS = {"bucket": "1", "write-only": "true", "file.block-size": "8 kb"}
 ROWS = pa.table(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.io.formats import ParquetEncoding, ParquetSettings
 from lsm_engine.io.parquet_footer import read_footer, stored_footer, taken_apart
+from lsm_engine.io.parquet_output import ParquetEncoding, ParquetSettings
 
 SETTINGS = ParquetSettings(compression="ZSTD", compression_level=1, page_checksum=True)
 WIDE = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
