@@ -117,7 +117,11 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
 
 
 def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
-    """Find what goes. Raises ExpiredError and InvalidInputError for states one cannot return to."""
+    """Find what goes.
+
+    Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
+    while an expiry is between the two.
+    """
     there = session.snapshots.settled()
     present = any(same_state(one, target) for one in there)
     marked = session.snapshots.earliest_hint()
@@ -128,7 +132,14 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
         )
-    if not present and any(one.id <= target.id for one in there):
+    older = [one.id for one in there if one.id <= target.id]
+    if not present and older and marked is not None and min(older) < marked:
+        raise CommitConflictError(
+            f"snapshots before {marked} are just expiring, or an expiry of them died; nothing was "
+            "changed, expire once more and try again",
+            snapshot_id=target.id,
+        )
+    if not present and older:
         raise InvalidInputError(
             "the tag is of another history than the snapshots that are there; use "
             "rollback_to_as_latest, which makes its state the newest",

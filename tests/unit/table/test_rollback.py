@@ -96,6 +96,19 @@ def test_back_to_a_tag_whose_snapshot_has_expired(told: Story) -> None:
     told.check()
 
 
+def test_an_expiry_on_its_way_past_the_tag_is_waited_for(told: Story) -> None:
+    told.table.session.snapshots.hint_earliest(3)
+    told.disk.delete("snapshot/snapshot-2")  # of 1 and 2, which it takes
+    before = told.files()
+    with pytest.raises(lsm.CommitConflictError, match=r"before 3 are just expiring.*try again"):
+        told.table.rollback_to(tag="two")
+    assert told.files() == before
+    told.disk.delete("snapshot/snapshot-1")
+    told.table.rollback_to(tag="two")
+    assert told.rows() == TWO
+    told.check()
+
+
 def test_nothing_to_do_and_nothing_to_go_to(told: Story) -> None:
     before = told.files()
     assert told.table.rollback_to(5).plan.is_empty
