@@ -71,6 +71,14 @@ CHAIN_TABLE_ENABLED = Option(
     key="chain-table.enabled", parse=parse_bool, default=False, immutable=True,
     honoured=_nothing, guards=READ, doc="The table is read as a chain of branches.",
 )  # fmt: skip
+DATA_FILE_PATH_DIRECTORY = Option(
+    key="data-file.path-directory", parse=optional(str), default=None, immutable=True,
+    honoured=_nothing, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
+)  # fmt: skip
+DATA_FILE_EXTERNAL_PATHS = Option(
+    key="data-file.external-paths", parse=optional(str), default=None,
+    honoured=_nothing, guards=READ, doc="New data files are put outside the table.",
+)  # fmt: skip
 BUCKET_FUNCTION_TYPE = Option(
     key="bucket-function.type", parse=one_of(("default", "mod", "hive")), default="default",
     immutable=True, honoured=_is("default"), doc="The hash that routes rows to buckets.",

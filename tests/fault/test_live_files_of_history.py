@@ -5,6 +5,7 @@ every call in test_lies.py; here is the plain story of each.
 """
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_paimon_7920_an_empty_listing_makes_no_candidates(told: Story, lie: Lie)
 
 @pytest.mark.parametrize("hint", [b"", b"7", b"-1", b"x" * 40, b"99999999999999999999", None, b"1"])
 @pytest.mark.parametrize("which", ["LATEST", "EARLIEST"])
-def test_paimon_4930_and_clickhouse_114437_hints_that_lie_or_are_gone(
+def test_paimon_1308_3479_4930_7572_clickhouse_114437_120165_hints_that_lie_or_are_gone(
     told: Story, which: str, hint: bytes | None
 ) -> None:
     told.disk.delete(f"snapshot/{which}")
@@ -199,9 +200,21 @@ def test_delta_1013_the_past_says_that_it_is_over(told: Story) -> None:
         told.rows(as_of_millis=1)
 
 
-def test_hudi_19332_a_snapshot_with_members_missing_is_named(told: Story) -> None:
-    import json
+@pytest.mark.parametrize("option", ["data-file.path-directory", "data-file.external-paths"])
+def test_paimon_4871_files_in_a_directory_that_is_not_looked_into_are_nobodys_orphans(
+    told: Story, option: str
+) -> None:
+    told.disk.replace("data/bucket-0/data-elsewhere-0.parquet", b"x")
+    schema = json.loads(told.disk.read("schema/schema-0"))
+    schema["options"][option] = "data"
+    told.disk.replace("schema/schema-0", json.dumps(schema).encode())
+    before = told.files()
+    with pytest.raises(lsm.UnsupportedError, match=option):
+        told.reopened().remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert told.files() == before
 
+
+def test_hudi_19332_a_snapshot_with_members_missing_is_named(told: Story) -> None:
     whole = json.loads(told.disk.read("snapshot/snapshot-2"))
     for member in ("baseManifestList", "deltaManifestList", "commitKind", "id", "schemaId"):
         less = {name: value for name, value in whole.items() if name != member}
@@ -288,8 +301,6 @@ def test_odd_names_are_names(on_disk: lsm.Table, name: str) -> None:
 def test_metadata_that_points_outside_is_refused(
     on_disk: lsm.Table, member: str, target: str
 ) -> None:
-    import json
-
     outside = Path(on_disk.location).parent
     path = Path(on_disk.location) / "snapshot" / "snapshot-1"
     path.write_text(json.dumps({**json.loads(path.read_text()), member: target}))

@@ -203,7 +203,7 @@ def test_a_writer_and_the_removal_of_orphans(extent: str, remover_first: bool) -
 
 @EXTENTS
 @pytest.mark.parametrize("expirer_first", [True, False])
-def test_a_reader_and_an_expiry(extent: str, expirer_first: bool) -> None:
+def test_paimon_6978_a_reader_and_an_expiry(extent: str, expirer_first: bool) -> None:
     """A reader of an expiring snapshot gets all of it, or is told that it has expired."""
     start = disk_with(prepare)
     oldest = min(view(start).snapshots)

@@ -158,7 +158,7 @@ def test_writers_and_a_compactor_give_dynamic_buckets(tmp_path: Path) -> None:
     assert len(set(lsm.open_table(location).system("files").column("bucket").to_pylist())) > 3
 
 
-def test_writers_and_every_kind_of_upkeep(tmp_path: Path) -> None:
+def test_hudi_9674_writers_and_every_kind_of_upkeep(tmp_path: Path) -> None:
     """One expires, one tags, one compacts, one removes orphans, one rebuilds the catalog."""
     location = made_table(tmp_path, {"num-sorted-run.compaction-trigger": "3"})
     # Nine processes take their time to start: CI has a small race of this kind.
