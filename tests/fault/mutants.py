@@ -25,6 +25,7 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import SortOrder
 from lsm_engine.mergetree.sorted_run import SortedRun
 from lsm_engine.plan.ownership import PublishOutcome
+from lsm_engine.table import schema_keys
 from lsm_engine.table.executor import LocalExecutor
 from tests.fault import test_commit_crash, test_lies, test_power_cut, test_schedules
 from tests.fault.recording_file_io import When
@@ -260,7 +261,10 @@ def shrugging(function: Any) -> Any:
 
 @contextlib.contextmanager
 def alive(mutant: Mutant) -> Iterator[None]:
-    """The engine with one mutation; what the suites remember of the sound engine stays."""
+    """The engine with one mutation; what the suites remember of the sound engine stays.
+
+    What the engine remembers goes before and after, so that neither is mistaken for the other.
+    """
     for name in SCENARIOS:
         outcome(name)
     known = set(_checked)
@@ -270,9 +274,11 @@ def alive(mutant: Mutant) -> Iterator[None]:
     changed = mutant.change(getattr(owner, attribute))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, attribute, staticmethod(changed) if static else changed)
+        schema_keys._path.cache_clear()
         try:
             yield
         finally:
+            schema_keys._path.cache_clear()
             _checked.clear()
             _checked.update(known)
 
