@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import itertools
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ from lsm_engine.table.searched_files import FilePlace
 from lsm_engine.table.session import TableSession
 
 _LOOK_AFTER_MILLIS = 50
+_queries = (
+    itertools.count()
+)  # ids may come again where they are injected; owners in a cache must not
 FOUND = "_found"
 """Name of the column that says whether a key is there."""
 
@@ -65,7 +69,7 @@ class TableQuery:
         self._session = session
         self._schema = session.schema
         self._cache = process_cache() if cache is None else cache
-        self._owner = f"{session.name}#{session.ids.new_id()}"
+        self._owner = f"{session.name}#{next(_queries)}"
         self._pinned = snapshot
         settings = store_settings(session.options, _kept(session, value))
         self._maker = ViewMaker(

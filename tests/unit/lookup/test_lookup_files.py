@@ -12,6 +12,7 @@ import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
 from tests.unit.lookup.stores import KINDS, assert_lookups_equal_scan, query_of
+from tests.unit.table.history_tables import Story
 
 
 @pytest.fixture
@@ -156,3 +157,12 @@ def lsm_limits(max_bytes=None, retention_millis=3_600_000):
     from lsm_engine.io.cache_entries import CacheLimits
 
     return CacheLimits(max_bytes=max_bytes, retention_millis=retention_millis)
+
+
+def test_tables_whose_ids_come_again_keep_their_files_apart():
+    one, other = Story(), Story()
+    one.put(k1="a")
+    other.put(k1="b")
+    assert one.files() == other.files()
+    for story, value in ((one, "a"), (other, "b"), (one, "a")):
+        assert story.table.lookup([{"id": 1}])["v"].to_pylist() == [value]
