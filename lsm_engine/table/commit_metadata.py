@@ -1,10 +1,12 @@
 """The metadata files of one commit attempt: manifests, lists, and the merging of old manifests."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from lsm_engine.base import declared
+from lsm_engine.base.errors import AlreadyExistsError
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.stats import StatsCollector, StatsMode
@@ -62,8 +64,9 @@ class MetadataWriter:
         """Write a manifest list; return its name and size."""
         name = f"manifest-list-{self._unique}-{self._lists}"
         self._lists += 1
-        self.paths.append(self._session.paths.manifest(name))
-        return name, self._session.manifests.write_list(name, manifests, codec=self._codec)
+        with self._own(name):
+            size = self._session.manifests.write_list(name, manifests, codec=self._codec)
+        return name, size
 
     def index(self, plan: CommitPlan) -> str | None:
         """Write the index manifest if the commit changes it; return its name."""
@@ -72,17 +75,28 @@ class MetadataWriter:
         old = plan.base.index_manifest if plan.base is not None else None
         existing = self._session.manifests.read_index(old) if old is not None else []
         name = f"index-manifest-{self._unique}-0"
-        self.paths.append(self._session.paths.manifest(name))
         entries = index_entries_after(existing, plan)
-        self._session.manifests.write_index(name, entries, codec=self._codec)
+        with self._own(name):
+            self._session.manifests.write_index(name, entries, codec=self._codec)
         return name
 
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         name = f"manifest-{self._unique}-{self._manifests}"
         self._manifests += 1
-        self.paths.append(self._session.paths.manifest(name))
-        size = self._session.manifests.write(name, entries, codec=self._codec)
+        with self._own(name):
+            size = self._session.manifests.write(name, entries, codec=self._codec)
         return manifest_meta(self._session.schema, name, size, entries)
+
+    @contextlib.contextmanager
+    def _own(self, name: str) -> Iterator[None]:
+        """Remember a file as ours, also half written; but not one that somebody else has written."""
+        path = self._session.paths.manifest(name)
+        self.paths.append(path)
+        try:
+            yield
+        except AlreadyExistsError:
+            self.paths.remove(path)
+            raise
 
 
 def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:

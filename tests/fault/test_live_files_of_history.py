@@ -15,6 +15,7 @@ import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, StorageError
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.table.commit_metadata import MetadataWriter
 from lsm_engine.table.create import create_table, load_schema
 from tests.fault.recording_file_io import Lie, Misread, RecordingFileIO
 from tests.unit.table.history_tables import COLUMNS, Story
@@ -330,3 +331,16 @@ def test_links_inside_a_table_are_not_followed_when_files_go(on_disk: lsm.Table)
     on_disk.remove_orphan_files(dry_run=False)
     assert not link.is_symlink()
     assert (outside / "precious").read_bytes() == b"mine"
+
+
+def test_files_of_another_under_the_same_name_are_not_taken_back(told: Story) -> None:
+    """Names are random; should one come again, what it stood for stays."""
+    session = told.table.session
+    one, other = MetadataWriter(session), MetadataWriter(session)
+    other._unique = one._unique
+    name, _ = one.list([])
+    with pytest.raises(lsm.AlreadyExistsError):
+        other.list([])
+    session.delete_quietly(other.paths)
+    assert session.manifests.read_list(name) == []
+    assert told.disk.exists(session.paths.manifest(name))
