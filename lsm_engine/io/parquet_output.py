@@ -144,7 +144,9 @@ class ParquetEncoding:
         stored = _reinterpreted(rows, self._stored) if self._mended else rows
         if shares_keys:
             stored = stored.drop_columns(list(self._shared))
-        sink = pa.BufferOutputStream()
+        sink = pa.BufferOutputStream(
+            pa.system_memory_pool()
+        )  # grows in place, and is gone when freed
         dictionaries = dictionary_columns(stored)
         with self._writer(sink, stored.schema, dictionaries=dictionaries) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
