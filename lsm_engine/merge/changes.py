@@ -26,7 +26,7 @@ from lsm_engine.kernels.before_after import (
 from lsm_engine.kernels.equality import equal_rows
 from lsm_engine.kernels.gather import gather
 from lsm_engine.kernels.merge_runs import MergeOrder
-from lsm_engine.merge.selection import Source, adds, kinds_of
+from lsm_engine.merge.selection import Source, adds, kinds_of, retracts
 from lsm_engine.merge.versions import chosen_rows
 from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
 
@@ -108,7 +108,9 @@ class ChangeRules:
         found = np.flatnonzero(merge.before >= 0)
         there = merge.order.take(merge.before[found])
         was[found] = True if self.inserts_only else adds(kinds_of(there, sources))
-        is_now = adds(fixed_values(one_array(after.column(VALUE_KIND)), np.int8))
+        kinds = fixed_values(one_array(after.column(VALUE_KIND)), np.int8)
+        # A first row that lies below the merge is there too: it has the mark of a settled key.
+        is_now = ~retracts(kinds) if self.inserts_only else adds(kinds)
         codes = np.full(len(was), UNCHANGED, np.int8)
         codes[~was & is_now & merge.is_new] = CREATED
         codes[was & ~is_now & merge.is_new] = REMOVED

@@ -117,6 +117,12 @@ def adds(kinds: Kinds) -> Bools:
     return flags
 
 
+def retracts(kinds: Kinds) -> Bools:
+    """Return which row kinds take a row away (-U, -D); a mark that is no row kind does not."""
+    flags: Bools = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+    return flags
+
+
 def without_deletes(rows: Source) -> Source:
     """Return rows without those that take their key away."""
     kinds = rows.column(VALUE_KIND).to_numpy()

@@ -30,3 +30,25 @@ def test_partial_compactions_leave_each_key_once(tmp_path) -> None:
             assert dict(found) == first
             stored = [run.row_count for tree in table.tree() for run in tree.runs if run.level]
             assert sum(stored) == len(first)
+
+
+def test_a_key_that_lies_below_a_compaction_is_not_told_as_deleted(tmp_path) -> None:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "db.t",
+            COLUMNS,
+            primary_key=["id"],
+            options={
+                "merge-engine": "first-row",
+                "changelog-producer": "lookup",
+                "num-sorted-run.compaction-trigger": 5,
+            },
+        )
+        table.upsert(pa.table({"id": range(5_000), "v": range(5_000)}))
+        table.compact(full=True)
+        before = table.latest_snapshot()
+        table.upsert(pa.table({"id": [7, 9_000], "v": [0, 1]}))
+        levels = [run.level for tree in table.tree() for run in tree.runs]
+        assert len(levels) == 2, "the large file stayed below"
+        told = table.changelog(before.id).to_pylist()
+        assert [(row["_row_kind"], row["id"]) for row in told] == [("+I", 9_000)]
