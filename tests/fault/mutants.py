@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.base.modes import SortOrder
 from lsm_engine.mergetree.sorted_run import SortedRun
 from lsm_engine.plan.ownership import PublishOutcome
@@ -66,6 +66,10 @@ def lied_to(name: str, how: str) -> Hunt:
 
 def refused(name: str) -> Hunt:
     return lambda: test_commit_crash.test_an_error(SCENARIOS[name], "EIO", "sample")
+
+
+def reader() -> None:
+    test_schedules.test_a_reader_and_an_expiry("sample")
 
 
 def unreadable(name: str) -> Hunt:
@@ -197,6 +201,8 @@ MUTANTS = (
     # Reading.
     Mutant("a value filter is pushed below the merge", M + "table.scan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
     Mutant("time travel is exclusive", M + "table.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
+    Mutant("what a reader misses is left out", M + "table.scan.Scan._telling_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
+    Mutant("a reader is not told of expiry", M + "table.scan.raise_if_expired", instead(lambda *_: None), reader),
     # Commit.
     Mutant("commit by rename", M + "io.memory.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
     Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.rebase_step", instead(lambda session, step, base: step), story("two_writers_on_one_base")),
