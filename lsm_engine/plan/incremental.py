@@ -15,7 +15,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.scan import Section, VectorPlaces
+from lsm_engine.plan.scan import Reach, ReadMode, Section, VectorPlaces
 
 BucketKey = tuple[bytes, int]
 _POSTPONED = -2
@@ -66,6 +66,22 @@ def change_source(
         return ChangeSource.CHANGELOG if known else ChangeSource.NOTHING
     appends = snapshot.commit_kind is CommitKind.APPEND
     return ChangeSource.DELTA if appends else ChangeSource.NOTHING
+
+
+def told_state(producer: ChangelogProducer, mode: ReadMode) -> tuple[ReadMode, Reach]:
+    """Return how to read the state that a reader of changes begins with, at a snapshot.
+
+    It is what changes up to that snapshot have told, no more and no less: level 0 is told by the
+    compaction that takes it up, or the rows above the last level by the next full one; or else with
+    the commit that brought them, whether batch reads (`mode`) see them already or not.
+    """
+    match producer:
+        case ChangelogProducer.LOOKUP:
+            return mode, Reach.ABOVE_LEVEL_0
+        case ChangelogProducer.FULL_COMPACTION:
+            return mode, Reach.DEEPEST
+        case ChangelogProducer.NONE | ChangelogProducer.INPUT:
+            return ReadMode.MERGE if mode is ReadMode.ABOVE_LEVEL_0 else mode, Reach.ALL
 
 
 @record

@@ -29,6 +29,15 @@ class ReadMode(Enum):
     """All files, as they are: an append table."""
 
 
+class Reach(Enum):
+    """Which levels of a bucket a read takes into account, whatever its mode."""
+
+    ALL = "all"
+    ABOVE_LEVEL_0 = "above-level-0"
+    DEEPEST = "deepest"
+    """The last level alone, of which nothing has to be merged."""
+
+
 @record
 class Split:
     """What one reader task reads: sections of one bucket, in key order; without value statistics.
@@ -104,6 +113,8 @@ def plan_splits(
     value_match: Callable[[DataFileMeta], bool] | None = None,
     merge_keeps_rows: bool = False,
     vectors: VectorPlaces | None = None,
+    reach: Reach = Reach.ALL,
+    level_count: int = 0,
 ) -> SplitPlan:
     """Return the splits that read `live`, the entries left after pruning.
 
@@ -111,14 +122,16 @@ def plan_splits(
     filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
     of its files has a match and `merge_keeps_rows`, that is, if merging returns one of the rows as it
     is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.
-    `vectors`: where the deletion vectors of the snapshot are.
+    `vectors`: where the deletion vectors of the snapshot are. `level_count`: the table's, which tells
+    the deepest level.
     """
     splits: list[Split] = []
     skipped = 0
     for entries in _by_bucket(live):
-        files = [entry.file for entry in entries]
-        if mode is ReadMode.ABOVE_LEVEL_0:
-            files = [file for file in files if file.level > 0]
+        # Other writers may have used more levels than the options speak of.
+        levels = max(level_count, *(entry.file.level + 1 for entry in entries))
+        lowest = first_level(mode, reach, levels)
+        files = [entry.file for entry in entries if entry.file.level >= lowest]
         found = _sections(files, key_order, mode)
         raw = [section for section in found if _is_raw(section, mode)]
         merged = [section for section in found if not _is_raw(section, mode)]
@@ -135,14 +148,11 @@ def plan_splits(
     return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
 
 
-def deepest_level(live: Sequence[ManifestEntry], level_count: int) -> list[ManifestEntry]:
-    """Return the files of each bucket's deepest level, of which nothing has to be merged."""
-    kept = []
-    for entries in _by_bucket(live):
-        # Other writers may have used more levels than the options speak of.
-        deepest = max(level_count - 1, *(entry.file.level for entry in entries))
-        kept += [entry for entry in entries if entry.file.level == deepest]
-    return kept
+def first_level(mode: ReadMode, reach: Reach, level_count: int) -> int:
+    """Return the first level of a bucket that is read."""
+    if reach is Reach.DEEPEST:
+        return level_count - 1
+    return int(ReadMode.ABOVE_LEVEL_0 is mode or reach is Reach.ABOVE_LEVEL_0)
 
 
 def _by_bucket(live: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:

@@ -4,6 +4,7 @@ One task per snapshot and bucket: what a task yields is in order, and no -U is p
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,9 @@ from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.catalog import open_table
 from lsm_engine.table.changes import CHANGE_FIELDS, Changes
 from lsm_engine.table.context import BucketContext
+from lsm_engine.table.follow import told_by
 from lsm_engine.table.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
-from lsm_engine.table.scan import Scan, ScanRequest
+from lsm_engine.table.scan import Scan
 from lsm_engine.table.table import Table
 
 BETWEEN = "incremental-between"
@@ -242,7 +244,7 @@ class LsmStream(DataSourceStreamReader):
     def _state(self, table: Table, snapshot_id: int) -> list[InputPartition]:
         schema = arrow_schema_of(self._schema)
         names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
-        request = ScanRequest(columns=tuple(names), snapshot_id=snapshot_id, is_batch=False)
+        request = replace(told_by(table.session, snapshot_id), columns=tuple(names))
         plan = Scan(table.session, request).plan
         columns = pa.schema([schema.field(name) for name in names])
         reader = StateReader(

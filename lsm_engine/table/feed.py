@@ -93,7 +93,7 @@ class TableFeed:
     ) -> Follower:
         """Return an iterator over what each snapshot brings, waiting for new ones.
 
-        `start`: "latest-full" (the newest state as +I, then changes), "latest" (changes alone),
+        `start`: "latest-full" (what has been told so far as +I, then changes), "latest" (changes),
         "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
         `timestamp_millis`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
         `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With

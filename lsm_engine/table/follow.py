@@ -1,6 +1,7 @@
 """Follow a table: its state or nothing first, then the changes of each new snapshot, as they come."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Self
 
@@ -24,7 +25,7 @@ class StartMode(Enum):
     """Where following begins, in Paimon's words (`scan.mode`)."""
 
     LATEST_FULL = "latest-full"
-    """The newest state, then what comes."""
+    """The newest state, as far as it has been told (decisions/0021), then what comes."""
     LATEST = "latest"
     """What comes after the newest snapshot."""
     FROM_TIMESTAMP = "from-timestamp"
@@ -182,12 +183,10 @@ class Follower:
         changes = self._changes(number, number)
         table = self._session.schema.names
         names = tuple(name for name in changes.schema.names if name in table)
+        state = told_by(self._session, number)
         if changes.asks_for_changes:
-            scan = Scan(self._session, ScanRequest(snapshot_id=number, is_batch=False))
-            return Followed(number, changes, scan, request.where)
-        chosen = ScanRequest(
-            columns=names or table[:1], where=request.where, snapshot_id=number, is_batch=False
-        )
+            return Followed(number, changes, Scan(self._session, state), request.where)
+        chosen = replace(state, columns=names or table[:1], where=request.where)
         return Followed(number, changes, Scan(self._session, chosen))
 
     def _changes(self, after: int, upto: int) -> Changes:
@@ -221,6 +220,12 @@ class Follower:
             case StartMode.FROM_TIMESTAMP:
                 millis = _given(request.timestamp_millis, "timestamp_millis")
                 return id_at(session, millis - 1) + 1, None
+
+
+def told_by(session: TableSession, snapshot_id: int) -> ScanRequest:
+    """Return the read of what changes up to a snapshot have told: what follows tells the rest."""
+    producer = session.options[declared.CHANGELOG_PRODUCER]
+    return ScanRequest(snapshot_id=snapshot_id, is_batch=False, before_changes=producer)
 
 
 def _after(snapshot: Snapshot | None) -> int:

@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import InvalidInputError, NotFoundError
+from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
-from lsm_engine.codec.manifest import entries_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation, prune_counts
-from lsm_engine.plan.scan import Packing, ReadMode, Split, deepest_level, plan_splits
+from lsm_engine.plan.incremental import told_state
+from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
 from lsm_engine.prune.expression import from_expression, to_expression
 from lsm_engine.prune.predicate import Predicate, split_conjuncts
 from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.executor import LocalExecutor
 from lsm_engine.table.fallback import Fallback, fallback_of, held_partitions
 from lsm_engine.table.live import LEVEL, SCHEMA_ID
@@ -37,7 +39,8 @@ class ScanRequest:
 
     `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
     opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
-    the table's options say so.
+    the table's options say so. `before_changes`: the state that a reader of what this producer tells
+    begins with.
     """
 
     columns: tuple[str, ...] | None = None
@@ -48,6 +51,7 @@ class ScanRequest:
     limit: int | None = None
     read_optimized: bool = False
     is_batch: bool = True
+    before_changes: ChangelogProducer | None = None
 
     @property
     def is_of_the_past(self) -> bool:
@@ -251,11 +255,7 @@ def plan_scan(
     found = prune_files(session, snapshot, predicate, pushed)
     if hidden:
         found = without_partitions(found, hidden)
-    mode = read_mode(schema)
-    entries = found.entries
-    if request.read_optimized and mode is ReadMode.MERGE:
-        rows = [] if found.many is None else entries_of(found.many)
-        entries = deepest_level([*entries, *rows], session.options.level_count)
+    mode, reach = _mode_and_reach(schema, request)
     plan = partial(
         plan_splits,
         key_order=session.key_order or bytes,
@@ -268,16 +268,18 @@ def plan_scan(
         value_match=found.value_match,
         merge_keeps_rows=schema.has_primary_key and merge_rules(schema).function.keeps_rows,
         vectors={} if snapshot is None else session.vector_places(snapshot),
+        reach=reach,
+        level_count=session.options.level_count,
     )
     splits: Sequence[Split]
-    if found.many is not None and not request.read_optimized:
+    if found.many is not None:
         splits = ManySplits(found.many, lambda entries: plan(entries).splits)
-        levels = found.many.column(LEVEL)
-        seen = pc.greater(levels, 0) if mode is ReadMode.ABOVE_LEVEL_0 else pc.is_valid(levels)
+        lowest = first_level(mode, reach, session.options.level_count)
+        seen = pc.greater_equal(found.many.column(LEVEL), lowest)
         read = int(pc.sum(seen).as_py() or 0)
         ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
     else:
-        splits = plan(entries).splits
+        splits = plan(found.entries).splits
         read = sum(len(split.files) for split in splits)
         ids = [file.schema_id for split in splits for file in split.files]
     names = schema.names if request.columns is None else request.columns
@@ -289,6 +291,14 @@ def plan_scan(
             rows=ReadRows.of(names, request.where, predicate, pushed),
         ),
     )
+
+
+def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
+    mode = read_mode(schema)
+    if request.before_changes is not None:
+        return told_state(request.before_changes, mode)
+    optimized = request.read_optimized and mode is ReadMode.MERGE
+    return mode, Reach.DEEPEST if optimized else Reach.ALL
 
 
 def _explanation(

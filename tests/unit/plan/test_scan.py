@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.explain import PruneCounts, ScanExplanation, prune_counts
-from lsm_engine.plan.scan import Packing, ReadMode, Split, plan_splits
+from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, plan_splits
 from tests.unit.plan.facts import entry, key_order
 
 PACKING = Packing(target_size_bytes=100, open_file_cost_bytes=1)
@@ -77,6 +77,20 @@ def test_splits(shape: str, expected: str) -> None:
 )
 def test_modes_without_merging(shape: str, mode: ReadMode, expected: str) -> None:
     assert told(plan(bucket(shape), mode=mode)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "reach", "expected"),
+    [
+        ("5:1-5 4:3-9 0:1-9", Reach.ALL, "merged[f0|f1|f2]"),
+        ("5:1-5 4:3-9 0:1-9", Reach.ABOVE_LEVEL_0, "merged[f0|f1]"),
+        ("5:1-5 4:3-9 0:1-9", Reach.DEEPEST, "raw[f0]"),
+        ("4:3-9 0:1-9", Reach.DEEPEST, ""),
+        ("7:1-5 5:3-9 0:1-9", Reach.DEEPEST, "raw[f0]"),  # written with more levels
+    ],
+)
+def test_levels_out_of_reach(shape: str, reach: Reach, expected: str) -> None:
+    assert told(plan(bucket(shape), reach=reach, level_count=6)) == expected
 
 
 def test_sections_fill_splits_and_are_never_cut() -> None:

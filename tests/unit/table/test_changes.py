@@ -348,6 +348,54 @@ def test_starts(grown: Story) -> None:
             grown.table.follow(start)
 
 
+VECTORS = {"deletion-vectors.enabled": "true"}
+FIRST_ROW = {"merge-engine": "first-row"}
+LOOKUP = {"changelog-producer": "lookup"}
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told_at_once"),
+    [
+        ({}, True),
+        (INPUT, True),
+        (VECTORS, True),
+        (INPUT | VECTORS, True),
+        (FIRST_ROW, True),
+        (LOOKUP, False),
+        (LOOKUP | VECTORS, False),
+        (LOOKUP | VECTORS | {"deletion-vectors.merge-on-read": "true"}, False),
+        (LOOKUP | FIRST_ROW, False),
+        ({"changelog-producer": "full-compaction"}, False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("start", ["latest-full", "from-snapshot-full"])
+def test_a_reader_begins_with_what_was_told(
+    options: dict[str, str], is_told_at_once: bool, start: str
+) -> None:
+    """Rows that a compaction tells later are not in the state that a reader begins with."""
+    story = Story(options=options)
+    story.put(k1="a", k2="b")
+    story.table.compact(full=True)
+    story.put(k1="A", k3="c")
+    everything = {1: "a" if "merge-engine" in options else "A", 2: "b", 3: "c"}
+    follower = story.table.follow(start, snapshot_id=3, poll_millis=None)
+    state = next(follower).to_arrow()
+    known = {row["id"]: row["v"] for row in state.to_pylist()}
+    assert known == (everything if is_told_at_once else {1: "a", 2: "b"})
+    filtered = story.table.follow("latest-full", where=pc.field("_row_kind") == "+I", upto=3)
+    assert said(next(filtered).to_arrow()) == said(state)
+    story.table.compact(full=True)
+    for kind, key, value in (row for item in follower for row in said(item.to_arrow())):
+        assert not is_told_at_once, "it comes again"
+        if kind in ("-U", "-D"):
+            assert known.pop(key) == value
+        else:
+            assert key not in known
+            known[key] = value
+    assert known == everything
+
+
 def test_a_follower_waits_for_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story()
     follower = story.table.follow("latest-full", poll_millis=50)
