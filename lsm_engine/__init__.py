@@ -11,6 +11,9 @@ Everything works in one process on Arrow data. `lsm_engine.spark` runs the same 
 rooms and which may use which: docs/architecture.md.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -43,9 +46,12 @@ from lsm_engine.schema.changes import (
     SetNullable,
     SetOption,
 )
-from lsm_engine.table.catalog import Catalog, open_catalog, open_table
 from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.table import Table
+
+if TYPE_CHECKING:
+    from lsm_engine.table.catalog import Catalog, open_catalog
 
 __all__ = [
     "AddColumn",
@@ -83,3 +89,16 @@ __all__ = [
     "open_table",
     "sql_field",
 ]
+
+_WITH_DATABASE = ("Catalog", "open_catalog")
+"""Loaded when first asked for: whoever opens a table by its path need not hold SQLAlchemy."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_DATABASE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lsm_engine.table.catalog"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WITH_DATABASE})

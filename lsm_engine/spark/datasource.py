@@ -39,7 +39,7 @@ from lsm_engine.spark.session import engine_settings
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
-from lsm_engine.table.catalog import open_table
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.table import Table
 
 PATH = "path"

@@ -15,7 +15,6 @@ from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.jobs import settle_worker
-from lsm_engine.table.catalog import open_table
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
 from lsm_engine.table.context import Staging
@@ -23,6 +22,7 @@ from lsm_engine.table.discard import discard
 from lsm_engine.table.executor import LocalExecutor
 from lsm_engine.table.give_buckets import give_new_partitions, settle_waiting
 from lsm_engine.table.incoming import Conformer
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.overwrite import overwrite
 from lsm_engine.table.routing import assigns_buckets
 from lsm_engine.table.staging import staging_on

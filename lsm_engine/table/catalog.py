@@ -50,28 +50,6 @@ def open_catalog(
     )
 
 
-def open_table(
-    path: str,
-    *,
-    executor: Executor | None = None,
-    clock: Clock | None = None,
-    ids: IdSource | None = None,
-) -> Table:
-    """Open any Paimon table directory; no catalog is needed, and none hears of what is done.
-
-    Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
-    could not read it right.
-    """
-    schema = load_schema(open_directory(path), path)
-    components = Components(
-        file_io=open_directory(path, durable=schema.options[declared.COMMIT_FSYNC]),
-        executor=executor or LocalExecutor(),
-        clock=clock or SystemClock(),
-        ids=ids or SystemIds(),
-    )
-    return Table(TableSession(path, components, schema), path)
-
-
 class Catalog:
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 

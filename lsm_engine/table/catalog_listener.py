@@ -1,6 +1,6 @@
 """Tells the catalog what has become visible, right after a commit or from files alone."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -21,10 +21,10 @@ from lsm_engine.catalog.facts import (
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.committed_files import committed_files
 from lsm_engine.table.components import CommittedFiles, Removal
 from lsm_engine.table.live import live_entries
 from lsm_engine.table.schema_keys import key_order_of, partition_path_of
@@ -133,34 +133,6 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
         except NotFoundError:
             continue  # expired while we read: history that nobody can tell any more
         yield _facts(table, files, expired=number in expired)
-
-
-def committed_files(session: TableSession, snapshot: Snapshot) -> CommittedFiles:
-    """Read again what a commit published."""
-    manifests = session.manifests
-    delta = tuple(manifests.read_list(snapshot.delta_manifest_list))
-    try:
-        changelog_list = snapshot.changelog_manifest_list
-        changelog = () if changelog_list is None else tuple(manifests.read_list(changelog_list))
-    except NotFoundError:
-        changelog = ()  # it goes with its snapshot, though a tag keeps the rest
-    return CommittedFiles(
-        snapshot=snapshot,
-        schema=session.schemas.load(snapshot.schema_id),
-        base_manifests=tuple(manifests.read_list(snapshot.base_manifest_list)),
-        delta_manifests=delta,
-        changelog_manifests=changelog,
-        delta=tuple(_entries(delta, manifests.read_entries)),
-        changelog=tuple(_entries(changelog, manifests.read_entries)),
-    )
-
-
-def _entries(
-    metas: Iterable[ManifestFileMeta],
-    read: Callable[[ManifestFileMeta], Iterable[ManifestEntry]],
-) -> Iterator[ManifestEntry]:
-    for meta in metas:
-        yield from read(meta)
 
 
 def _facts(table: TableName, files: CommittedFiles, *, expired: bool = False) -> CommitFacts:

@@ -16,7 +16,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.branch import on_branch
-from lsm_engine.table.catalog_listener import committed_files
+from lsm_engine.table.committed_files import committed_files
 from lsm_engine.table.rollback import RollbackPlan, plan_rollback, rollback
 from lsm_engine.table.session import TableSession
 

@@ -134,10 +134,10 @@ def test_every_record_pickles_by_reference() -> None:
                 assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_the_engine_imports_without_spark_and_dagster() -> None:
+def test_the_engine_imports_without_spark_dagster_and_the_catalogs_database() -> None:
     script = (
         "import sys\n"
-        "for name in ('pyspark', 'dagster', 'click', 'rich'): sys.modules[name] = None\n"
+        "for name in ('pyspark', 'dagster', 'sqlalchemy', 'click', 'rich'): sys.modules[name] = None\n"
         "import lsm_engine\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
