@@ -35,6 +35,11 @@ class Kind:
     more: Callable[[int], Plain] | None = None
     """The i-th of many further values, none of them in `values`; for tables with many keys."""
 
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether plain readers of ORC and Avro give the same values as one of Parquet."""
+        return not (pa.types.is_timestamp(self.arrow) or pa.types.is_time(self.arrow))
+
     def __repr__(self) -> str:
         return self.name
 
@@ -56,6 +61,7 @@ BIGINT = Kind(
     "bigint", pa.int64(), (0, 1, 2, -1, 256, 2**40, -(2**63), 2**63 - 1), (10**15, -5),
     is_sequence=True, is_partition=True, more=lambda i: 2**33 - 7 * i,
 )  # fmt: skip
+COUNTED = Kind("counted", pa.int64(), (0, 1, 2, -3, 10, 1000))  # sums stay far from the type's end
 BOOLEAN = Kind("boolean", pa.bool_(), (False, True), is_partition=True)
 FLOAT = Kind(
     "float", pa.float32(), (0.0, 1.5, -1.5, float("inf"), float("-inf"), NAN), (99.0,),

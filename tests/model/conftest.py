@@ -4,15 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lsm_engine.table.executor import LocalExecutor
+from tests.model.world import on_one_thread
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    def of_one(self: LocalExecutor, threads: int | None = None) -> None:
-        del threads
-        self.threads = 1
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalExecutor, "__init__", of_one)
+    with on_one_thread():
         yield

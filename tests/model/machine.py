@@ -3,13 +3,18 @@
 A state machine for Hypothesis; test_table_machine.py runs it over memory and over a local disk.
 """
 
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from itertools import combinations
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition
+from hypothesis.stateful import rule as uncounted_rule
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -20,10 +25,13 @@ from lsm_engine.base.errors import (
 from lsm_engine.io.file_io import FileIO
 from tests.model.column_kinds import to_arrow
 from tests.model.strategies import (
+    DEFAULT,
+    DOMAINS,
     Layout,
     Pick,
     arrow_keys,
     bulk_rows,
+    features,
     fitted,
     key_pool,
     layouts,
@@ -31,19 +39,39 @@ from tests.model.strategies import (
     picks,
     row_of,
     seeds,
-    shapes,
+    shapes_of_engines,
 )
-from tests.model.table_model import Key, Row, Shape
+from tests.model.table_model import DELETE, Key, Row, Shape
 from tests.model.world import World, by_key, read, reopen
 
 TAG_NAMES = ("daily", "2024-01-01", "v7", "v1.0 \u00fc")
 numbers = st.integers(0, 200)
 
 
+Feature = tuple[str, str]
+Pair = tuple[Feature, Feature]
+
+
+def rule(**given: Any) -> Callable[[Callable[..., None]], Any]:
+    """A rule of which is counted how often it ran."""
+
+    def counting(act: Callable[..., None]) -> Any:
+        @wraps(act)
+        def counted(self: "TableMachine", **drawn: Any) -> None:
+            self.rules_run[act.__name__] += 1
+            act(self, **drawn)
+
+        return uncounted_rule(**given)(counted)
+
+    return counting
+
+
 class TableMachine(RuleBasedStateMachine):
     """One table, one history."""
 
-    rules_run: ClassVar[dict[str, int]] = {}
+    rules_run: ClassVar[Counter[str]] = Counter()
+    pairs_met: ClassVar[set[Pair]] = set()
+    """Features that were together in one table; for a count over many histories."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,10 +81,13 @@ class TableMachine(RuleBasedStateMachine):
         """Where this history's table lies."""
         raise NotImplementedError
 
-    @initialize(shape=shapes(), layout=layouts(), many=st.booleans())
+    @initialize(shape=shapes_of_engines(), layout=layouts(), many=st.booleans())
     def open(self, shape: Shape, layout: Layout, many: bool) -> None:
         self.pool = key_pool(shape, many=many)
         self.world = World(shape, fitted(layout, shape), self.storage())
+        given = features(self.world.layout, shape)
+        whole = [(name, given.get(name, DEFAULT)) for name in sorted(DOMAINS)]
+        TableMachine.pairs_met.update(combinations(whole, 2))
 
     # Writing.
 
@@ -100,7 +131,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule(chosen=picks)
     def nothing_at_all(self, chosen: list[Pick]) -> None:
         assert self.world.table.upsert(self.empty_rows()) is None
-        assert self.world.table.delete(self.empty_rows()) is None
+        if DELETE not in self.world.shape.merge.refused:
+            assert self.world.table.delete(self.empty_rows()) is None
 
     def empty_rows(self) -> pa.Table:
         return self.world.table.schema.arrow.empty_table()
@@ -376,7 +408,8 @@ class TableMachine(RuleBasedStateMachine):
             except CommitConflictError:
                 appended = what == "upsert" and ("write-only", "true") in world.layout.options
                 assert not appended, "an append alone does not stand in a compaction's way"
-        if what == "upsert" and world.model.arrivals > base.arrivals:
+        is_plain = world.shape.engine == "deduplicate"
+        if is_plain and what == "upsert" and world.model.arrivals > base.arrivals:
             world.model.compact_as_of(base, picked_rows(world.shape, self.pool, theirs))
 
     @rule(

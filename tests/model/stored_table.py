@@ -8,13 +8,15 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from tests.model.avro_records import avro_records
-from tests.model.column_kinds import Plain, to_plain
+from tests.model.column_kinds import NAN, Plain, to_plain
 from tests.model.stored_rows import StoredType, decode_stored, partition_path, stored_type
 
 ADD, DELETED = 0, 1
@@ -224,10 +226,7 @@ class StoredTable:
         """Every column of a data file as plain values."""
         kept = self._kept.get((path, 0))
         if kept is None:
-            table = pq.ParquetFile(pa.BufferReader(self.storage.read(path))).read()
-            kept = self._kept[path, 0] = {
-                name: to_plain(table.column(name)) for name in table.column_names
-            }
+            kept = self._kept[path, 0] = _columns(path, self.storage.read(path))
         return kept
 
     def schema_of(self, entry: Entry) -> StoredSchema:
@@ -292,3 +291,20 @@ class StoredTable:
             for entry in self.entries(name):
                 if entry.kind == ADD:
                     found[self.data_path(entry, self.schema_of(entry))] = entry.file["_FILE_SIZE"]
+
+
+def _columns(path: str, data: bytes) -> dict[str, list[Plain]]:
+    """A data file's columns, each a list of plain values; times only of Parquet files."""
+    if path.endswith(".avro"):
+        rows = avro_records(data)
+        return {name: [_of_avro(row[name]) for row in rows] for name in rows[0]}
+    source = pa.BufferReader(data)
+    read = orc.ORCFile if path.endswith(".orc") else pq.ParquetFile
+    table = read(source).read()
+    return {name: to_plain(table.column(name)) for name in table.column_names}
+
+
+def _of_avro(value: Any) -> Plain:
+    if isinstance(value, date):
+        return value.toordinal() - date(1970, 1, 1).toordinal()
+    return NAN if value != value else value

@@ -6,7 +6,7 @@ forget a delete (or keep it), and under `sequence.field` a forgotten delete no l
 row that arrives later. What a read shows settles which it was (`observe`).
 
 A merge engine says what a history reads as, and what may become of it in a compaction. The other
-engines are one class each beside Deduplicate.
+engines are one class each in `engines`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,40 +24,6 @@ RETRACTS = (UPDATE_BEFORE, DELETE)
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a table is: its columns in order, its keys, and what orders the rows of one key."""
-
-    columns: tuple[tuple[str, Kind], ...]
-    primary_key: tuple[str, ...]
-    partitioned_by: tuple[str, ...] = ()
-    sequence: tuple[str, ...] = ()
-    sequence_descending: bool = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns)
-
-    def kind(self, name: str) -> Kind:
-        return dict(self.columns)[name]
-
-    def part(self, row: Row, names: Sequence[str]) -> tuple[Plain, ...]:
-        places = {name: place for place, name in enumerate(self.names)}
-        return tuple(row[places[name]] for name in names)
-
-    def key_of(self, row: Row) -> Key:
-        return self.part(row, self.primary_key)
-
-    @property
-    def trimmed_key(self) -> tuple[str, ...]:
-        trimmed = tuple(name for name in self.primary_key if name not in self.partitioned_by)
-        return trimmed or self.primary_key
-
-    def partition_of_key(self, key: Key) -> tuple[Plain, ...]:
-        values = dict(zip(self.primary_key, key, strict=True))
-        return tuple(values[name] for name in self.partitioned_by)
-
-
-@dataclass(frozen=True)
 class Version:
     """One row that was written for a key; `arrival` counts all rows of the table's life."""
 
@@ -72,6 +38,16 @@ History = tuple[Version, ...]
 class MergeSpec(Protocol):
     """What several versions of one key, oldest first, become."""
 
+    @property
+    def refused(self) -> Sequence[str]:
+        """Row kinds that a writer may not bring."""
+        ...
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """Row kinds that are dropped as they come."""
+        ...
+
     def read(self, versions: History) -> Row | None:
         """Return the row that a reader sees, or None."""
         ...
@@ -85,8 +61,12 @@ class MergeSpec(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Deduplicate:
     """The last version stands; if it is a retract, the key is gone."""
+
+    ignored: Sequence[str] = ()
+    refused: Sequence[str] = ()
 
     def read(self, versions: History) -> Row | None:
         if not versions or versions[-1].kind in RETRACTS:
@@ -99,6 +79,55 @@ class Deduplicate:
     def compacted(self, versions: History) -> set[History]:
         forgotten = bool(versions) and versions[-1].kind in RETRACTS
         return {versions, ()} if forgotten else {versions}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table is: its columns in order, its keys, what orders the rows of one key, and what
+    they merge to. `rises`: rows come in the order of their only sequence column.
+    """
+
+    columns: tuple[tuple[str, Kind], ...]
+    primary_key: tuple[str, ...]
+    partitioned_by: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    sequence_descending: bool = False
+    rises: bool = False
+    engine: str = "deduplicate"
+    merge: MergeSpec = Deduplicate()
+    merge_options: tuple[tuple[str, str], ...] = ()
+    groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Sequence groups: the columns that order one, and those that they protect."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+    def kind(self, name: str) -> Kind:
+        return dict(self.columns)[name]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every file format holds these columns as Parquet does."""
+        return all(kind.is_everywhere for _, kind in self.columns)
+
+    def places(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self.names.index(name) for name in names)
+
+    def part(self, row: Row, names: Sequence[str]) -> tuple[Plain, ...]:
+        return tuple(row[place] for place in self.places(names))
+
+    def key_of(self, row: Row) -> Key:
+        return self.part(row, self.primary_key)
+
+    @property
+    def trimmed_key(self) -> tuple[str, ...]:
+        trimmed = tuple(name for name in self.primary_key if name not in self.partitioned_by)
+        return trimmed or self.primary_key
+
+    def partition_of_key(self, key: Key) -> tuple[Plain, ...]:
+        values = dict(zip(self.primary_key, key, strict=True))
+        return tuple(values[name] for name in self.partitioned_by)
 
 
 @dataclass(frozen=True)
@@ -116,11 +145,14 @@ class TableModel:
     """A table's specification, and its snapshots and tags."""
 
     shape: Shape
-    merge: MergeSpec = field(default_factory=Deduplicate)
     state: dict[Key, set[History]] = field(default_factory=dict)
     snapshots: dict[int, Moment] = field(default_factory=dict)
     tags: dict[str, Moment] = field(default_factory=dict)
     arrivals: int = 0
+
+    @property
+    def merge(self) -> MergeSpec:
+        return self.shape.merge
 
     # What changes a table.
 
@@ -128,6 +160,8 @@ class TableModel:
         """Rows arrive, in order."""
         for kind, row in rows:
             self.arrivals += 1
+            if kind in self.merge.ignored:
+                continue
             version = Version(self.arrivals, kind, row)
             key = self.shape.key_of(row)
             before = self.state.get(key, {()})
@@ -161,7 +195,7 @@ class TableModel:
     def copied(self) -> "TableModel":
         """The same keys, for going another way from here."""
         state = {key: set(histories) for key, histories in self.state.items()}
-        return TableModel(self.shape, self.merge, state, arrivals=self.arrivals)
+        return TableModel(self.shape, state, arrivals=self.arrivals)
 
     def _joined(self, history: History, version: Version) -> History:
         newest_last = sorted((*history, version), key=self._age)

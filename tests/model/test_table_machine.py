@@ -1,7 +1,7 @@
 """Runs the state machine: on memory for breadth, on a local disk for a sample.
 
-300 histories, the same ones in CI each time; 10,000 with
-HYPOTHESIS_PROFILE=nightly python -m pytest tests/model -q
+300 histories, the same ones in CI each time; 10,000, and what they covered, with
+python -m tests.model.many_histories
 """
 
 import tempfile
