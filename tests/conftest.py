@@ -21,6 +21,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=SLOW_STARTS,
 )
+# What a release asks for: 5,000 cases of each aggregate function, 100,000 pairs of keys of each type.
+settings.register_profile("release", settings.get_profile("nightly"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
 
 FIXTURES = Path(__file__).parent / "fixtures"
