@@ -72,6 +72,11 @@ def reader() -> None:
     test_schedules.test_a_reader_and_an_expiry("sample")
 
 
+def unreadable_for_good(name: str) -> Hunt:
+    test = test_lies.test_what_stays_unreadable_costs_no_live_file
+    return lambda: test(SCENARIOS[name], "all")
+
+
 def unreadable(name: str) -> Hunt:
     return lambda: test_commit_crash.test_a_read_that_fails(SCENARIOS[name], "all")
 
@@ -220,6 +225,8 @@ MUTANTS = (
     Mutant("expiry takes one too many", M + "table.expire.choose_expired", lambda choose: one_more(choose), story("retention_counts")),
     Mutant("expiry deletes what kept snapshots need", M + "table.roots.kept_snapshots", instead(lambda *given, **named: []), story("retention_counts")),
     Mutant("an unreadable root is an empty one", M + "table.roots.kept_tags", lambda kept: shrugging(kept), unreadable("expire")),
+    Mutant("an unreadable tag keeps nothing from the orphans", M + "table.roots.kept_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
+    Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.roots.kept_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
     Mutant("maintenance forgets branches", M + "table.roots.lines", returning(lambda found: found[:1]), killed("remove orphans")),
     Mutant("a single listing is believed", M + "store.tags.settled_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
@@ -255,7 +262,7 @@ def one_more(choose: Any) -> Any:
 def shrugging(function: Any) -> Any:
     def mutated(*given: Any, **named: Any) -> Any:
         try:
-            return function(*given, **named)
+            return list(function(*given, **named))
         except LsmError:
             return []
 

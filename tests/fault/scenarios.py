@@ -212,6 +212,11 @@ def strays(table: Table) -> None:
     """Files that nothing names, beside roots of every kind."""
     branched(table)
     table.branch("fix").delete_tag("done")
+    table.create_tag("alone", 2)
+    table.compact(full=True)
+    table.session.clock.sleep_millis(10_000_000)
+    table.upsert(rows(0, 1, "fourth"))
+    expire(table)  # only tags and a branch name some files now
     for path in (
         "manifest/manifest-stray-0",
         "manifest/.half.tmp",
