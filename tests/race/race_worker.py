@@ -43,7 +43,7 @@ def main() -> None:
         case "rebuild":
             folder = Path(path).parents[1]
             with lsm.open_catalog(f"sqlite:///{folder}/catalog.db", warehouse=str(folder)) as books:
-                repeat(gate, role, lambda _: books.rebuild_lineage())
+                repeat(gate, role, lambda _: books.rebuild())
 
 
 def write(table: lsm.Table, number: int, commits: int) -> None:
