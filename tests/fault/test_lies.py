@@ -28,6 +28,7 @@ HOWS = {
     "stale": Lie.STALE,
     "an error": StorageError("cannot be read now", errno="EIO"),
 }
+READS = ("read", "open_input", "exists", "status", "list")
 EXTENTS = ["sample", pytest.param("all", marks=[pytest.mark.sweep, pytest.mark.slow])]
 
 
@@ -82,7 +83,7 @@ def test_what_stays_unreadable_costs_no_live_file(scenario: Scenario, extent: st
     for path in paths_of(scenario, extent):
 
         def failing(call: Call, path: str = path) -> None:
-            if call.path == path and call.verb in ("read", "open_input", "exists", "status", "list"):
+            if call.path == path and call.verb in READS:
                 raise StorageError("cannot be read", path=path, errno="EIO")
 
         disk, _ = prepared(scenario.name)
