@@ -1,9 +1,13 @@
 """One thread per table: histories and numbered calls repeat from run to run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
+from typing import Any
 
 import pytest
 
+from lsm_engine.base.errors import LsmError
+from lsm_engine.store import manifests
 from lsm_engine.table.executor import LocalExecutor
 
 
@@ -26,3 +30,33 @@ def _one_thread() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalExecutor, "__init__", of_one)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _decoded_once() -> Iterator[None]:
+    """Sweeps read the same few manifests thousands of times: the same bytes are decoded once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("decode_manifest", "decode_manifest_list", "decode_index_manifest"):
+            patch.setattr(manifests, name, remembering(getattr(manifests, name)))
+        yield
+
+
+def remembering(decode: Callable[..., Any]) -> Callable[..., Any]:
+    """The same decoder, with its answers kept by content; an error is raised anew, naming its file."""
+
+    @lru_cache(maxsize=2048)
+    def kept(data: bytes, columns: frozenset[str] | None, *named: tuple[str, Any]) -> Any:
+        if columns is not None:
+            return decode(data, file_name="of any name", columns=columns, **dict(named))
+        return decode(data, file_name="of any name", **dict(named))
+
+    def decoded(
+        data: bytes, *, file_name: str, columns: Collection[str] | None = None, **named: Any
+    ) -> Any:
+        try:
+            return kept(data, None if columns is None else frozenset(columns), *named.items())
+        except LsmError:
+            more = {} if columns is None else {"columns": columns}
+            return decode(data, file_name=file_name, **more, **named)
+
+    return decoded
