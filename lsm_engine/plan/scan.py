@@ -35,7 +35,7 @@ class Reach(Enum):
     ALL = "all"
     ABOVE_LEVEL_0 = "above-level-0"
     DEEPEST = "deepest"
-    """The last level alone, of which nothing has to be merged."""
+    """The deepest level with files, not level 0: nothing of it has to be merged."""
 
 
 @record
@@ -114,7 +114,6 @@ def plan_splits(
     merge_keeps_rows: bool = False,
     vectors: VectorPlaces | None = None,
     reach: Reach = Reach.ALL,
-    level_count: int = 0,
 ) -> SplitPlan:
     """Return the splits that read `live`, the entries left after pruning.
 
@@ -122,15 +121,12 @@ def plan_splits(
     filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
     of its files has a match and `merge_keeps_rows`, that is, if merging returns one of the rows as it
     is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.
-    `vectors`: where the deletion vectors of the snapshot are. `level_count`: the table's, which tells
-    the deepest level.
+    `vectors`: where the deletion vectors of the snapshot are.
     """
     splits: list[Split] = []
     skipped = 0
     for entries in _by_bucket(live):
-        # Other writers may have used more levels than the options speak of.
-        levels = max(level_count, *(entry.file.level + 1 for entry in entries))
-        lowest = first_level(mode, reach, levels)
+        lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
         files = [entry.file for entry in entries if entry.file.level >= lowest]
         found = _sections(files, key_order, mode)
         raw = [section for section in found if _is_raw(section, mode)]
@@ -148,10 +144,13 @@ def plan_splits(
     return SplitPlan(splits=tuple(splits), skipped_file_count=skipped)
 
 
-def first_level(mode: ReadMode, reach: Reach, level_count: int) -> int:
-    """Return the first level of a bucket that is read."""
+def first_level(mode: ReadMode, reach: Reach, deepest: int) -> int:
+    """Return the first level of a bucket that is read. `deepest`: the last one with files.
+
+    Options may speak of more levels than there were when that was written, or of fewer.
+    """
     if reach is Reach.DEEPEST:
-        return level_count - 1
+        return max(deepest, 1)
     return int(ReadMode.ABOVE_LEVEL_0 is mode or reach is Reach.ABOVE_LEVEL_0)
 
 

@@ -194,7 +194,10 @@ class _Planner:
     def _settled_from(self, unit: CompactUnit, levels: Levels) -> int | None:
         """Return the level from which on rows of a unit are not new; None: nobody asks for that."""
         if self._producer is ChangelogProducer.FULL_COMPACTION:
-            return levels.max_level if unit.output_level == levels.max_level else None
+            # What lies deepest is what a full compaction left and told, even if there are more
+            # levels by now: only a compaction of all runs writes below them.
+            told = levels.highest_non_empty_level or levels.max_level
+            return told if unit.output_level == levels.max_level else None
         # A row that goes because of its age is told as well.
         tells_age = self.expiry is not None and self._producer is ChangelogProducer.LOOKUP
         is_asked = tells_age or any(run.level == 0 for run in unit.runs)

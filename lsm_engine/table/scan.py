@@ -269,13 +269,12 @@ def plan_scan(
         merge_keeps_rows=schema.has_primary_key and merge_rules(schema).function.keeps_rows,
         vectors={} if snapshot is None else session.vector_places(snapshot),
         reach=reach,
-        level_count=session.options.level_count,
     )
     splits: Sequence[Split]
     if found.many is not None:
         splits = ManySplits(found.many, lambda entries: plan(entries).splits)
-        lowest = first_level(mode, reach, session.options.level_count)
-        seen = pc.greater_equal(found.many.column(LEVEL), lowest)
+        levels = found.many.column(LEVEL)
+        seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
         read = int(pc.sum(seen).as_py() or 0)
         ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
     else:

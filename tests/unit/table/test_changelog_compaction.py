@@ -133,6 +133,23 @@ def test_full_compaction_tells_the_difference_of_last_levels() -> None:
     assert table.compact(full=True) is None
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("num-levels", "9"), ("num-sorted-run.compaction-trigger", "9")]
+)
+def test_levels_that_are_added_let_nothing_be_told_twice(key: str, value: str) -> None:
+    """The last level of before is what was told, wherever the last one is by now."""
+    table = table_of(**FULL, **{"write-only": "true"})
+    table.upsert([row(1, "a"), row(2, "b"), row(3, "c")])
+    table.compact(full=True)
+    table.alter(lsm.SetOption(key=key, value=value))
+    begun = next(table.follow("latest-full", poll_millis=None))
+    assert begun.to_arrow()["k"].to_pylist() == [1, 2, 3]
+    table.upsert([row(1, "x"), row(2, None, "-D")])
+    made = table.compact(full=True)
+    assert told(table, made) == [("-U", 1, "a"), ("+U", 1, "x"), ("-D", 2, "b")]
+    assert levels(table) == [table.options.level_count - 1]
+
+
 @pytest.mark.parametrize(("patience", "full_after"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1])])
 def test_commits_between_full_compactions_are_counted(patience: int, full_after: list[int]) -> None:
     options = {"full-compaction.delta-commits": str(patience)}
