@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import lsm_engine as lsm
 from lsm_engine.table.follow import Followed
 from lsm_engine.table.table import Table
 from tests.model.changelog_histories import ENGINES, Engine, History, options_of
@@ -265,6 +266,8 @@ def run_history(name: str, producer: str, seed: int, *, vectors: bool) -> None:
         if dice.random() < 0.4:
             history.compact(full=dice.random() < 0.4)
         check_told(history)
+        if dice.random() < 0.1:
+            deepen(history)
         if step == joins_after:
             readers.join()
         readers.read_on()
@@ -274,6 +277,12 @@ def run_history(name: str, producer: str, seed: int, *, vectors: bool) -> None:
     check_told(history)
     readers.read_on(all_of_them=True)
     readers.check()
+
+
+def deepen(history: History) -> None:
+    """Give the table's trees more levels."""
+    count = history.table.options.level_count + history.dice.randint(1, 3)
+    history.table.alter(lsm.SetOption(key="num-levels", value=str(count)))
 
 
 def check_told(history: History) -> None:
