@@ -97,7 +97,8 @@ class ChangeSplit:
     """The changes that one snapshot made to one bucket, as a reader task gets them. It pickles.
 
     One of three: `files`, whose rows are changes, in order; `sections` of new files, to be merged
-    with their deletes; `states`, key range by key range what was and what is.
+    with their deletes; `states`, key range by key range what was and what is. `states_of`: the
+    snapshots compared, those aside whose files a tag keeps.
     """
 
     snapshot_id: int
@@ -106,6 +107,12 @@ class ChangeSplit:
     files: tuple[DataFileMeta, ...] = ()
     sections: tuple[Section, ...] = ()
     states: tuple[tuple[StatePart, StatePart], ...] = ()
+    states_of: tuple[int, ...] = ()
+
+    @property
+    def named_by(self) -> tuple[int, ...]:
+        """The snapshots without which the files may be gone."""
+        return self.states_of if self.states else (self.snapshot_id,)
 
     @property
     def all_files(self) -> tuple[DataFileMeta, ...]:
@@ -163,10 +170,11 @@ def state_splits(
     key_order: KeyOrder,
     before_vectors: VectorPlaces,
     after_vectors: VectorPlaces,
+    states_of: tuple[int, ...] = (),
 ) -> list[ChangeSplit]:
     """Return the splits that compare two states; key ranges whose files are the same are left out.
 
-    `before` and `after`: live files that readers of the two states see.
+    `before` and `after`: live files that readers of the two states see. `states_of`: as in ChangeSplit.
     """
     was, is_now = dict(_added(before)), dict(_added(after))
     splits = []
@@ -181,7 +189,11 @@ def state_splits(
         if states:
             splits.append(
                 ChangeSplit(
-                    snapshot_id=snapshot_id, partition=key[0], bucket=key[1], states=tuple(states)
+                    snapshot_id=snapshot_id,
+                    partition=key[0],
+                    bucket=key[1],
+                    states=tuple(states),
+                    states_of=states_of,
                 )
             )
     return splits

@@ -245,14 +245,14 @@ class LsmStream(DataSourceStreamReader):
         schema = arrow_schema_of(self._schema)
         names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
         request = replace(told_by(table.session, snapshot_id), columns=tuple(names))
-        plan = Scan(table.session, request).plan
+        scan = Scan(table.session, request)
         columns = pa.schema([schema.field(name) for name in names])
         reader = StateReader(
-            reader=SplitReader(source=plan.source, schema=columns),
+            reader=SplitReader.of(scan, columns),
             schema=schema,
             snapshot_id=snapshot_id,
         )
-        return [StatePartition(reader, split) for split in plan.splits]
+        return [StatePartition(reader, split) for split in scan.plan.splits]
 
 
 def _range(options: Mapping[str, str]) -> dict[str, Any]:

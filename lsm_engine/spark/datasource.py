@@ -184,9 +184,8 @@ class LsmReader(DataSourceReader):
             tag=self._options.get(TAG),
             as_of_millis=as_of_millis(self._options.get(AS_OF)),
         )
-        plan = scan.plan
-        reader = SplitReader(source=plan.source, schema=arrow_schema_of(self._schema))
-        return [SplitPartition(reader, split) for split in plan.splits]
+        reader = SplitReader.of(scan, arrow_schema_of(self._schema))
+        return [SplitPartition(reader, split) for split in scan.plan.splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split; none where the table is empty."""

@@ -51,7 +51,7 @@ def read_dataframe(
     if not plan.splits:
         return session.createDataFrame([], schema)
     task = SplitTask(
-        reader=SplitReader(source=plan.source, schema=arrow_schema_of(schema)),
+        reader=SplitReader.of(scan, arrow_schema_of(schema)),
         splits=tuple(_closures.dumps(split) for split in plan.splits),  # type: ignore[no-untyped-call]
     )
     numbers = session.range(0, len(plan.splits), 1, min(len(plan.splits), TASK_COUNT_MAX))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import declared
-from lsm_engine.base.errors import ExpiredError, InvalidInputError, NotFoundError, UnsupportedError
+from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
@@ -27,7 +27,14 @@ from lsm_engine.prune.partition import partition_mask
 from lsm_engine.prune.predicate import columns_of, split_conjuncts
 from lsm_engine.table.context import BucketContext
 from lsm_engine.table.deletion_vectors import Bucket
-from lsm_engine.table.history import ChangeRange, Point, change_range, changes_in, state_at
+from lsm_engine.table.history import (
+    ChangeRange,
+    Point,
+    change_range,
+    changes_in,
+    raise_if_taken,
+    state_at,
+)
 from lsm_engine.table.merge_rules import merge_rules, read_mode
 from lsm_engine.table.read import ReadRows
 from lsm_engine.table.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
@@ -146,7 +153,9 @@ class Changes:
         if self._request.mode is ChangeMode.DIFF:
             before = state_at(self._session, self._request.after, self.range.after)
             after = state_at(self._session, self._request.upto, self.range.upto)
-            yield from self._kept(between(self._session, before, after))
+            points = ((self._request.after, before), (self._request.upto, after))
+            own = [state for point, state in points if not isinstance(point, str)]
+            yield from self._kept(between(self._session, before, after, untagged=own))
             return
         for snapshot in changes_in(self._session, self.range):
             yield from self._kept(splits_of(self._session, snapshot, self._request.mode))
@@ -185,7 +194,7 @@ def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> li
             return merged_delta(session, snapshot.id, entries)
         case ChangeSource.STATES:
             before = None if snapshot.id == 1 else session.snapshots.load(snapshot.id - 1)
-            return between(session, before, snapshot)
+            return between(session, before, snapshot, untagged=(before, snapshot))
 
 
 def merged_delta(
@@ -201,9 +210,16 @@ def merged_delta(
 
 
 def between(
-    session: TableSession, before: Snapshot | None, after: Snapshot | None
+    session: TableSession,
+    before: Snapshot | None,
+    after: Snapshot | None,
+    *,
+    untagged: Iterable[Snapshot | None],
 ) -> list[ChangeSplit]:
-    """Return the splits that compare two states; None is the empty table."""
+    """Return the splits that compare two states; None is the empty table.
+
+    `untagged`: those of the two that no tag keeps. Raises ExpiredError if one expires meanwhile.
+    """
     if session.key_order is None:
         raise InvalidInputError(
             "rows of a table without a primary key cannot be told apart, so that its states cannot "
@@ -211,14 +227,20 @@ def between(
             table=session.name,
         )
     assert after is not None
-    return state_splits(
-        after.id,
-        _visible(session, before),
-        _visible(session, after),
-        key_order=session.key_order,
-        before_vectors=_vectors(session, before),
-        after_vectors=_vectors(session, after),
-    )
+    states_of = tuple(state.id for state in untagged if state is not None)
+    try:
+        return state_splits(
+            after.id,
+            _visible(session, before),
+            _visible(session, after),
+            key_order=session.key_order,
+            before_vectors=_vectors(session, before),
+            after_vectors=_vectors(session, after),
+            states_of=states_of,
+        )
+    except NotFoundError as cause:
+        raise_if_taken(session.snapshots, states_of, cause)
+        raise
 
 
 def _visible(session: TableSession, snapshot: Snapshot | None) -> list[ManifestEntry]:
@@ -240,11 +262,5 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifests.read_list(name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except NotFoundError as cause:
-        if session.snapshots.exists(snapshot.id):
-            raise
-        raise ExpiredError(
-            f"the changes of snapshot {snapshot.id} have expired: its changelog is kept, and what it "
-            "names is not",
-            snapshot_id=snapshot.id,
-            file=name,
-        ) from cause
+        raise_if_taken(session.snapshots, [snapshot.id], cause)
+        raise

@@ -4,7 +4,7 @@ An expired snapshot may live on as `changelog/changelog-N`. A reader goes by ids
 places: what leaves one has been written to the other before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lsm_engine.base.errors import (
     ErrorKind,
@@ -14,6 +14,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.session import TableSession
 
 Point = int | str
@@ -122,6 +123,20 @@ def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
         kind=ErrorKind.NO_SUCH_SNAPSHOT,
         snapshot_id=snapshot_id,
     )
+
+
+def raise_if_taken(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
+    """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes a snapshot of these."""
+    earliest = snapshots.earliest_hint()
+    for snapshot_id in ids:
+        is_marked = earliest is not None and snapshot_id < earliest
+        if is_marked or not snapshots.exists(snapshot_id):
+            raise ExpiredError(
+                f"snapshot {snapshot_id} has expired, or was rolled back, and what it names is gone: "
+                "its changes cannot be read; start at a newer one, or read the whole state first",
+                snapshot_id=snapshot_id,
+                earliest_id=earliest,
+            ) from cause
 
 
 def changes_in(session: TableSession, wanted: ChangeRange) -> Iterator[Snapshot]:

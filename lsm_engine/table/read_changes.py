@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Longs, one_array
@@ -23,7 +24,9 @@ from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.merge.sequence import Rows, UserSequence
 from lsm_engine.plan.incremental import ChangeSplit, StatePart
 from lsm_engine.schema.table_schema import VALUE_KIND
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.context import BucketContext
+from lsm_engine.table.history import raise_if_taken
 from lsm_engine.table.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.merge_stream import merge_slices, order_of
 from lsm_engine.table.read import BucketReader, ReadRows
@@ -48,10 +51,17 @@ class ChangedRows:
 def read_changes(
     context: BucketContext, wanted: ChangedRows, split: ChangeSplit
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of one split, in order, filtered and projected."""
+    """Yield the changes of one split, in order, filtered and projected.
+
+    Raises ExpiredError where a file is missing because its snapshot has expired meanwhile.
+    """
     finish = replace(wanted.rows, names=wanted.names).finish
-    for rows in _changes(context, wanted.rows, split):
-        yield from finish(_told(rows, split.snapshot_id))
+    try:
+        for rows in _changes(context, wanted.rows, split):
+            yield from finish(_told(rows, split.snapshot_id))
+    except NotFoundError as cause:
+        raise_if_taken(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
+        raise
 
 
 def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iterator[Rows]:

@@ -100,6 +100,11 @@ class Scan:
         )
 
     @property
+    def untagged(self) -> Snapshot | None:
+        """The snapshot that is read, which may expire meanwhile; None if a tag keeps it."""
+        return None if self._request.tag is not None else self.snapshot
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns that rows come out with."""
         names = self._request.columns
@@ -207,8 +212,8 @@ class Scan:
         try:
             yield
         except NotFoundError as cause:
-            if self._request.tag is None and self.snapshot is not None:
-                raise_if_expired(self._session, self.snapshot, cause)
+            if self.untagged is not None:
+                raise_if_expired(self._session.snapshots, self.untagged, cause)
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

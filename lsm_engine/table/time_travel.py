@@ -3,6 +3,7 @@
 from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.session import TableSession
 
 
@@ -55,9 +56,9 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
     return found
 
 
-def raise_if_expired(session: TableSession, snapshot: Snapshot, cause: NotFoundError) -> None:
+def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
-    found, earliest = session.snapshots.find(snapshot.id), session.snapshots.earliest_hint()
+    found, earliest = snapshots.find(snapshot.id), snapshots.earliest_hint()
     is_marked = earliest is not None and snapshot.id < earliest
     if is_marked or found is None or not same_state(found, snapshot):
         raise ExpiredError(

@@ -13,6 +13,7 @@ import pytest
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, LsmError, NotFoundError
 from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.table.changes import Changes
 from lsm_engine.table.table import Table
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import (
@@ -239,6 +240,39 @@ def test_a_reader_and_an_expiry(extent: str) -> None:
 
     every_schedule(extent, write_and_compact, read_oldest, expire_most, check)
     every_schedule(extent, write_and_compact, expire_most, read_oldest, check)
+
+
+def count_oldest(table: Table) -> object:
+    return table.scan(snapshot_id=1).count()
+
+
+def read_changes(table: Table) -> object:
+    return changed(table.changes(0, 3))
+
+
+def read_difference(table: Table) -> object:
+    return changed(table.changes(1, 3, mode="diff"))
+
+
+def changed(changes: Changes) -> object:
+    names = [name for name in changes.schema.names if name != "_snapshot_id"]
+    return sorted(map(repr, changes.to_arrow().select(names).to_pylist()))
+
+
+@EXTENTS
+@pytest.mark.parametrize("ours", [count_oldest, read_changes, read_difference])
+def test_readers_of_the_past_and_an_expiry(ours: Act, extent: str) -> None:
+    """All that there was, or the news that it has expired."""
+    expected = ours(open_again(disk_with(write_and_compact)))
+
+    def check(_: MemoryFileIO, came: Any, theirs_came: Any) -> None:
+        assert not isinstance(theirs_came, LsmError)
+        if isinstance(came, LsmError):
+            assert came.kind is ErrorKind.EXPIRED
+        else:
+            assert came == expected
+
+    every_schedule(extent, write_and_compact, ours, expire_most, check)
 
 
 @EXTENTS

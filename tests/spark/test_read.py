@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.spark import SparkExecutor, read_dataframe, register, spark_schema, upsert_dataframe
+from lsm_engine.spark.change_source import LsmChangesReader, change_schema
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import NESTED, by_id, nested, rows
@@ -95,6 +96,30 @@ def test_a_dataframe_keeps_what_it_reads(spark, new_table):
     table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
     assert frame.count() == 40
     assert [tag.snapshot.id for tag in table.tags()] == [1]
+
+
+def test_a_dataframe_whose_snapshot_has_expired_says_so(spark, new_table):
+    """It was planned before, and is computed afterwards."""
+    table = new_table("gone", write_only="true")
+    table.upsert(rows(0, 40, "a"))
+    frame = read_dataframe(table, snapshot_id=1, spark=spark)
+    table.create_tag("kept")
+    tagged = read_dataframe(table, tag="kept", spark=spark)
+    changes = LsmChangesReader(
+        table.location, {"incremental-between": "0,1"}, change_schema(table)
+    )  # as format("lsm") plans and reads them
+    (first, *_) = changes.partitions()
+    table.upsert(rows(0, 40, "b"))
+    table.compact(full=True)
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert tagged.count() == 40
+    table.delete_tag("kept")
+    with pytest.raises(PySparkException, match=r"ExpiredError: snapshot 1 has expired"):
+        frame.collect()
+    with pytest.raises(PySparkException, match="no such file"):
+        tagged.collect()
+    with pytest.raises(lsm.ExpiredError, match="snapshot 1 has expired"):
+        list(changes.read(first))
 
 
 def test_an_empty_table_is_an_empty_frame(spark, new_table, lsm_format):

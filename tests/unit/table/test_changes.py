@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.kernels.equality import equal_rows
+from lsm_engine.table.read_changes import read_changes
 from tests.unit.table.history_tables import COLUMNS, START, Story
 
 KINDS = ("+I", "-U", "+U", "-D")
@@ -32,6 +33,52 @@ def kinded(rows: list[tuple[str, int, str | None]]) -> pa.Table:
     return pa.table(
         {"_row_kind": kinds, "id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.string())}
     )
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["delta", "changelog", "diff"])
+@pytest.mark.parametrize("planned", [False, True])
+def test_changes_that_expire_under_their_reader_say_so(mode: str, planned: bool) -> None:
+    """Also before the snapshots themselves are gone: they go last."""
+    story = Story(options=INPUT)
+    for value in "abc":
+        story.put(k1=value)
+    changes = story.reopened().changes(1, 2, mode=mode)
+    batches = changes.to_batches() if not planned else read_splits(changes)
+    story.table.compact(full=True)
+    delete, gone = story.disk.delete, []
+
+    def dying(path: str) -> bool:
+        if path.startswith("snapshot/"):
+            raise lsm.StorageError("cannot be deleted now", path=path)
+        gone.append(path)
+        return delete(path)
+
+    story.disk.delete = dying  # type: ignore[method-assign]
+    with pytest.raises(lsm.StorageError):
+        story.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert gone
+    with pytest.raises(lsm.ExpiredError, match="has expired"):
+        list(batches)
+
+
+def test_a_lost_file_of_a_snapshot_that_is_there_has_not_expired() -> None:
+    story = Story(options=INPUT)
+    story.put(k1="a")
+    changes = story.reopened().changes(0, 1)
+    (lost,) = (path for path in story.files("bucket-0") if "changelog" in path)
+    story.disk.delete(lost)
+    with pytest.raises(lsm.NotFoundError) as caught:
+        changes.to_arrow()
+    assert not isinstance(caught.value, lsm.ExpiredError)
+
+
+def read_splits(changes: Any) -> Any:
+    """The rows of splits that are planned now and read later, as tasks elsewhere do."""
+    rows, splits = changes.rows, list(changes.splits())
+    return (batch for context, split in splits for batch in read_changes(context, rows, split))
 
 
 # --- changelog-producer = input ------------------------------------------------------------------
