@@ -755,6 +755,15 @@ INDEX_SIMPLE_UPDATE_PARTITION_PATH = Option(
     doc="The same for every other `index.type`: for global-simple, and for upserts of keys that lack partition columns.",
 )  # fmt: skip
 
+DISABLE_EXPLICIT_TYPE_CASTING = Option(
+    key="disable-explicit-type-casting", parse=parse_bool, default=False,
+    doc="Refuse to change the type of a column where values may lose something.",
+)  # fmt: skip
+ALTER_COLUMN_NULL_TO_NOT_NULL_DISABLED = Option(
+    key="alter-column-null-to-not-null.disabled", parse=parse_bool, default=True, honoured=bool,
+    doc="A column that may hold nulls cannot be told to refuse them.",
+)  # fmt: skip
+
 FIELD_OPTIONS = (
     FieldOption(suffix="stats-mode", doc="`metadata.stats-mode` of one column."),
     FieldOption(

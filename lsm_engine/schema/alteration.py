@@ -38,9 +38,18 @@ from lsm_engine.schema.changes import (
     SetOption,
 )
 from lsm_engine.schema.defaults import default_of
-from lsm_engine.schema.evolution import check_cast
+from lsm_engine.schema.evolution import check_cast, may_lose
+from lsm_engine.schema.options_of_columns import STATS_OF_COLUMN, names_column, with_name
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import ArrayType, DataField, DataType, MapType, RowType, parse_type
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    parse_type,
+    type_text,
+)
 
 Fields: TypeAlias = tuple[DataField, ...]
 _FieldChange: TypeAlias = ChangeType | SetNullable | SetColumnComment | SetColumnDefault
@@ -242,7 +251,30 @@ def _altered(
                 )
             kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
             check_cast(name, field.type, kind)
+            if may_lose(field.type, kind):
+                _require_losses_wanted(schema, name, field.type, kind)
             return replace(field, type=kind)
+
+
+def _require_losses_wanted(
+    schema: TableSchema, column: str, source: DataType, target: DataType
+) -> None:
+    """Refuse a type change that may lose something where options forbid it, or rely on the values."""
+    change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
+    key = declared.DISABLE_EXPLICIT_TYPE_CASTING.key
+    if schema.options[declared.DISABLE_EXPLICIT_TYPE_CASTING]:
+        raise InvalidOptionError(
+            f"{change}, which option {key!r} forbids; add a new column and copy the values",
+            key=key,
+            column=column,
+        )
+    for option, text in schema.options.texts.items():
+        if names_column(option, text, column) and not option.endswith(STATS_OF_COLUMN):
+            raise InvalidOptionError(
+                f"{change}, and option {option!r} relies on its values; add a new column",
+                key=option,
+                column=column,
+            )
 
 
 def _require_free(schema: TableSchema, name: Path, what: str) -> None:
@@ -255,47 +287,12 @@ def _require_free(schema: TableSchema, name: Path, what: str) -> None:
             column=column,
         )
     for key, text in schema.options.texts.items():
-        if _names_column(key, text, column):
+        if names_column(key, text, column):
             raise InvalidOptionError(
                 f"option {key!r} names column {column!r}; remove the option first",
                 key=key,
                 column=column,
             )
-
-
-# --- names in options ----------------------------------------------------------------------------
-
-_LISTS = (
-    declared.BUCKET_KEY.key,
-    declared.SEQUENCE_FIELD.key,
-    declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
-    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
-)
-_SINGLES = (declared.ROWKIND_FIELD.key, declared.RECORD_LEVEL_TIME_FIELD.key)
-_PREFIX = "fields."
-_GROUP = ".sequence-group"
-
-
-def _names_column(key: str, text: str, column: str) -> bool:
-    return _with_name(key, text, column, "\0") != (key, text)
-
-
-def _with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:
-    """Return an option with `old` replaced where it names that column."""
-    if key in _SINGLES:
-        return key, new if text == old else text
-    if key in _LISTS:
-        return key, _in_list(text, old, new)
-    if not key.startswith(_PREFIX) or key.count(".") < 2:
-        return key, text
-    columns, suffix = key[len(_PREFIX) :].rsplit(".", 1)
-    renamed = f"{_PREFIX}{_in_list(columns, old, new)}.{suffix}"
-    return renamed, _in_list(text, old, new) if key.endswith(_GROUP) else text
-
-
-def _in_list(text: str, old: str, new: str) -> str:
-    parts = text.split(",")
-    return ",".join(new if part.strip() == old else part for part in parts)
 
 
 def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
@@ -317,7 +314,7 @@ def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
             kind=ErrorKind.INVALID_SCHEMA,
             column=old,
         )
-    pairs = (_with_name(key, text, old, new) for key, text in schema.options.texts.items())
+    pairs = (with_name(key, text, old, new) for key, text in schema.options.texts.items())
     return replace(
         schema,
         fields=fields,

@@ -1,8 +1,8 @@
 """Which type changes a column can go through, and what its stored values become.
 
-A change is allowed when every old value has one plain reading as the new type. The rest is refused by
-name rather than guessed at: lossy numbers, text that may not parse, and renderings that clients
-disagree about.
+A change loses nothing when every old value has one plain reading as the new type. What may lose
+something goes by the rules of `explicit_casts`. The rest is refused by name rather than guessed at:
+text that may not parse, and renderings that clients disagree about.
 """
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.explicit_casts import WHOLE, can_cast_explicitly, cast_explicitly
 from lsm_engine.schema.types import (
     BINARY,
     TEXT,
@@ -23,12 +24,13 @@ from lsm_engine.schema.types import (
     type_text,
 )
 
-_WHOLE = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 
 
 def reads_as_is(source: DataType, target: DataType) -> bool:
     """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
+    if isinstance(source, ScalarType) and isinstance(target, ScalarType):
+        return arrow_type(source) == arrow_type(target) and not _shortens(source, target)
     return arrow_type(source) == arrow_type(target) and _nested_ids(source) == _nested_ids(target)
 
 
@@ -45,12 +47,12 @@ def _nested_ids(value: DataType) -> list[int]:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether values of `source` can be read as `target`. Nullability does not matter here."""
+    """Whether values of `source` read as `target` and lose nothing, whatever may be null."""
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return reads_as_is(source, target)
     if source.root is target.root and source.root not in (Root.DECIMAL, *TIMESTAMPS):
         return not _shortens(source, target)
-    if source.root in _WHOLE:
+    if source.root in WHOLE:
         return _whole_reads_as(source, target)
     match source.root:
         case Root.BOOLEAN | Root.DATE if target.root in TEXT:
@@ -72,8 +74,8 @@ def can_cast(source: DataType, target: DataType) -> bool:
 
 
 def _whole_reads_as(source: ScalarType, target: ScalarType) -> bool:
-    if target.root in _WHOLE:
-        return _WHOLE.index(target.root) >= _WHOLE.index(source.root)
+    if target.root in WHOLE:
+        return WHOLE.index(target.root) >= WHOLE.index(source.root)
     if target.root is Root.DECIMAL:
         return (target.precision or 10) - (target.scale or 0) >= _DIGITS[source.root]
     if target.root is Root.FLOAT:
@@ -98,9 +100,19 @@ def _shortens(source: ScalarType, target: ScalarType) -> bool:
     return source.precision is None or source.precision > target.precision
 
 
+def may_lose(source: DataType, target: DataType) -> bool:
+    """Whether a change has a rule, but one that may lose something."""
+    return (
+        not can_cast(source, target)
+        and isinstance(source, ScalarType)
+        and isinstance(target, ScalarType)
+        and can_cast_explicitly(source, target)
+    )
+
+
 def check_cast(column: str, source: DataType, target: DataType) -> None:
     """Raise UnsupportedError, naming the column, unless `source` can be read as `target`."""
-    if not can_cast(source, target):
+    if not (can_cast(source, target) or may_lose(source, target)):
         raise UnsupportedError(
             f"column {column!r} cannot change from {type_text(source)} to {type_text(target)};"
             " add a new column and copy the values",
@@ -117,6 +129,10 @@ def cast_values(
     The pair must have passed `check_cast`. Values that do not fit raise pa.ArrowInvalid: dates far
     from 1970 have no nanosecond timestamp.
     """
+    if not can_cast(source, target):
+        assert isinstance(source, ScalarType)
+        assert isinstance(target, ScalarType)
+        return cast_explicitly(values, source, target)
     wanted = arrow_type(target)
     if values.type == wanted:
         return values

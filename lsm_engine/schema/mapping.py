@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.evolution import cast_values, check_cast, reads_as_is
+from lsm_engine.schema.evolution import cast_values, check_cast, may_lose, reads_as_is
 from lsm_engine.schema.types import DataField, RowType
 
 Column: TypeAlias = Any
@@ -32,10 +32,12 @@ class ColumnMapping:
     def orders_alike(self) -> bool:
         """Whether stored minima and maxima, once cast, bound the wanted values too.
 
-        False for numbers read as text: 9 < 10, but "10" < "9".
+        False for numbers read as text: 9 < 10, but "10" < "9"; and for those that lose digits.
         """
         if self.source is None or self.is_identity:
             return self.source is not None
+        if may_lose(self.source.type, self.target.type):
+            return False
         wanted = arrow_type(self.target.type)
         stored = arrow_type(self.source.type)
         return _is_text(wanted) == _is_text(stored)

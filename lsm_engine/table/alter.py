@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
 from lsm_engine.schema.alteration import changed
-from lsm_engine.schema.changes import SchemaChange
+from lsm_engine.schema.changes import ChangeType, SchemaChange
+from lsm_engine.schema.mapping import map_fields
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.create import check_columns, check_keys, check_options
 from lsm_engine.table.session import TableSession
@@ -31,6 +32,8 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         check_columns(schema)
         check_keys(schema)
         check_options(schema)
+        if any(isinstance(change, ChangeType) for change in changes):
+            _check_older_files(session, schema)
         if session.schemas.publish(schema):
             _tell(session, schema)
             return schema
@@ -39,6 +42,12 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def _check_older_files(session: TableSession, schema: TableSchema) -> None:
+    """Refuse a type that files of a former schema cannot be read as, whatever came in between."""
+    for former in session.schemas.all():
+        map_fields(former.fields, schema.fields)
 
 
 def _tell(session: TableSession, schema: TableSchema) -> None:

@@ -82,6 +82,50 @@ def test_widened_types_read_old_values_and_filters_still_find_them(table: lsm.Ta
     assert table.scan(where=pc.field("n") == 2**40).count() == 1
 
 
+def test_narrowed_types_read_old_values_as_far_as_they_go(table: lsm.Table) -> None:
+    table.upsert(rows(table, [(3, "a", 2**20 + 3, "a long text")]))
+    table.alter(
+        lsm.ChangeType(name="n", type="SMALLINT"), lsm.ChangeType(name="s", type="VARCHAR(4)")
+    )
+    table.upsert(rows(table, [(4, "b", 7, "four")]))
+    for _ in range(2):
+        found = read(table, "id", "n", "s")
+        assert [row["n"] for row in found] == [10, 20, 3, 7]
+        assert [row["s"] for row in found] == ["x", "y", "a lo", "four"]
+        # What files say of their values is not what is read of them.
+        assert table.scan(where=pc.field("n") == 3).count() == 1
+        assert table.scan(where=pc.field("n") > 1_000).count() == 0
+        assert table.scan(where=pc.field("s") == "a lo").count() == 1
+        table.compact(full=True)
+    assert table.verify().is_clean
+
+
+def test_narrower_types_can_be_forbidden(table: lsm.Table) -> None:
+    table.alter(lsm.SetOption(key="disable-explicit-type-casting", value=True))
+    with pytest.raises(lsm.InvalidOptionError, match="disable-explicit-type-casting"):
+        table.alter(lsm.ChangeType(name="n", type="SMALLINT"))
+    table.alter(lsm.ChangeType(name="n", type="BIGINT"))
+    assert read(table, "n") == [{"n": 10}, {"n": 20}]
+
+
+def test_values_that_options_rely_on_lose_nothing(table: lsm.Table) -> None:
+    with pytest.raises(lsm.InvalidOptionError, match=r"sequence\.field"):
+        table.alter(lsm.ChangeType(name="ts", type="TIMESTAMP(3)"))
+
+
+def test_a_type_is_one_that_the_oldest_files_can_be_read_as(table: lsm.Table) -> None:
+    """INT reads as text of some length, and that as padded text, but INT does not."""
+    table.alter(lsm.ChangeType(name="n", type="VARCHAR(20)"))
+    with pytest.raises(lsm.UnsupportedError, match="from INT"):
+        table.alter(lsm.ChangeType(name="n", type="CHAR(30)"))
+    assert [row["n"] for row in read(table, "id", "n")] == ["10", "20"]
+
+
+def test_columns_can_only_be_allowed_nulls(table: lsm.Table) -> None:
+    with pytest.raises(lsm.UnsupportedError, match="alter-column-null-to-not-null"):
+        table.alter(lsm.SetOption(key="alter-column-null-to-not-null.disabled", value=False))
+
+
 def test_nested_fields_have_ids_of_their_own(table: lsm.Table) -> None:
     table.alter(
         lsm.AddColumn(name=("place", "country"), type=pa.string()),

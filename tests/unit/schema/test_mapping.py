@@ -8,9 +8,9 @@ import pytest
 
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.evolution import can_cast, cast_values, check_cast
+from lsm_engine.schema.evolution import can_cast, cast_values, check_cast, may_lose
 from lsm_engine.schema.mapping import apply_mapping, conform, map_fields
-from lsm_engine.schema.types import parse_field, parse_type
+from lsm_engine.schema.types import DataField, parse_field, parse_type
 
 
 def field(id_, name, type_):
@@ -49,22 +49,72 @@ def test_allowed_changes(source, target, stored, wanted):
         assert made.to_pylist() == wanted
 
 
+NAN, INF = float("nan"), float("inf")
+BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
+CUT = datetime(1969, 12, 31, 23, 59, 59, 999_000)  # noqa: DTZ001
+LOSING = [
+    ("BIGINT", "INT", [2**40 + 5, -1, None, 2**31], [5, -1, None, -(2**31)]),
+    ("INT", "TINYINT", [300, -129, None], [44, 127, None]),
+    ("BIGINT", "DOUBLE", [2**53 + 1, None], [float(2**53), None]),
+    ("INT", "FLOAT", [2**24 + 1], [float(2**24)]),
+    ("DOUBLE", "FLOAT", [0.5, 1e300, -1e300, None], [0.5, INF, -INF, None]),
+    ("DOUBLE", "INT", [1.9, -1.9, NAN, 1e20, -INF, None], [1, -1, 0, 2**31 - 1, -(2**31), None]),
+    ("DOUBLE", "BIGINT", [2.0**62, INF, -1e300], [2**62, 2**63 - 1, -(2**63)]),
+    ("FLOAT", "SMALLINT", [1.5, 65_536.0 + 7, INF], [1, 7, -1]),
+    ("BOOLEAN", "INT", [True, False, None], [1, 0, None]),
+    ("BOOLEAN", "DOUBLE", [True, None], [1.0, None]),
+    ("INT", "BOOLEAN", [0, -5, None], [False, True, None]),
+    (
+        "DECIMAL(10, 2)", "DECIMAL(4, 1)",
+        [Decimal("1.25"), Decimal("-1.25"), Decimal("999.94"), Decimal("999.95"), None],
+        [Decimal("1.3"), Decimal("-1.3"), Decimal("999.9"), None, None],
+    ),
+    (
+        "DECIMAL(38, 0)", "DECIMAL(38, 38)",
+        [Decimal("9" * 38), Decimal(0)], [None, Decimal(0)],
+    ),
+    ("DECIMAL(38, 38)", "DECIMAL(38, 0)", [Decimal("0." + "9" * 38)], [Decimal(1)]),
+    ("BIGINT", "DECIMAL(5, 2)", [999, -1_000, None], [Decimal("999.00"), None, None]),
+    ("DECIMAL(10, 2)", "INT", [Decimal("1.99"), Decimal("-1.99"), None], [1, -1, None]),
+    ("DECIMAL(38, 0)", "BIGINT", [Decimal(2**64 + 3)], [3]),
+    ("DECIMAL(10, 2)", "FLOAT", [Decimal("1.25"), None], [1.25, None]),
+    ("STRING", "VARCHAR(2)", ["a\u00e4\U0010ffff", None, "x"], ["a\u00e4", None, "x"]),
+    ("VARCHAR(9)", "VARCHAR(5)", ["abcdefg"], ["abcde"]),
+    ("BYTES", "VARBINARY(2)", [b"abc", b"", None], [b"ab", b"", None]),
+    ("TIMESTAMP(6)", "TIMESTAMP(3)", [BEFORE, None], [CUT, None]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "stored", "wanted"), LOSING, ids=[f"{c[0]}->{c[1]}" for c in LOSING]
+)
+def test_changes_that_may_lose_something(source, target, stored, wanted):
+    source, target = parse_type(source), parse_type(target)
+    assert may_lose(source, target)
+    assert not can_cast(source, target)
+    check_cast("c", source, target)
+    values = pa.array(stored, arrow_type(source))
+    assert not map_fields([DataField(id=1, name="c", type=source)],
+                          [DataField(id=1, name="c", type=target)])[0].orders_alike  # fmt: skip
+    for column in (values, pa.chunked_array([values, values[:0]]), values[1:]):
+        made = cast_values(column, source, target)
+        assert made.type == arrow_type(target)
+        assert made.to_pylist() == (wanted if len(column) == len(wanted) else wanted[1:])
+
+
 REFUSED = [
-    ("BIGINT", "INT"),
-    ("INT", "FLOAT"),
-    ("BIGINT", "DOUBLE"),
-    ("INT", "DECIMAL(5, 0)"),
-    ("DOUBLE", "FLOAT"),
     ("DOUBLE", "STRING"),
-    ("DECIMAL(10, 2)", "DECIMAL(10, 4)"),
+    ("DOUBLE", "DECIMAL(10, 2)"),
+    ("DECIMAL(10, 2)", "DECIMAL(10, 4) NOT NULL"),
+    ("DECIMAL(10, 2)", "STRING"),
     ("STRING", "INT"),
-    ("STRING", "VARCHAR(5)"),
-    ("VARCHAR(9)", "VARCHAR(5)"),
-    ("TIMESTAMP(6)", "TIMESTAMP(3)"),
+    ("STRING", "CHAR(5)"),
+    ("TIMESTAMP(6)", "TIMESTAMP(4)"),
+    ("TIMESTAMP(6)", "DATE"),
     ("TIMESTAMP(3)", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
     ("STRING", "BYTES"),
-    ("BOOLEAN", "INT"),
-    ("INT", "BOOLEAN"),
+    ("BOOLEAN", "DATE"),
+    ("DATE", "BIGINT"),
 ]
 
 
@@ -121,7 +171,7 @@ def test_structures_inside_lists_do_not_change():
     with pytest.raises(UnsupportedError):
         map_fields([field(0, "a", old)], [field(0, "a", new)])
     with pytest.raises(UnsupportedError):
-        map_fields([field(0, "r", row((1, "x", "INT")))], [field(0, "r", row((1, "x", "BOOLEAN")))])
+        map_fields([field(0, "r", row((1, "x", "INT")))], [field(0, "r", row((1, "x", "BYTES")))])
 
 
 NANOS = [1, None, -1]

@@ -1,0 +1,37 @@
+"""Options that name columns: which ones do, and what they are when a column is renamed."""
+
+from lsm_engine.base import declared
+
+STATS_OF_COLUMN = ".stats-mode"
+_LISTS = (
+    declared.BUCKET_KEY.key,
+    declared.SEQUENCE_FIELD.key,
+    declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
+    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
+)
+_SINGLES = (declared.ROWKIND_FIELD.key, declared.RECORD_LEVEL_TIME_FIELD.key)
+_PREFIX = "fields."
+_GROUP = ".sequence-group"
+
+
+def names_column(key: str, text: str, column: str) -> bool:
+    """Whether an option names a column, in its key or in its value."""
+    return with_name(key, text, column, "\0") != (key, text)
+
+
+def with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:
+    """Return an option with `old` replaced where it names that column."""
+    if key in _SINGLES:
+        return key, new if text == old else text
+    if key in _LISTS:
+        return key, _in_list(text, old, new)
+    if not key.startswith(_PREFIX) or key.count(".") < 2:
+        return key, text
+    columns, suffix = key[len(_PREFIX) :].rsplit(".", 1)
+    renamed = f"{_PREFIX}{_in_list(columns, old, new)}.{suffix}"
+    return renamed, _in_list(text, old, new) if key.endswith(_GROUP) else text
+
+
+def _in_list(text: str, old: str, new: str) -> str:
+    parts = text.split(",")
+    return ",".join(new if part.strip() == old else part for part in parts)
