@@ -67,6 +67,18 @@ class LocalFileIO:
         with _telling(path):
             return pa.OSFile(real, "rb")
 
+    def expect(self, path: str) -> None:
+        """Have the system read the file into its page cache, where it can be asked to."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with contextlib.suppress(OSError, UnsafePathError):  # whoever reads the file is told
+            # A pipe must not stop us.
+            descriptor = os.open(self._followed(path), os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
     def exists(self, path: str) -> bool:
         """Whether a regular file is there."""
         real = self._followed(path)

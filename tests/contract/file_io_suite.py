@@ -36,6 +36,13 @@ class FileIOSuite:
         assert not storage.delete("a/none")
         assert storage.list("a") == []
 
+    @pytest.mark.parametrize("path", ["a", "a/b", "a/none", *UNSAFE])
+    def test_expecting_a_file_says_and_changes_nothing(self, storage, path):
+        storage.write_new("a/b", b"x")
+        storage.expect(path)
+        assert storage.read("a/b") == b"x"
+        assert [status.path for status in storage.list("a")] == ["a/b"]
+
     @pytest.mark.parametrize("path", UNSAFE)
     def test_unsafe_paths_touch_nothing(self, storage, path):
         acts = [

@@ -1,6 +1,7 @@
 """Tagging equals a plain join, for every index type, after any history."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.stats import SimpleStats
 from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
 from lsm_engine.schema.types import parse_type
+from lsm_engine.table import key_search
 from lsm_engine.table.locate import Locator
 from lsm_engine.table.searched_files import BucketFiles
 from tests.unit.lookup.stores import with_options
@@ -267,3 +269,51 @@ def check_history(seed, root):
             asked = rows_of(rng.integers(0, 60, 40), rng.integers(0, 4, 40))
             locator = Locator(table.session)
             assert_equals_join(table, locator, asked, kind.startswith("global"), moves=moves)
+
+
+def read_calls(monkeypatch, table, rows):
+    """Locate rows; which data files were expected and opened, in order."""
+    calls = []
+
+    def noting(verb):
+        act = getattr(LocalFileIO, verb)
+
+        def called(storage, path):
+            if "/data-" in path:
+                calls.append((verb, path))
+            return act(storage, path)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for verb in ("expect", "open_input"):
+            patched.setattr(LocalFileIO, verb, noting(verb))
+        table.locate(rows)
+    return calls
+
+
+def test_ten_thousand_files_waited_three_times_for_each(tmp_path, monkeypatch):
+    """A file that is not in memory made tagging wait for its tail, its footer and its keys."""
+    table = create(tmp_path, "bloom", bucket="1")
+    for start in (0, 2, 4, 6):
+        table.upsert(rows_of(range(start, 400, 8), [0] * 50))
+    asked = rows_of(range(201, 260, 2), [0] * 30)
+    calls = read_calls(monkeypatch, table, asked)
+    opened = [path for verb, path in calls if verb == "open_input"]
+    assert len(opened) == len(set(opened)) == 4
+    for before, after in pairwise(opened):
+        assert calls.index(("expect", after)) < calls.index(("open_input", before))
+    assert len(calls) == 4 + 3
+
+
+@pytest.mark.parametrize("index_type", ["bloom", "simple"])
+def test_of_large_files_and_without_filters_only_what_is_wanted_is_read(
+    tmp_path, monkeypatch, index_type
+):
+    table = create(tmp_path, index_type, bucket="1")
+    for start in (0, 2):
+        table.upsert(rows_of(range(start, 400, 8), [0] * 50))
+    if index_type == "bloom":
+        monkeypatch.setattr(key_search, "_EXPECTED_BYTES_MAX", 100)
+    calls = read_calls(monkeypatch, table, rows_of([201], [0]))
+    assert [verb for verb, _ in calls] == ["open_input"] * 2
