@@ -150,6 +150,24 @@ def test_levels_that_are_added_let_nothing_be_told_twice(key: str, value: str) -
     assert levels(table) == [table.options.level_count - 1]
 
 
+@pytest.mark.parametrize("producer", [LOOKUP, FULL])
+def test_an_overwrite_tells_the_rows_that_it_brings_and_none_that_go(
+    producer: dict[str, str],
+) -> None:
+    """Rows that nobody was told of go untold; whoever knows others has to look (decisions/0021)."""
+    table = table_of(**producer, **{"write-only": "true"})
+    table.upsert([row(1, "told"), row(2, "told")])
+    table.compact(full=True)
+    table.upsert([row(2, None, "-D"), row(3, "nobody knows")])
+    made = table.overwrite(pa.table({"k": [1, 4], "v": ["new", "new"]}))
+    assert told(table, made) == []
+    assert told(table, table.compact(full=True)) == [("+I", 1, "new"), ("+I", 4, "new")]
+    changes = table.changelog()
+    assert changes["_row_kind"].to_pylist() == ["+I"] * 4
+    assert "nobody knows" not in changes["v"].to_pylist()
+    assert rows_of(table) == {1: "new", 4: "new"}
+
+
 @pytest.mark.parametrize(("patience", "full_after"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1])])
 def test_commits_between_full_compactions_are_counted(patience: int, full_after: list[int]) -> None:
     options = {"full-compaction.delta-commits": str(patience)}
