@@ -1,6 +1,7 @@
 """Decisions about the shape of a bucket, as text tables."""
 
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
+from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
 from lsm_engine.mergetree.full import pick_full
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.mergetree.rewrite_plan import Rewrite, plan_rewrite
@@ -23,7 +24,11 @@ def pick(case):
             size_ratio_percent=int(case.get("ratio", 1)),
             run_count_trigger=int(case.get("trigger", 3)),
         )
-        unit = strategy.pick(runs, max_level=max_level)
+        if case.get("strategy") == "force-up-level-0":
+            forced = ForceUpLevelZero(universal=strategy, patience=int(case.get("patience", 1)))
+            unit = forced.pick(runs, max_level=max_level)
+        else:
+            unit = strategy.pick(runs, max_level=max_level)
     if unit is None:
         return "nothing"
     return f"{unit.reason.value}: {shapes.show_all(unit.files)} -> L{unit.output_level}"
