@@ -1,6 +1,9 @@
-"""Verify: can every root be read to its last file, and does what they say about each other hold?"""
+"""Verify: can every root be read to its last file, and does what they say about each other hold?
 
-from collections.abc import Iterator, Sequence
+Others go on meanwhile: what is wrong with a root counts only if it is one still when that was found.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
@@ -14,10 +17,12 @@ from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table import roots
 from lsm_engine.table.live import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
 from lsm_engine.table.session import TableSession
+from lsm_engine.table.tag import is_there
 from lsm_engine.table.verify_indexes import IndexVerification
 
 ROW_COUNT = "_FILE._ROW_COUNT"
@@ -34,13 +39,17 @@ _NO_FILES = pa.table(
 
 @record
 class VerifyReport:
-    """What was looked at, and every broken reference. Without problems all roots can be read."""
+    """What was looked at, and every broken reference. Without problems all roots can be read.
+
+    `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
+    """
 
     problems: tuple[str, ...]
     snapshot_count: int
     tag_count: int
     file_count: int
     index_file_count: int = 0
+    gone_count: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -53,6 +62,8 @@ class VerifyReport:
         )
         if self.index_file_count:
             looked += f", {self.index_file_count} index files"
+        if self.gone_count:
+            looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
             return f"clean: {looked}"
         return "\n".join([f"{len(self.problems)} problems in {looked}", *self.problems])
@@ -65,7 +76,7 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
     """
     if snapshot_id is not None:
         check = _Verification(session)
-        check.root(f"snapshot {snapshot_id}", session.snapshots.load(snapshot_id))
+        check.snapshot(session.snapshots.load(snapshot_id))
         return check.report(snapshot_count=1, tag_count=0)
     report = _verify_line(session)
     if session.paths.branch_name:
@@ -83,6 +94,7 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
             tag_count=report.tag_count + found.tag_count,
             file_count=report.file_count + found.file_count,
             index_file_count=report.index_file_count + found.index_file_count,
+            gone_count=report.gone_count + found.gone_count,
         )
     return report
 
@@ -93,12 +105,12 @@ def _verify_line(session: TableSession) -> VerifyReport:
     snapshots = session.snapshots.all()
     check.chain(snapshots)
     for snapshot in snapshots:
-        check.root(f"snapshot {snapshot.id}", snapshot)
+        check.snapshot(snapshot)
     for changelog in session.changelogs.all():
         check.changelog(changelog)
     tags = session.tags.list()
     for tag in tags:
-        check.root(f"tag {tag.name!r}", tag.snapshot)
+        check.tag(tag)
     return check.report(snapshot_count=len(snapshots), tag_count=len(tags))
 
 
@@ -112,6 +124,7 @@ class _Verification:
         self._looked: dict[tuple[bytes, int, str], tuple[str, ...]] = {}
         self._anything_wrong = False
         self._file_count = 0
+        self._gone_count = 0
         self._below: frozenset[tuple[bytes, int, str]] = frozenset()
         self._overlaps: list[str] = []
         self._indexes = IndexVerification(session)
@@ -123,55 +136,80 @@ class _Verification:
             tag_count=tag_count,
             file_count=self._file_count,
             index_file_count=self._indexes.file_count,
+            gone_count=self._gone_count,
         )
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
-        for older, newer in pairwise(snapshots):
-            if newer.id != older.id + 1:
-                self._problems.append(f"snapshots {older.id + 1} to {newer.id - 1} are missing")
-                continue
-            totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)
-            if None in totals:
-                continue
-            before, after, delta = totals
-            if before is not None and delta is not None and after != before + delta:
-                self._problems.append(
-                    f"snapshot {newer.id}: totalRecordCount is {after}, not {before} + {delta}"
-                )
+        if any(_wrong_between(snapshots)):  # or some went while the others were read
+            again = self._session.snapshots.all()
+            self._problems += _wrong_between([one for one in again if not self._is_taken(one)])
+
+    def snapshot(self, one: Snapshot) -> None:
+        """A snapshot can be read, and says what its files say."""
+        self._note(f"snapshot {one.id}", self._root(one), lambda: self._is_taken(one))
+
+    def tag(self, one: Tag) -> None:
+        """A tag's snapshot can be read, and says what its files say."""
+        tags = self._session.tags
+        self._note(
+            f"tag {one.name!r}", self._root(one.snapshot), lambda: tags.find(one.name) != one
+        )
 
     def changelog(self, one: Snapshot) -> None:
         """The files of a changelog that has outlived its snapshot are there, with their sizes."""
-        name = f"changelog {one.id}"
+        changelogs = self._session.changelogs
+
+        def is_taken() -> bool:
+            marked = changelogs.earliest_hint()
+            return not changelogs.exists(one.id) or (
+                marked is not None and changelogs.exists(marked) and one.id < marked
+            )
+
+        self._note(f"changelog {one.id}", self._fed(one), is_taken)
+
+    def _note(self, name: str, found: Iterable[str], is_taken: Callable[[], bool]) -> None:
+        problems = list(found)
+        if problems and is_taken():
+            self._gone_count += 1
+        else:
+            self._problems += [f"{name}: {problem}" for problem in problems]
+
+    def _is_taken(self, one: Snapshot) -> bool:
+        """Whether a snapshot is gone, or older than what an expiry leaves, which has to be there."""
+        snapshots = self._session.snapshots
+        marked = snapshots.earliest_hint()
+        is_marked = marked is not None and one.id < marked and snapshots.exists(marked)
+        return is_marked or not is_there(self._session, one)
+
+    def _fed(self, one: Snapshot) -> Iterator[str]:
         try:
             (kept,) = roots.kept_changelogs(self._session, [one])
         except LsmError as error:
-            self._problems.append(f"{name}: {error}")
+            yield str(error)
             return
         for entry in (*kept.changelog, *kept.entries):
             if entry.kind is EntryKind.ADD:
-                self._problems += [f"{name}: {problem}" for problem in self._wrong_with(entry)]
+                yield from self._wrong_with(entry)
 
-    def root(self, name: str, snapshot: Snapshot) -> None:
+    def _root(self, snapshot: Snapshot) -> Iterator[str]:
         """The schema, manifests and files of one root are there, with their sizes and rows."""
         session = self._session
         try:
             session.schemas.load(snapshot.schema_id)
             entries = live_rows(session.manifests, session.manifest_metas(snapshot))
         except LsmError as error:
-            self._problems.append(f"{name}: {error}")
+            yield str(error)
             return
         live = _NO_FILES if entries is None else entries
         rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
         total = snapshot.total_record_count
         if total is not None and rows != total:
-            self._problems.append(
-                f"{name}: totalRecordCount is {total}, its files hold {rows} rows"
-            )
-        found = [*self._files(live), *self._levels(live)]
+            yield f"totalRecordCount is {total}, its files hold {rows} rows"
+        yield from self._files(live)
+        yield from self._levels(live)
         if snapshot.index_manifest is not None:
-            found += self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
-        self._problems += [f"{name}: {problem}" for problem in found]
+            yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
     def _files(self, live: pa.Table) -> Iterator[str]:
         """Look at files that no root before named; say again what was wrong with the others."""
@@ -217,6 +255,19 @@ class _Verification:
                     where = self._context.bucket_directory(partition, bucket)
                     self._overlaps.append(f"{where}: {error}")
         yield from self._overlaps
+
+
+def _wrong_between(snapshots: Sequence[Snapshot]) -> Iterator[str]:
+    for older, newer in pairwise(snapshots):
+        if newer.id != older.id + 1:
+            yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
+            continue
+        totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)
+        if None in totals:
+            continue
+        before, after, delta = totals
+        if before is not None and delta is not None and after != before + delta:
+            yield f"snapshot {newer.id}: totalRecordCount is {after}, not {before} + {delta}"
 
 
 def _identities(entries: pa.Table) -> list[tuple[bytes, int, str]]:

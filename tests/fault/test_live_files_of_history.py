@@ -133,6 +133,17 @@ def test_paimon_1308_3479_4930_7572_clickhouse_114437_120165_hints_that_lie_or_a
     told.check()
 
 
+@pytest.mark.parametrize("hint", [b"5", b"99999999999"])
+def test_a_hint_that_lies_hides_no_loss(told: Story, hint: bytes) -> None:
+    (lost,) = (
+        told.table.session.context().data_file(entry.partition, entry.bucket, entry.file.file_name)
+        for entry in told.table.session.live_entries(told.table.latest_snapshot())
+    )
+    told.disk.delete(lost)
+    told.disk.replace("snapshot/EARLIEST", hint)
+    assert any("snapshot 4" in problem for problem in told.table.verify().problems)
+
+
 def test_paimon_7923_changelogs_whose_files_are_gone_expire_all_the_same() -> None:
     story = Story(options={"changelog-producer": "input", "snapshot.num-retained.min": "1",
                            "snapshot.num-retained.max": "1", "changelog.num-retained.max": "3",

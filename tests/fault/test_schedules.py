@@ -92,8 +92,10 @@ def every_schedule(
     ours: Act,
     theirs: Act,
     check: Callable[[MemoryFileIO, Any, Any], None],
+    *,
+    orphans: bool = False,
 ) -> None:
-    """Check the places at which `theirs` can break in."""
+    """Check the places at which `theirs` can break in. `orphans`: some may be left."""
     start = disk_with(prepare)
     seen: set[object] = set()
     for at in places(start, ours, extent):
@@ -114,7 +116,7 @@ def every_schedule(
             check(disk, ours_came, theirs_came)
             # Who gave up may leave orphans: an expiry that saw a tag keeps files for it.
             gave_up = any(isinstance(came, NotFoundError) for came in (ours_came, theirs_came))
-            check_reachability(stored, staged=stored.files() if gave_up else ())
+            check_reachability(stored, staged=stored.files() if gave_up or orphans else ())
         except AssertionError as wrong:
             facts = f"at call {at}: {ours_came!r}, {theirs_came!r}"
             raise AssertionError(f"{facts}: {wrong}") from wrong
@@ -273,6 +275,40 @@ def test_readers_of_the_past_and_an_expiry(ours: Act, extent: str) -> None:
             assert came == expected
 
     every_schedule(extent, write_and_compact, ours, expire_most, check)
+
+
+def expire_tags(table: Table) -> object:
+    return [table.delete_tag(name) for name in ("kept", "other")]
+
+
+def roll_back(table: Table) -> object:
+    return table.rollback_to(3)
+
+
+@EXTENTS
+@pytest.mark.parametrize("theirs", [expire_most, expire_tags, roll_back, upsert_other])
+def test_a_verification_of_what_changes_finds_nothing_wrong(theirs: Act, extent: str) -> None:
+    """What went while it was looked at was not lost."""
+
+    def check(_: MemoryFileIO, came: Any, theirs_came: Any) -> None:
+        assert not isinstance(theirs_came, LsmError)
+        assert came.problems == ()
+
+    def prepare(table: Table) -> None:
+        write_and_compact(table)
+        expire_most(table)  # so that tags stand alone
+        for _ in range(3):
+            table.session.clock.sleep_millis(10_000)
+            upsert_other(table)
+
+    every_schedule(
+        extent,
+        prepare if theirs is expire_tags else write_and_compact,
+        lambda table: table.verify(),
+        theirs,
+        check,
+        orphans=theirs is roll_back,
+    )
 
 
 @EXTENTS
