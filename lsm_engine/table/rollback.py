@@ -111,7 +111,9 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     """
     refuse_unhonoured(session.options, [ExternalAccess.WRITE])
     plan = plan_rollback(session, target)
-    if not dry_run and not plan.is_empty:
+    if not dry_run and plan.is_empty:
+        _take_down(session, _signs_of(session, target))  # of one who died when all was done
+    elif not dry_run:
         _carry_out(session, plan)
     return RollbackReport(plan=plan, dry_run=dry_run)
 
@@ -181,13 +183,15 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
         _take_down(session, [sign.name])
         raise
     # Also the signs of those who died on the way here. After any other error ours stays, too.
-    _take_down(
-        session, [one.name for one in _signs(session) if same_state(one.snapshot, plan.target)]
-    )
+    _take_down(session, _signs_of(session, plan.target))
 
 
 def _signs(session: TableSession) -> list[Tag]:
     return [one for one in session.tags.list() if one.name.startswith(ROLLING_BACK)]
+
+
+def _signs_of(session: TableSession, target: Snapshot) -> list[str]:
+    return [one.name for one in _signs(session) if same_state(one.snapshot, target)]
 
 
 def _take_down(session: TableSession, signs: Sequence[str]) -> None:
@@ -206,7 +210,8 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
     for sign in _signs(session):
         raise CommitConflictError(
             f"the table is being rolled back to snapshot {sign.snapshot.id}; nothing was deleted, "
-            "try again later (if that rollback died, do it again, or delete its tag)",
+            f"try again later. If that rollback died, roll back to {sign.snapshot.id} again, or "
+            f"delete its tag {sign.name!r} to stay where it came to; the tag expires in an hour",
             tag=sign.name,
         )
     if not is_there(session, newest):

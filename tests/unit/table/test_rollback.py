@@ -109,6 +109,42 @@ def test_an_expiry_on_its_way_past_the_tag_is_waited_for(told: Story) -> None:
     assert told.reopened().verify().problems == ()
 
 
+@pytest.mark.parametrize("dies_at", ["snapshot/snapshot-4", "tag/tag-rolling-back-"])
+@pytest.mark.parametrize("remedy", ["again", "its tag", "an hour"])
+def test_an_expiry_after_a_rollback_that_died_says_how_to_go_on(
+    told: Story, dies_at: str, remedy: str
+) -> None:
+    """It died on its way, or when all was done but for its sign."""
+    delete = told.disk.delete
+
+    def dying(path: str) -> bool:
+        if path.startswith(dies_at):
+            raise lsm.StorageError("cannot be deleted now", path=path)
+        return delete(path)
+
+    told.disk.delete = dying  # type: ignore[method-assign]
+    with pytest.raises(lsm.StorageError):
+        told.table.rollback_to(2)
+    told.disk.delete = delete  # type: ignore[method-assign]
+    newest = told.reopened().latest_snapshot()
+    assert newest is not None
+    with pytest.raises(lsm.CommitConflictError, match="roll back to 2 again, or delete") as caught:
+        told.reopened().expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    match remedy:
+        case "again":
+            told.reopened().rollback_to(2)
+        case "its tag":
+            told.reopened().delete_tag(str(caught.value.facts["tag"]))
+        case "an hour":
+            told.clock.local_time = lambda: (2024, 2, 29, 13, 35, 0, 0)  # type: ignore[method-assign]
+    told.reopened().expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    left = 2 if remedy == "again" else newest.id
+    assert [one.id for one in told.reopened().snapshots()] == [left]
+    assert "two" in [tag.name for tag in told.reopened().tags()]
+    assert told.rows(tag="two") == TWO
+    assert told.reopened().verify().problems == ()
+
+
 def test_nothing_to_do_and_nothing_to_go_to(told: Story) -> None:
     before = told.files()
     assert told.table.rollback_to(5).plan.is_empty
