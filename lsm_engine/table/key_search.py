@@ -5,6 +5,7 @@ What is held is the batch, one file's bloom filter and one file's keys, never pa
 """
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +131,7 @@ class KeySearch:
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
         asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
-        for at, after in zip(asked, [*asked[1:], None], strict=True):
+        for at, after in zip_longest(asked, asked[1:]):
             # What a newer file has said, an older one cannot change.
             start, stop = int(candidates.starts[at]), int(candidates.stops[at])
             some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
