@@ -1,5 +1,6 @@
 """Append and upsert: batches → buckets → level-0 files → commit."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact import compact_due
+from lsm_engine.table.context import Staging
 from lsm_engine.table.count_changes import counting
 from lsm_engine.table.give_buckets import give_new_partitions, settle_waiting
+from lsm_engine.table.incoming import IncomingRows
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import staging_on
 from lsm_engine.table.unchanged import Unchanged
@@ -77,13 +80,14 @@ def _written(
     while True:
         base = session.snapshots.latest()
         messages = stage(session, rows, base, deletes=deletes)
+        again = _WrittenAgain()
         try:
             made = commit(
                 session,
                 identity,
                 messages,
                 planned_on=base,
-                write_again=stage_incoming,
+                write_again=again,
                 on_base=counting(session, Unchanged(session, base) if looks else None),
             )
         except CommitConflictError as conflict:
@@ -97,9 +101,24 @@ def _written(
         return None
     given = give_new_partitions(session, upkeep_of(identity), messages)
     if not session.options[declared.WRITE_ONLY]:
-        touched = [(message.partition, message.bucket) for message in messages]
-        compact_due(session, upkeep_of(identity), touched)
+        compact_due(session, upkeep_of(identity), _buckets(messages) | again.buckets)
     return given or made
+
+
+class _WrittenAgain:
+    """Writes rows of dynamic buckets anew, and remembers where: it may be elsewhere than at first."""
+
+    def __init__(self) -> None:
+        self.buckets: frozenset[tuple[bytes, int]] = frozenset()
+
+    def __call__(self, staging: Staging, rows: Iterable[IncomingRows]) -> list[CommitMessage]:
+        messages = stage_incoming(staging, rows)
+        self.buckets |= _buckets(messages)
+        return messages
+
+
+def _buckets(messages: Iterable[CommitMessage]) -> frozenset[tuple[bytes, int]]:
+    return frozenset((message.partition, message.bucket) for message in messages)
 
 
 def _reads_again(rows: Any) -> bool:

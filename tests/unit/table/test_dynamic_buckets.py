@@ -124,6 +124,20 @@ def test_whoever_lands_later_takes_over_the_buckets(
     check(table)
 
 
+def test_buckets_taken_over_are_compacted_where_readers_wait_for_that(
+    catalog: lsm.Catalog,
+) -> None:
+    table = created(catalog, merge_engine="first-row")
+    other = lsm.open_table(table.location)
+    both = pa.concat_tables([rows(range(15), 2, "x"), rows(range(5), 2, "z")])
+    table.upsert(Interrupted(both, lambda: other.upsert(rows(range(100, 120), 1))))
+    wanted = {("x", k): 1 for k in range(100, 120)} | {("x", k): 2 for k in range(15)}
+    assert found(table) == wanted | {("z", k): 2 for k in range(5)}
+    files = table.system("files")
+    assert set(files.column("bucket").to_pylist()) == {0, 1}, "ours went elsewhere than at first"
+    check(table)
+
+
 def test_another_partition_is_no_race(
     catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
