@@ -296,6 +296,34 @@ def test_nested_update(limit, key, sequence, data):
     )
 
 
+@pytest.mark.parametrize("function", ["nested_update", "nested_partial_update"])
+def test_nested_rows_without_a_key(function):
+    """A null in a nested key is a value like others, or hides its row, or is refused."""
+    keyed = {"a": 1, "b": "x", "s": None}
+    unkeyed = [{"a": None, "b": "y", "s": 1}, {"a": None, "b": "z", "s": 2}]
+    rows = [
+        {"k": 7, "c": [unkeyed[0], keyed], "kind": "+I"},
+        {"k": 7, "c": [unkeyed[1]], "kind": "+I"},
+    ]
+    texts = {"merge-engine": "aggregation", "fields.c.aggregate-function": function,
+             "fields.c.nested-key": "a"}  # fmt: skip
+
+    def merged(strategy, rows=rows):
+        key = {"fields.c.nested-key-null-strategy": strategy} if strategy else {}
+        return replayed(schema_of([("c", ROW_TYPE)], texts | key), rows, [(1, 0), (1, 2)])
+
+    both = in_any_order([keyed, unkeyed[1]])
+    assert in_any_order(merged(None)[7]["c"]) == in_any_order(merged("merge")[7]["c"]) == both
+    assert merged("ignore")[7]["c"] == [keyed]
+    with pytest.raises(InvalidInputError, match="no value in its key") as caught:
+        merged("error")
+    assert caught.value.facts["key"] == {"k": 7}
+    # A row that nothing is merged with stays as it came, as in Java.
+    assert merged("error", rows[:1])[7]["c"] == rows[0]["c"]
+    with pytest.raises(InvalidOptionError, match="nested-key-null-strategy"):
+        merged("guess")
+
+
 @given(versions=histories(NESTED_ROWS), plan=cuts())
 def test_nested_partial_update(versions, plan):
     reference = slow.nested_partial_update(("a",))
