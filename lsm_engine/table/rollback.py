@@ -187,7 +187,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
 
 
 def _signs(session: TableSession) -> list[Tag]:
-    return [one for one in session.tags.list() if one.name.startswith(ROLLING_BACK)]
+    return [one for one in session.tags.settled() if one.name.startswith(ROLLING_BACK)]
 
 
 def _signs_of(session: TableSession, target: Snapshot) -> list[str]:

@@ -133,6 +133,22 @@ def test_paimon_1308_3479_4930_7572_clickhouse_114437_120165_hints_that_lie_or_a
     told.check()
 
 
+def test_one_empty_listing_hides_no_rollback(told: Story) -> None:
+    """Its sign is a tag: an expiry that overlooks it may leave no snapshot between the two."""
+    told.table.create_tag("rolling-back-1", 2)
+    plain = RecordingFileIO(told.disk)
+    with pytest.raises(lsm.CommitConflictError):
+        over(told, plain).expire_snapshots(**EXPIRE_ALL)
+    before = told.files()
+    listings = [call.number for call in plain.reads if (call.verb, call.path) == ("list", "tag")]
+    assert listings
+    for number in listings:
+        lying = RecordingFileIO(told.disk, Misread(at=number, how=Lie.EMPTY))
+        with pytest.raises((lsm.CommitConflictError, StorageError)):
+            over(told, lying).expire_snapshots(**EXPIRE_ALL)
+        assert told.files() == before
+
+
 @pytest.mark.parametrize("hint", [b"5", b"99999999999"])
 def test_a_hint_that_lies_hides_no_loss(told: Story, hint: bytes) -> None:
     (lost,) = (
