@@ -29,21 +29,22 @@ _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
 
 def reads_as_is(source: DataType, target: DataType) -> bool:
     """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
-    if isinstance(source, ScalarType) and isinstance(target, ScalarType):
-        return arrow_type(source) == arrow_type(target) and not _shortens(source, target)
-    return arrow_type(source) == arrow_type(target) and _nested_ids(source) == _nested_ids(target)
-
-
-def _nested_ids(value: DataType) -> list[int]:
-    match value:
-        case RowType():
-            return [each for field in value.fields for each in (field.id, *_nested_ids(field.type))]
-        case ArrayType():
-            return _nested_ids(value.element)
-        case MapType():
-            return [*_nested_ids(value.key), *_nested_ids(value.value)]
-        case ScalarType():
-            return []
+    if arrow_type(source) != arrow_type(target):
+        return False
+    match source, target:
+        case ScalarType(), ScalarType():
+            return not _shortens(source, target)
+        case ArrayType(), ArrayType():
+            return reads_as_is(source.element, target.element)
+        case MapType(), MapType():
+            return reads_as_is(source.key, target.key) and reads_as_is(source.value, target.value)
+        case RowType(), RowType():
+            return all(
+                one.id == other.id and reads_as_is(one.type, other.type)
+                for one, other in zip(source.fields, target.fields, strict=True)
+            )
+        case _:
+            return False
 
 
 def can_cast(source: DataType, target: DataType) -> bool:

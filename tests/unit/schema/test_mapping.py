@@ -165,6 +165,28 @@ def test_a_nested_field_added_again_starts_as_null():
     assert apply_mapping(mapping, values, 1).to_pylist() == [{"x": None}]
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ({"type": "ARRAY", "element": "STRING"}, {"type": "ARRAY", "element": "VARCHAR(2)"}),
+        (
+            {"type": "MAP", "key": "VARCHAR(9) NOT NULL", "value": "INT"},
+            {"type": "MAP", "key": "VARCHAR(5) NOT NULL", "value": "INT"},
+        ),
+        (
+            {"type": "ARRAY", "element": row((1, "x", "BYTES"))},
+            {"type": "ARRAY", "element": row((1, "x", "VARBINARY(2)"))},
+        ),
+    ],
+)
+def test_nothing_inside_lists_and_maps_gets_shorter(source, target):
+    """Nobody would cut the values: they would be longer than their type says."""
+    source, target = parse_type(source), parse_type(target)
+    check_cast("c", target, source)
+    with pytest.raises(UnsupportedError):
+        check_cast("c", source, target)
+
+
 def test_structures_inside_lists_do_not_change():
     old = {"type": "ARRAY", "element": row((1, "x", "INT"))}
     new = {"type": "ARRAY", "element": row((2, "x", "INT"))}
