@@ -25,6 +25,8 @@ from tests.model.strategies import Layout, arrow_keys, arrow_rows, arrow_schema
 from tests.model.table_model import DELETE, Key, Row, Shape, TableModel
 
 START_MILLIS = 1_700_000_000_000
+AHEAD = 1_000
+"""More than the rows of any batch."""
 
 
 @contextmanager
@@ -174,10 +176,12 @@ class World:
             return taken
         place = shape.names.index(shape.sequence[0])
         sign = -1 if shape.sequence_descending else 1
+        # Whoever acts before our commit brings older rows.
+        ahead = 0 if self._intruder is None else AHEAD
         risen = []
         for kind, row in taken:
             self._risen += 1
-            number = sign * (self._risen // 2)  # two rows tie
+            number = sign * ((self._risen + ahead) // 2)  # two rows tie
             risen.append((kind, (*row[:place], number, *row[place + 1 :])))
         return risen
 
@@ -271,6 +275,7 @@ class World:
             yield
         finally:
             self._intruder = None
+            self._risen += 2 * AHEAD
 
     def _on_call(self, call: Call) -> None:
         if self._intruder is not None and call.verb == self._intrudes_at:
