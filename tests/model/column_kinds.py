@@ -98,7 +98,7 @@ SMALL_DECIMAL = Kind(
 WIDE_DECIMAL = Kind(
     "decimal(30, 4)", pa.decimal128(30, 4),
     tuple(Decimal(text) for text in ("0.0000", "1.0000", "-1.0000", "9" * 26 + ".9999", "-" + "9" * 26 + ".9999", "18446744073709551616.0000")),
-    (Decimal("5.0000"),), more=lambda i: Decimal(i * 10**15).scaleb(-4),
+    (Decimal("5.0000"),), more=lambda i: Decimal((i + 2) * 10**15).scaleb(-4),
 )  # fmt: skip
 DATE = Kind(
     "date",
