@@ -41,6 +41,9 @@ _queries = (
 FOUND = "_found"
 """Name of the column that says whether a key is there."""
 
+_TRIES = 10
+"""How often a question follows snapshots that expire while it is answered."""
+
 
 @functools.cache
 def process_cache() -> LookupCache:
@@ -145,17 +148,19 @@ class TableQuery:
             self._drop_gone(seen)
 
     def _asked(self, seen: LookupView, wanted: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
-        try:
-            return self._looked_up(seen, wanted, names)
-        except NotFoundError:
-            # Data files expired while we looked; the newest snapshot's are there.
-            if not self.refresh() and self._view is seen:
-                raise
-        except CorruptFileError as error:
-            # A lookup file that was found damaged after it was opened is built anew, once.
-            if not self._cache.discard(self._owner, str(error.facts.get("file"))):
-                raise
-        return self._looked_up(self._view, wanted, names)
+        for _ in range(_TRIES):
+            try:
+                return self._looked_up(seen, wanted, names)
+            except NotFoundError:
+                # Data files expired while we looked; the newest snapshot's are there, for a while.
+                if not self.refresh() and self._view is seen:
+                    raise
+            except CorruptFileError as error:
+                # A lookup file that was found damaged after it was opened is built anew.
+                if not self._cache.discard(self._owner, str(error.facts.get("file"))):
+                    raise
+            seen = self._view
+        return self._looked_up(seen, wanted, names)
 
     def get(
         self, key: Mapping[str, Any], columns: Sequence[str] | None = None
