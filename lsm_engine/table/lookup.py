@@ -123,13 +123,26 @@ class TableQuery:
         """
         with self._refreshing:  # also around the look: a view never goes back
             before = self._view
-            newest = self._pinned or self._session.snapshots.latest()
+            newest = self._newest()
             if newest == before.snapshot:  # not by id: ids come again after a rollback
                 return False
-            self._view = self._maker.view(newest, before)
+            self._view = self._newest_view(newest)
             self._points = {}
             drop_gone(before, self._view)
         return True
+
+    def _newest(self) -> Snapshot | None:
+        return self._pinned or self._session.snapshots.latest()
+
+    def _newest_view(self, newest: Snapshot | None) -> LookupView:
+        """Return the view of `newest`, or of what is newest once that has expired under us."""
+        while True:
+            try:
+                return self._maker.view(newest, self._view)
+            except NotFoundError:
+                tried, newest = newest, self._newest()
+                if newest == tried:
+                    raise
 
     def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """Return one row per key, in the order of the keys, and whether it was found (`_found`).

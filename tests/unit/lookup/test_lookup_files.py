@@ -11,6 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
+from lsm_engine.table.lookup_view import ViewMaker
 from tests.unit.lookup.stores import KINDS, assert_lookups_equal_scan, query_of
 from tests.unit.table.history_tables import Story
 
@@ -99,6 +100,38 @@ def test_expired_data_files_send_the_query_to_the_newest_snapshot(table, tmp_pat
         table.compact(full=True)
         table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
         assert query.lookup([{"k": "key-0001x"}]).column("v").to_pylist() == [1]
+
+
+def test_a_snapshot_that_expires_while_a_query_moves_to_it_is_followed(
+    table, tmp_path, monkeypatch
+):
+    made = ViewMaker.view
+
+    def overtaken(maker, snapshot, before):
+        monkeypatch.setattr(ViewMaker, "view", made)
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+        with pytest.raises(lsm.NotFoundError):
+            table.session.live_entries(snapshot)
+        return made(maker, snapshot, before)
+
+    with query_of(table, "columnar", tmp_path) as query:
+        table.upsert([{"k": "key-0001x", "v": 2, "s": "2"}])
+        monkeypatch.setattr(ViewMaker, "view", overtaken)
+        assert query.refresh()
+        assert query.snapshot == table.latest_snapshot()
+        assert query.lookup([{"k": "key-0001x"}]).column("v").to_pylist() == [2]
+
+
+def test_metadata_that_is_gone_while_its_snapshot_is_not_is_the_error(table, tmp_path):
+    with query_of(table, "columnar", tmp_path) as query:
+        before = query.snapshot
+        table.upsert([{"k": "key-0001x", "v": 2, "s": "2"}])
+        for path in Path(table.location, "manifest").iterdir():
+            path.unlink()
+        with pytest.raises(lsm.NotFoundError, match="manifest-list"):
+            query.refresh()
+        assert query.snapshot == before
 
 
 @pytest.mark.parametrize("trouble", ["link", "open to others", "a file"])
