@@ -19,7 +19,11 @@ class RowKind(IntEnum):
     @property
     def is_retract(self) -> bool:
         """Whether the row takes its key away (-U, -D)."""
-        return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+        return self in RETRACTS
+
+
+RETRACTS = frozenset((RowKind.UPDATE_BEFORE, RowKind.DELETE))
+"""The kinds that take their key away."""
 
 
 class EntryKind(IntEnum):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_engine.base.modes import RowKind
+from lsm_engine.base.modes import RETRACTS
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words
 from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
@@ -17,7 +17,6 @@ from lsm_engine.schema.table_schema import VALUE_KIND
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
 _STORE_BITS = 40
-_RETRACTS = frozenset(int(kind) for kind in RowKind if kind.is_retract)
 
 
 class PointIndex:
@@ -66,7 +65,7 @@ class _Columns:
         if len(self._batches) > 1:
             batch = int(self._ends.searchsorted(row, side="right"))
             row -= self._begins[batch]
-        if self._kinds[batch][row] in _RETRACTS:
+        if self._kinds[batch][row] in RETRACTS:
             return None
         columns = self._batches[batch]
         return [_value(columns[name], row) for name in names]

@@ -26,7 +26,8 @@ from lsm_engine.kernels.before_after import (
 from lsm_engine.kernels.equality import equal_rows
 from lsm_engine.kernels.gather import gather
 from lsm_engine.kernels.merge_runs import MergeOrder
-from lsm_engine.merge.selection import Source, adds, kinds_of, retracts
+from lsm_engine.kernels.row_kinds import adds, retracts
+from lsm_engine.merge.selection import Source, kinds_of
 from lsm_engine.merge.versions import chosen_rows
 from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
 

@@ -8,6 +8,7 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.groups import counts_of_each, first_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
+from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.merge.selection import Source, kinds_of
 from lsm_engine.schema.table_schema import VALUE_KIND
 
@@ -25,12 +26,12 @@ class FirstRow:
         """Return the first version of each key."""
         if len(order.starts) == len(order):
             return order
-        retracts = (kinds_of(order, sources) & 1) == 1  # -U is 1 and -D is 3
-        if retracts.any():
+        taken = retracts(kinds_of(order, sources))
+        if taken.any():
             alone = np.repeat(
                 counts_of_each(order.starts, len(order)) == 1,
                 counts_of_each(order.starts, len(order)),
             )
-            if (retracts & ~alone).any():
+            if (taken & ~alone).any():
                 raise InvalidInputError(REFUSAL, kind=ErrorKind.INVALID_ROWS, column=VALUE_KIND)
         return order.take(first_of_each(order.starts))

@@ -11,19 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.modes import RowKind
+from lsm_engine.base.modes import RETRACTS, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
 from lsm_engine.kernels.gather import gather, unchunked
 from lsm_engine.kernels.groups import counts_of_each, last_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.kernels.pick_rows import find_resets
+from lsm_engine.kernels.row_kinds import Kinds, adds, retracts
 from lsm_engine.merge.assembly import assembled
 from lsm_engine.merge.rules import ColumnRule, SequenceGroup
 from lsm_engine.merge.selection import (
-    Kinds,
     Source,
-    adds,
     kinds_of,
     without_deletes,
     without_kinds,
@@ -97,7 +96,7 @@ class Folding:
     @property
     def may_lose(self) -> bool:
         """See MergeFunction."""
-        if len(self.ignored) == len(_RETRACTS):
+        if len(self.ignored) == len(RETRACTS):
             return False
         return self.removal.is_possible or any(rule.may_lose for rule in self.rules)
 
@@ -158,13 +157,13 @@ class Folding:
         flags = counts_of_each(order.starts, len(order)) > 1
         if not flags.any():
             return None
-        if not any(_retracts(batch) for batch in batches):
+        if not any(retracts(fixed_values(b.column(VALUE_KIND), np.int8)).any() for b in batches):
             return self._without_retracts(order, batches, flags)
         rows = order if flags.all() else chosen_groups(order, flags)
         kinds = kinds_of(rows, batches)
-        retracts = ~adds(kinds)
+        taken = ~adds(kinds)
         was_reset = np.zeros(len(flags), np.bool_)
-        versions = versions_of(rows, batches, retracts, self.key_columns)
+        versions = versions_of(rows, batches, taken, self.key_columns)
         self._check(versions)
         lasts = kinds[last_of_each(rows.starts, len(rows))]
         versions, was_reset[flags] = self._without_removed(versions, kinds)
@@ -253,12 +252,6 @@ class Folding:
 
 _MANY = 0.2
 """Share of the keys from which it is faster to fold all than to choose; measured."""
-_RETRACTS = frozenset(kind for kind in RowKind if kind.is_retract)
-
-
-def _retracts(batch: pa.RecordBatch) -> bool:
-    kinds = fixed_values(batch.column(VALUE_KIND), np.int8)
-    return bool((kinds & 1).any())  # -U is 1 and -D is 3, +I and +U are even
 
 
 def _depths(order: MergeOrder, lost: Bools, retracts: Bools) -> Longs:

@@ -10,18 +10,17 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bools, fixed_values
+from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.gather import gather, gather_column
 from lsm_engine.kernels.merge_runs import MergeOrder
+from lsm_engine.kernels.row_kinds import Kinds, adds
 from lsm_engine.merge.versions import chosen_rows
 from lsm_engine.schema.table_schema import VALUE_KIND
 
 Source: TypeAlias = pa.RecordBatch | pa.Table
-Kinds: TypeAlias = NDArray[np.int8]
 
 
 @record
@@ -109,18 +108,6 @@ def without_kinds(
         return order
     kept = ~np.isin(kinds_of(order, sources), [kind.value for kind in ignored])
     return order if kept.all() else chosen_rows(order, kept)
-
-
-def adds(kinds: Kinds) -> Bools:
-    """Return which row kinds put a row there (+I, +U) rather than take it away."""
-    flags: Bools = (kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)
-    return flags
-
-
-def retracts(kinds: Kinds) -> Bools:
-    """Return which row kinds take a row away (-U, -D); a mark that is no row kind does not."""
-    flags: Bools = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
-    return flags
 
 
 def without_deletes(rows: Source) -> Source:

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import declared
-from lsm_engine.base.modes import EntryKind, RowKind
+from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
+from lsm_engine.kernels.row_kinds import Kinds, retracts
 from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.row_counts import RowCounts
@@ -23,8 +24,6 @@ from lsm_engine.table.commit import OnBase
 from lsm_engine.table.key_search import KeySearch, SearchWay
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.tagging import search_files, tag_search
-
-_RETRACTS = [int(kind) for kind in RowKind if kind.is_retract]
 
 
 def count_changes(
@@ -49,27 +48,27 @@ def _changes_of(
     session: TableSession, base: Snapshot | None, entry: ManifestEntry, newer: list[ManifestEntry]
 ) -> RowCounts:
     keys, kinds = _keys_and_kinds(session, entry)
-    retracts = np.isin(kinds, _RETRACTS)
+    gone = retracts(kinds)
     if newer:
         superseded = KeySearch(session.schema, keys)
         search_files(session, superseded, rows_of(newer), SearchWay(), everywhere=False)
         stays = superseded.place < 0
-        keys, retracts = keys.filter(pa.array(stays)), retracts[stays]
+        keys, gone = keys.filter(pa.array(stays)), gone[stays]
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):
         tag_search(session, search, base, everywhere=False)
-    return _counted(search.is_there, retracts, ignores=session.options[declared.IGNORE_DELETE])
+    return _counted(search.is_there, gone, ignores=session.options[declared.IGNORE_DELETE])
 
 
-def _counted(is_there: Bools, retracts: Bools, *, ignores: bool) -> RowCounts:
+def _counted(is_there: Bools, gone: Bools, *, ignores: bool) -> RowCounts:
     return RowCounts(
-        inserted=int((~is_there & ~retracts).sum()),
-        updated=int((is_there & ~retracts).sum()),
-        deleted=0 if ignores else int((is_there & retracts).sum()),
+        inserted=int((~is_there & ~gone).sum()),
+        updated=int((is_there & ~gone).sum()),
+        deleted=0 if ignores else int((is_there & gone).sum()),
     )
 
 
-def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.RecordBatch, Bools]:
+def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.RecordBatch, Kinds]:
     """Return the key columns of a staged file, and what each row does."""
     schema = session.schema
     context = session.context([entry.file.schema_id])

@@ -17,6 +17,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
+from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.plan.key_moves import Moves, SortedRows, fill_buckets, moves
@@ -36,7 +37,6 @@ from lsm_engine.table.tagging import gone_rows, search_files
 
 _GATHERED_BYTES = 64 << 20
 """Rows whose keys are looked for at once: each time, the key columns of candidate files are read."""
-_RETRACTS = [int(kind) for kind in RowKind if kind.is_retract]
 
 
 @record
@@ -119,12 +119,12 @@ class CrossPartitionRouting:
         order = order[np.lexsort((order, leader))]
         heads = leader == whole
         known = self._known(incoming, keys, order, heads)
-        adds = ~np.isin(fixed_values(incoming.kinds, np.int8)[order], _RETRACTS)
+        is_added = adds(fixed_values(incoming.kinds, np.int8)[order])
         of_key = np.cumsum(heads) - 1
         rows = SortedRows(
             heads=heads,
             own=own[order],
-            adds=adds,
+            adds=is_added,
             known_partition=known.partition[of_key],
             known_bucket=known.bucket[of_key],
         )

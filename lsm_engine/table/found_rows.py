@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import declared
 from lsm_engine.base.modes import MergeEngine, RowKind
@@ -13,6 +12,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.gather import gather
 from lsm_engine.kernels.routing import group_rows
+from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys, locate
 from lsm_engine.lookup.lookup_levels import LookupLevels, Versions
 from lsm_engine.plan.scan import ReadMode
@@ -21,7 +21,6 @@ from lsm_engine.table.merge_rules import MergeRules, merge_rules, read_mode
 from lsm_engine.table.merge_stream import merge_runs
 
 _SOURCES_MAX = 60_000
-_RETRACTS = [int(kind) for kind in RowKind if kind.is_retract]
 
 
 @record
@@ -158,8 +157,8 @@ def is_first_hit_newest(schema: TableSchema, levels: LookupLevels) -> bool:
 
 
 def _retracted(kinds: pa.ChunkedArray) -> Bools:
-    gone = pc.is_in(kinds, value_set=pa.array(_RETRACTS, pa.int8()))
-    return np.asarray(gone.to_numpy(zero_copy_only=False), np.bool_)
+    """Return which rows were deleted; what was not found has no kind."""
+    return retracts(kinds.fill_null(int(RowKind.INSERT)).to_numpy())
 
 
 def found_rows(schema: TableSchema, count: int, names: Sequence[str]) -> FoundRows:

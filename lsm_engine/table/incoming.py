@@ -4,19 +4,19 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import fixed_values
+from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
 from lsm_engine.table.row_kinds import ROW_KIND_COLUMN, RowKinds
-
-_RETRACTS = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
 
 
 @record
@@ -165,7 +165,7 @@ class Conformer:
             )
         if field.type.nullable or self._deletes:
             return
-        added = pc.invert(pc.is_in(kinds, value_set=_RETRACTS))
+        added = pa.array(adds(fixed_values(kinds, np.int8)))
         wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0
         if wrong:
             raise InvalidInputError(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import declared
-from lsm_engine.base.modes import RowKind
+from lsm_engine.base.modes import RETRACTS
 from lsm_engine.io.spill import SpillArea, SpilledRows
 from lsm_engine.kernels.gather import gather
 from lsm_engine.kernels.merge_runs import MergeOrder
@@ -32,7 +32,7 @@ class InputLog:
         self._spills = spills
         self._by_arrival = not rules.sequence.columns
         ignores = schema.options[declared.IGNORE_DELETE]
-        self._ignored = frozenset(kind for kind in RowKind if ignores and kind.is_retract)
+        self._ignored = RETRACTS if ignores else frozenset()
         self._spilled: list[SpilledRows] = []
         self._latest: list[pa.RecordBatch] = []
 

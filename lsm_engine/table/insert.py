@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
-from lsm_engine.base.modes import CommitKind, RowKind
-from lsm_engine.kernels.arrow_views import Bools
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.kernels.arrow_views import Bools, fixed_values
+from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
@@ -31,7 +31,6 @@ from lsm_engine.table.tagging import Tags, tag_rows
 from lsm_engine.table.unchanged import Unchanged
 from lsm_engine.table.write import stage
 
-_RETRACTS = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
 _SHOWN = 3
 
 
@@ -123,7 +122,7 @@ def _held(schema: TableSchema, rows: Any, wanted: Wanted) -> pa.Table:
         return pa.table({})
     batches = []
     for incoming in conformed(open_rows(rows), schema):
-        if pc.any(pc.is_in(incoming.kinds, value_set=_RETRACTS)).as_py():
+        if retracts(fixed_values(incoming.kinds, np.int8)).any():
             raise InvalidInputError(
                 f"{wanted.value} takes rows to write, and some say -U or -D; use upsert or delete"
             )

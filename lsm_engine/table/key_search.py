@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base import declared
-from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.record_key_bloom import RecordKeys, read_key_footer
@@ -21,6 +20,7 @@ from lsm_engine.io.key_footers import key_pieces, record_keys
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.kernels.keys import sort_keys
+from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
 from lsm_engine.meta.manifest import ManifestEntry
@@ -35,7 +35,6 @@ GoneRows = Callable[[ManifestEntry, Longs], Bools]
 _EXPECTED_BYTES_MAX = 1 << 20
 """Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
 _NEVER = -(2**63)
-_RETRACTS = tuple(int(kind) for kind in RowKind if kind.is_retract)
 
 
 @record
@@ -175,7 +174,7 @@ class KeySearch:
         rows = bucket.rows[some]
         self.found(rows, _place_of(entry), last)
         self.sequence[rows] = newest[some]
-        self.is_there[rows] = ~_retracts(keys.kind[last])
+        self.is_there[rows] = ~retracts(keys.kind[last])
 
     def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
         """Note that keys, by number, have their records in a file."""
@@ -243,12 +242,6 @@ def _expect(entry: ManifestEntry, context: BucketContext) -> None:
     if entry.file.file_size <= _EXPECTED_BYTES_MAX:
         path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
         context.file_io.expect(path)
-
-
-def _retracts(kinds: npt.NDArray[np.int8]) -> Bools:
-    # For a few rows of each of many files: np.isin takes thirty times as long.
-    found: Bools = np.logical_or.reduce([kinds == kind for kind in _RETRACTS])
-    return found
 
 
 def _place_of(entry: ManifestEntry) -> FilePlace:

@@ -14,8 +14,8 @@ from lsm_engine.io.spill import SpillArea
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.keys import SortKeys, upper_bound
 from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
+from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.merge.changes import BeforeMerge
-from lsm_engine.merge.selection import adds
 from lsm_engine.merge.sequence import Rows
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.table.merge_rules import MergeRules

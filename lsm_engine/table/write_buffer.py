@@ -8,7 +8,7 @@ import pyarrow as pa
 from lsm_engine.io.spill import SpillArea, SpilledRows
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.order import sort_orders
-from lsm_engine.merge.selection import adds
+from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.table.input_log import InputLog
 from lsm_engine.table.merge_rules import MergeRules
 from lsm_engine.table.merge_stream import SPILL_ROWS, Batches, merge_runs
