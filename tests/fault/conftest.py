@@ -8,7 +8,7 @@ import pytest
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.store import manifests
-from lsm_engine.table.executor import LocalExecutor
+from tests.model.world import on_one_thread
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -23,12 +23,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    def of_one(self: LocalExecutor, threads: int | None = None) -> None:
-        del threads
-        self.threads = 1
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalExecutor, "__init__", of_one)
+    with on_one_thread():
         yield
 
 

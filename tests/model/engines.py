@@ -6,6 +6,7 @@ specification leaves that open (deletes of an aggregation, late rows of a partia
 sequence field), other tests compare: `changelog_histories`, tests/unit/merge, tests/interop.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,16 +22,32 @@ def _folded(versions: History, row: Row) -> History:
     return (Version(last, INSERT, row),)
 
 
-@dataclass(frozen=True)
-class PartialUpdate:
-    """What is not null replaces; `removes`: a delete takes the whole row, and what follows begins anew."""
+class Folds(ABC):
+    """Makes one row of the versions of a key; what has been folded folds on as if it had not been."""
 
-    removes: bool = False
-    ignored: Sequence[str] = ()
+    ignored: Sequence[str]
 
     @property
     def refused(self) -> Sequence[str]:
         return () if self.ignored else RETRACTS
+
+    @abstractmethod
+    def read(self, versions: History) -> Row | None: ...
+
+    def shortened(self, versions: History) -> History:
+        row = self.read(versions)
+        return () if row is None else _folded(versions, row)
+
+    def compacted(self, versions: History) -> set[History]:
+        return {versions}
+
+
+@dataclass(frozen=True)
+class PartialUpdate(Folds):
+    """What is not null replaces; `removes`: a delete takes the whole row, and what follows begins anew."""
+
+    removes: bool = False
+    ignored: Sequence[str] = ()
 
     def read(self, versions: History) -> Row | None:
         found: Row | None = None
@@ -58,17 +75,13 @@ def _laid_over(below: Row | None, above: Row) -> Row:
 
 
 @dataclass(frozen=True)
-class SequenceGroups:
+class SequenceGroups(Folds):
     """A partial update of which some columns are replaced by a row of equal or newer sequence only."""
 
     groups: tuple[Group, ...]
     sums: tuple[int, ...] = ()
     """Protected columns that are summed, rows of older sequences included."""
     ignored: Sequence[str] = ()
-
-    @property
-    def refused(self) -> Sequence[str]:
-        return () if self.ignored else RETRACTS
 
     def read(self, versions: History) -> Row | None:
         if not versions:
@@ -96,29 +109,17 @@ class SequenceGroups:
                 for place in sequence:
                     row[place] = above[place]
 
-    def shortened(self, versions: History) -> History:
-        row = self.read(versions)
-        return () if row is None else _folded(versions, row)
-
-    def compacted(self, versions: History) -> set[History]:
-        return {versions}
-
 
 def _ranks(row: Sequence[Plain], places: Sequence[int]) -> list[tuple[object, ...]]:
     return [rank(row[place]) for place in places]
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(Folds):
     """Each column has a function of its own; keys and sequence columns are the last row's."""
 
     functions: tuple[tuple[int, str], ...]
     ignored: Sequence[str] = ()
-
-    @property
-    def refused(self) -> Sequence[str]:
-        # It takes some back, by rules of each function: tests/unit/merge.
-        return () if self.ignored else RETRACTS
 
     def read(self, versions: History) -> Row | None:
         if not versions:
@@ -131,32 +132,18 @@ class Aggregation:
             row = tuple(joined)
         return row
 
-    def shortened(self, versions: History) -> History:
-        row = self.read(versions)
-        return () if row is None else _folded(versions, row)
-
-    def compacted(self, versions: History) -> set[History]:
-        return {versions}
-
 
 @dataclass(frozen=True)
-class FirstRow:
+class FirstRow(Folds):
     """What came first stands."""
 
     ignored: Sequence[str] = ()
-
-    @property
-    def refused(self) -> Sequence[str]:
-        return () if self.ignored else RETRACTS
 
     def read(self, versions: History) -> Row | None:
         return versions[0].row if versions else None
 
     def shortened(self, versions: History) -> History:
         return versions[:1]
-
-    def compacted(self, versions: History) -> set[History]:
-        return {versions}
 
 
 def _total(old: Plain, new: Plain) -> Plain:
