@@ -81,6 +81,20 @@ def test_the_cache_is_bounded(disk):
     assert len(disk.reads) == 2
 
 
+def test_small_manifests_weigh_what_their_arrays_take(disk):
+    # One of two entries takes 50 KB once decoded, and less than one KB of values.
+    store = ManifestStore(disk, PATHS, cache_bytes=1 << 20)
+    names = [f"manifest-u-{number}" for number in range(60)]
+    for name in names:
+        store.write(name, ENTRIES, codec="zstd")
+        store.read(meta(name, 1, 2))
+    before = len(disk.reads)
+    for name in reversed(names):
+        store.read(meta(name, 1, 2))
+    kept = len(names) - (len(disk.reads) - before)
+    assert 10 <= kept <= 30
+
+
 def test_deleted_manifests_are_forgotten(store):
     size = store.write("manifest-u-0", ENTRIES, codec="zstd")
     listed = meta("manifest-u-0", size, 2)
