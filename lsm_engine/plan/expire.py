@@ -6,6 +6,7 @@ file that was upgraded keeps its name and its bytes.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
@@ -40,14 +41,17 @@ class MetadataNames:
     index_files: frozenset[str] = frozenset()
     statistics: frozenset[str] = frozenset()
 
+    @staticmethod
+    def union(several: Iterable["MetadataNames"]) -> "MetadataNames":
+        """Return what any of them names, in time that follows their sum."""
+        sets: dict[str, set[str]] = {field.name: set() for field in fields(MetadataNames)}
+        for names in several:
+            for kind, known in sets.items():
+                known |= getattr(names, kind)
+        return MetadataNames(**{kind: frozenset(known) for kind, known in sets.items()})
+
     def __or__(self, other: "MetadataNames") -> "MetadataNames":
-        return MetadataNames(
-            manifest_lists=self.manifest_lists | other.manifest_lists,
-            manifests=self.manifests | other.manifests,
-            index_manifests=self.index_manifests | other.index_manifests,
-            index_files=self.index_files | other.index_files,
-            statistics=self.statistics | other.statistics,
-        )
+        return MetadataNames.union((self, other))
 
     def __sub__(self, other: "MetadataNames") -> "MetadataNames":
         return MetadataNames(
@@ -158,7 +162,7 @@ def plan_expiry(
     *,
     changelogs: Iterable[ManifestEntry],
     names: MetadataNames,
-    kept: Sequence[KeptRoot],
+    kept: Iterable[KeptRoot],
     outlived: Sequence[Snapshot] = (),
 ) -> ExpirePlan:
     """Plan the removal of `choice.expired`.
@@ -185,7 +189,7 @@ def plan_expiry(
 def plan_tag_removal(
     state: Iterable[ManifestEntry],
     names: MetadataNames,
-    kept: Sequence[KeptRoot],
+    kept: Iterable[KeptRoot],
     *,
     reason: str,
     tags: Sequence[Tag] = (),
@@ -214,7 +218,7 @@ def plan_changelog_expiry(
     changelogs: Iterable[ManifestEntry],
     *,
     names: MetadataNames,
-    kept: Sequence[KeptRoot],
+    kept: Iterable[KeptRoot],
     reason: str,
 ) -> ExpirePlan:
     """Plan the removal of changelogs that had outlived their snapshots.
@@ -248,12 +252,12 @@ class _Unreferenced:
 def _unreferenced(
     candidates: dict[PhysicalFile, DeadFile],
     changelogs: Iterable[ManifestEntry],
-    kept: Sequence[KeptRoot],
+    kept: Iterable[KeptRoot],
 ) -> _Unreferenced:
     left = dict(candidates)
     feed = {physical(entry): _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
-    names = MetadataNames()
+    names: list[MetadataNames] = []
     for root in kept:
         before = len(left) + len(feed)
         for entry in root.entries:
@@ -268,12 +272,12 @@ def _unreferenced(
                     del files[key]
         if len(left) + len(feed) < before:
             kept_by.append((root.name, before - len(left) - len(feed)))
-        names |= root.names
+        names.append(root.names)
     return _Unreferenced(
         data_files=tuple(left[key] for key in sorted(left)),
         changelog_files=tuple(feed[key] for key in sorted(feed)),
         kept_by=tuple(kept_by),
-        names=names,
+        names=MetadataNames.union(names),
     )
 
 

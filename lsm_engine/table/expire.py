@@ -158,9 +158,7 @@ def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
         outlived = choice.expired
     feeds = [*session.changelogs.all(), *outlived]
     kept = roots.kept_roots(session, choice.kept, holds, changelogs=feeds)
-    names = MetadataNames()
-    for snapshot in choice.expired:
-        names |= roots.expiring_names(session, snapshot)
+    names = MetadataNames.union(roots.expiring_names(session, one) for one in choice.expired)
     return plan_expiry(
         choice,
         candidates,

@@ -99,9 +99,7 @@ def _plan(
     def holds(partition: bytes, bucket: int) -> bool:
         return (partition, bucket) in buckets
 
-    names = MetadataNames()
-    for one in expired:
-        names |= roots.expiring_names(session, one)
+    names = MetadataNames.union(roots.expiring_names(session, one) for one in expired)
     kept = roots.kept_roots(
         session, snapshots, holds, changelogs=[one for one in there if one not in expired]
     )

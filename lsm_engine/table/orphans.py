@@ -141,11 +141,11 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
         changelogs = line.changelogs.all()
         reachable |= root_paths(
             session,
-            [
-                *roots.kept_snapshots(line, snapshots, everywhere),
-                *roots.kept_tags(line, everywhere),
-                *roots.kept_changelogs(line, changelogs),
-            ],
+            chain(
+                roots.kept_snapshots(line, snapshots, everywhere),
+                roots.kept_tags(line, everywhere),
+                roots.kept_changelogs(line, changelogs),
+            ),
         )
         for entry in roots.changelog_entries(line, snapshots):
             reachable.update(entry_paths(session, entry))

@@ -7,6 +7,7 @@ the trash.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from lsm_engine.base import declared
 from lsm_engine.base.errors import NotFoundError
@@ -59,10 +60,8 @@ def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     if snapshot.changelog_manifest_list is not None:
         lists.append(snapshot.changelog_manifest_list)
-    names = MetadataNames()
-    for name in lists:
-        names |= _list_names(session, name)
-    return names | _index_names(session, snapshot)
+    names = [_list_names(session, name) for name in lists]
+    return MetadataNames.union([*names, _index_names(session, snapshot)])
 
 
 def tag_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
@@ -163,32 +162,29 @@ def kept_roots(
     *,
     changelogs: Iterable[Snapshot] | None = None,
     besides: Iterable[str] = (),
-) -> list[KeptRoot]:
-    """Return every root that stays: tags, `kept` snapshots and changelogs of the session's line, and
+) -> Iterator[KeptRoot]:
+    """Yield every root that stays: tags, `kept` snapshots and changelogs of the session's line, and
     all of the other lines and the trash.
 
-    `changelogs` None: those there are. `besides`: tags of the session's line that go.
+    `changelogs` None: those there are. `besides`: tags of the session's line that go. One root is
+    held at a time: there may be tens of thousands.
     """
     feeds = session.changelogs.all() if changelogs is None else changelogs
-    roots = [
-        *kept_tags(session, holds, besides=besides),
-        *kept_snapshots(session, kept, holds),
-        *kept_changelogs(session, feeds),
-    ]
+    yield from kept_tags(session, holds, besides=besides)
+    yield from kept_snapshots(session, kept, holds)
+    yield from kept_changelogs(session, feeds)
     for line in other_lines(session):
         snapshots = line.snapshots.settled()
-        roots += kept_tags(line, holds)
-        roots += kept_snapshots(line, snapshots, holds)
-        roots += kept_changelogs(line, line.changelogs.all())
-        roots.append(
-            KeptRoot(
-                name=_shown(line, "changelogs of snapshots"),
-                entries=(),
-                names=MetadataNames(),
-                changelog=changelog_entries(line, snapshots),
-            )
+        yield from kept_tags(line, holds)
+        yield from kept_snapshots(line, snapshots, holds)
+        yield from kept_changelogs(line, line.changelogs.all())
+        yield KeptRoot(
+            name=_shown(line, "changelogs of snapshots"),
+            entries=(),
+            names=MetadataNames(),
+            changelog=changelog_entries(line, snapshots),
         )
-    return [*roots, *kept_trash(session, holds)]
+    yield from kept_trash(session, holds)
 
 
 def kept_snapshots(
@@ -229,12 +225,12 @@ def _whats_left(session: TableSession, snapshot: Snapshot) -> MetadataNames:
 
 def kept_tags(
     session: TableSession, holds: Holds, *, besides: Iterable[str] = ()
-) -> list[KeptRoot]:
-    """Return tags as roots, but those named `besides`."""
+) -> Iterator[KeptRoot]:
+    """Yield tags as roots, but those named `besides`."""
     gone = set(besides)
-    return [
-        _tag_root(session, tag, holds) for tag in session.tags.settled() if tag.name not in gone
-    ]
+    for tag in session.tags.settled():
+        if tag.name not in gone:
+            yield _tag_root(session, tag, holds)
 
 
 def _tag_root(session: TableSession, tag: Tag, holds: Holds) -> KeptRoot:
@@ -284,9 +280,11 @@ def record_roots(session: TableSession, one: TrashRecord, holds: Holds) -> Itera
     """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
     names, file_names = kept_by_record(one)
     yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
-    roots = [*kept_snapshots(session, one.snapshots, holds)]
-    roots += [_tag_root(session, tag, holds) for tag in one.tags]
-    roots += kept_changelogs(session, one.changelogs)
+    roots = chain(
+        kept_snapshots(session, one.snapshots, holds),
+        (_tag_root(session, tag, holds) for tag in one.tags),
+        kept_changelogs(session, one.changelogs),
+    )
     for root in roots:
         yield replace(root, name=f"{root.name} in {one.name}")
 
