@@ -1,6 +1,7 @@
 """DataFileMeta → record batches: projected, cast to the read schema, group by group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -134,6 +135,11 @@ class DataFileReader:
     def row_group_count(self) -> int:
         """How many row groups the file has."""
         return len(self.row_group_rows)
+
+    def groups_from(self, rows: range) -> list[int]:
+        """Return the row groups whose first row is one of these, in order."""
+        firsts = accumulate(self.row_group_rows[:-1], initial=0)
+        return [group for group, first in enumerate(firsts) if first in rows]
 
     def bounds(self, name: str) -> ColumnBounds | None:
         """Return what is known per row group about a wanted flat column; None for nothing at all.

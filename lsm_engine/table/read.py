@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import declared
+from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
+from lsm_engine.io.data_formats import format_of
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.mergetree.sections import runs_by_age
 from lsm_engine.meta.data_file import DataFileMeta
@@ -22,9 +25,11 @@ from lsm_engine.table.context import BucketContext
 from lsm_engine.table.deletion_vectors import BucketVectors
 from lsm_engine.table.merge_rules import merge_rules
 from lsm_engine.table.merge_stream import merge_runs, spilled_runs
+from lsm_engine.table.read_ahead import Part
 from lsm_engine.table.row_groups import matching_row_groups
 
 _DECODED_BYTES_PER_STORED_BYTE = 4
+_PART_BYTES = 64 << 20
 _MERGE_ROWS_MIN = 1024
 
 
@@ -103,19 +108,61 @@ class SplitSource:
         source = self.of(split)
         yield from read_split(source.context, source.rows, split)
 
+    def parts(self, split: Split) -> Iterator[Part]:
+        """Yield what of a split is read at a time where several are read at once, in order."""
+        source = self.of(split)
+        yield from split_parts(source.context, source.rows, split, max_bytes=_PART_BYTES)
+
 
 def read_split(context: BucketContext, rows: ReadRows, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split, merged, without deleted keys."""
+    for part in split_parts(context, rows, split):
+        yield from part()
+
+
+def split_parts(
+    context: BucketContext, rows: ReadRows, split: Split, *, max_bytes: int | None = None
+) -> Iterator[Part]:
+    """Yield what of a split is read by itself: each section to merge, and each raw file.
+
+    `max_bytes`: raw files are cut into parts of about so many decoded bytes.
+    """
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
     for section in split.sections:
-        if split.raw:
-            names = rows.needed(context.schema)
-            for run in section:
-                for batch in bucket.run(run, names, matching=rows.predicate):
-                    yield from rows.finish(batch)
-        else:
-            for merged in bucket.merged(section, rows):
-                yield from rows.finish(merged)
+        if not split.raw:
+            yield partial(_merged_rows, bucket, rows, section)
+            continue
+        names = rows.needed(context.schema)
+        for file in (file for run in section for file in run):
+            for part in file_parts(file, max_bytes):
+                yield partial(_raw_rows, bucket, rows, names, file, part)
+
+
+def _merged_rows(
+    bucket: "BucketReader", rows: ReadRows, section: Section
+) -> Iterator[pa.RecordBatch]:
+    for merged in bucket.merged(section, rows):
+        yield from rows.finish(merged)
+
+
+def _raw_rows(
+    bucket: "BucketReader", rows: ReadRows, names: Sequence[str], file: DataFileMeta, part: range
+) -> Iterator[pa.RecordBatch]:
+    for batch in bucket.file(file, names, matching=rows.predicate, part=part):
+        yield from rows.finish(batch)
+
+
+def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
+    """Cut the rows of a file into parts of about so many decoded bytes, and not below a row group.
+
+    Opening a file again for each part is cheap where its footer says where row groups are.
+    """
+    whole = range(file.row_count)
+    if max_bytes is None or format_of(file.file_name) is FileFormat.AVRO:
+        return [whole]
+    row_bytes = max(1, _DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
+    step = max(ROW_GROUP_ROWS, max_bytes // row_bytes)
+    return [whole[first : first + step] for first in whole[::step]]
 
 
 class BucketReader:
@@ -156,8 +203,12 @@ class BucketReader:
         *,
         matching: Predicate | None = None,
         max_rows: int | None = None,
+        part: range | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file, row group by row group; `matching` leaves some of them out."""
+        """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
+
+        `part`: only the row groups whose first row is one of these.
+        """
         schema = self._context.schema
         columns = ReadColumns(
             file_schema=self._context.schemas[file.schema_id],
@@ -172,7 +223,10 @@ class BucketReader:
         ) as reader:
             if deleted is not None:
                 reader.without(deleted)
-            groups = None if matching is None else matching_row_groups(reader, matching)
+            groups = reader.groups_from(range(file.row_count) if part is None else part)
+            if matching is not None:
+                wanted = set(matching_row_groups(reader, matching))
+                groups = [group for group in groups if group in wanted]
             yield from reader.batches(groups, max_rows=max_rows)
 
     def merged(

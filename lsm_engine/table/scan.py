@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from lsm_engine.table.many_splits import ManySplits
 from lsm_engine.table.merge_rules import merge_rules, read_mode
 from lsm_engine.table.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read import ReadRows, SplitSource, read_split
+from lsm_engine.table.read_ahead import read_ahead
 from lsm_engine.table.read_tag import Line, tag_for_read, tagged
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.time_travel import raise_if_expired, snapshot_to_read
@@ -227,20 +228,12 @@ class Scan:
     def _read(self) -> Iterator[pa.RecordBatch]:
         plan = self._planned
         executor = LocalExecutor()
-        if self._request.limit is not None or executor.threads == 1 or _at_most_one(plan):
+        if self._request.limit is not None or executor.threads == 1:
             for split in plan.splits:
                 yield from plan.source.batches(split)
             return
-        for batches in executor.ordered(partial(_read_whole, plan.source), plan.splits):
-            yield from batches
-
-
-def _at_most_one(plan: PlannedScan) -> bool:
-    return len(list(islice(plan.splits, 2))) <= 1
-
-
-def _read_whole(source: SplitSource, split: Split) -> list[pa.RecordBatch]:
-    return list(source.batches(split))
+        parts = chain.from_iterable(map(plan.source.parts, plan.splits))
+        yield from read_ahead(parts, threads=executor.threads)
 
 
 def plan_scan(

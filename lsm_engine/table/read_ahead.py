@@ -1,0 +1,101 @@
+"""Parts of a scan read on several threads: rows come in the order of the parts, in bounded memory."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import chain, islice
+from threading import Condition
+
+import pyarrow as pa
+
+Part = Callable[[], Iterator[pa.RecordBatch]]
+AHEAD_BYTES = 512 << 20
+"""Decoded bytes that all threads together may be ahead of whoever takes the rows."""
+
+
+def read_ahead(
+    parts: Iterable[Part], *, threads: int, most_bytes: int = AHEAD_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of the parts, one part after another; up to `threads` are read at once.
+
+    `most_bytes` is shared by the threads; one batch of each may go beyond. A part is asked for when a
+    thread is free for it. An error comes where its rows would have come.
+    """
+    following = iter(parts)  # of very many parts each is made when it is come to
+    first = list(islice(following, 2))
+    if len(first) == 1:
+        yield from first[0]()
+        return
+    following = chain(first, following)
+    running: deque[_Ahead] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="lsm-read") as pool:
+        try:
+            while True:
+                for part in islice(following, threads - len(running)):
+                    running.append(_Ahead(part, most_bytes // threads))
+                    pool.submit(running[-1].read)
+                if not running:
+                    return
+                yield from running[0].batches()
+                running.popleft()
+        finally:
+            for ahead in running:
+                ahead.give_up()
+
+
+class _Ahead:
+    """The batches of one part, between the thread that reads them and the one that takes them."""
+
+    def __init__(self, part: Part, most_bytes: int) -> None:
+        self._part = part
+        self._most_bytes = most_bytes
+        self._changed = Condition()
+        self._waiting: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._is_over = False
+        self._is_given_up = False
+        self._error: BaseException | None = None
+
+    def read(self) -> None:
+        """Read the part to its end, never further ahead than allowed."""
+        try:
+            with closing(self._part()) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    if not self._hand_over(batch):
+                        return
+        except BaseException as error:  # noqa: BLE001 -- raised by whoever takes the rows
+            self._error = error
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is read, as it comes."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_over)
+                if not self._waiting:
+                    break
+                batch = self._waiting.popleft()
+                self._bytes -= batch.nbytes
+                self._changed.notify_all()
+            yield batch
+        if self._error is not None:
+            raise self._error
+
+    def give_up(self) -> None:
+        """Nobody takes any more: the thread stops at its next batch."""
+        with self._changed:
+            self._is_given_up = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _hand_over(self, batch: pa.RecordBatch) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < self._most_bytes or self._is_given_up)
+            self._waiting.append(batch)
+            self._bytes += batch.nbytes
+            self._changed.notify_all()
+            return not self._is_given_up
