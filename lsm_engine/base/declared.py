@@ -209,11 +209,11 @@ POSTPONE_BATCH_WRITE_FIXED_BUCKET = Option(
 )  # fmt: skip
 POSTPONE_DEFAULT_BUCKET_NUM = Option(
     key="postpone.default-bucket-num", parse=at_least(1), default=1,
-    doc="Buckets of a new partition of a table with `bucket` = -2.",
+    doc="Buckets of a new partition of a table with `bucket` = -2: where it is given, of all of them, otherwise of those to which a batch writes at once.",
 )  # fmt: skip
 POSTPONE_TARGET_SIZE_PER_BUCKET = Option(
-    key="postpone.target-size-per-bucket", parse=optional(parse_bytes), default=None,
-    doc="Choose the buckets of a new partition by how many bytes wait for them: enough for each to have at most this, a power of two, at most 2048. Rows of a batch for a new partition then wait in a commit of their own until those buckets are known. `postpone.default-bucket-num` comes first.",
+    key="postpone.target-size-per-bucket", parse=parse_bytes, default=1 << 30, default_text="1 gb",
+    doc="A compaction chooses the buckets of a new partition by how many bytes wait for them: enough for each to have at most this, a power of two, at most 2048. Where it is given, rows of a batch for a new partition wait, too, in a commit of their own. `postpone.default-bucket-num` comes first.",
 )  # fmt: skip
 CROSS_PARTITION_UPSERT_INDEX_TTL = Option(
     key="cross-partition-upsert.index-ttl", parse=optional(parse_millis), default=None,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from lsm_engine.base import declared
+from lsm_engine.base.ids import POSTPONE_BUCKET_COUNT
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.data_file import DataFileMeta
 
@@ -10,9 +11,18 @@ _BUCKETS_MAX = 2048
 
 
 def chosen_by_size(options: TableOptions) -> bool:
-    """Whether the number of buckets of a new partition is known only once its rows are written."""
-    is_given = declared.POSTPONE_DEFAULT_BUCKET_NUM.key in options.texts
-    return options[declared.POSTPONE_TARGET_SIZE_PER_BUCKET] is not None and not is_given
+    """Whether a compaction counts the bytes that wait: the number of a new partition is not given."""
+    is_postponed = options[declared.BUCKET] == POSTPONE_BUCKET_COUNT
+    return is_postponed and declared.POSTPONE_DEFAULT_BUCKET_NUM.key not in options.texts
+
+
+def waits_for_size(options: TableOptions) -> bool:
+    """Whether a batch for a new partition waits until its bytes are counted: a size is given.
+
+    Without one it goes to the default number of buckets at once, and needs no second commit.
+    """
+    is_given = declared.POSTPONE_TARGET_SIZE_PER_BUCKET.key in options.texts
+    return is_given and chosen_by_size(options)
 
 
 def buckets_for(waiting: Iterable[DataFileMeta], options: TableOptions) -> int:
@@ -21,8 +31,8 @@ def buckets_for(waiting: Iterable[DataFileMeta], options: TableOptions) -> int:
     By size it is a power of two, so that a later rescale by a factor of two reads each old bucket
     for one new one or two.
     """
-    target = options[declared.POSTPONE_TARGET_SIZE_PER_BUCKET]
-    if target is None or not chosen_by_size(options):
+    if not chosen_by_size(options):
         return options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
+    target = options[declared.POSTPONE_TARGET_SIZE_PER_BUCKET]
     wanted = -(-sum(file.file_size for file in waiting) // max(1, target))
     return min(_BUCKETS_MAX, 1 << max(0, wanted - 1).bit_length())

@@ -9,7 +9,7 @@ from lsm_engine.base import declared
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.plan.postponed_buckets import chosen_by_size
+from lsm_engine.plan.postponed_buckets import waits_for_size
 from lsm_engine.table.assign import DynamicRouting
 from lsm_engine.table.context import Staging
 from lsm_engine.table.cross_partition import CrossPartitionRouting
@@ -125,7 +125,7 @@ class PostponeRouting:
         self._totals = staging.buckets.totals
         self._default = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
         self._waits = not schema.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
-        self._by_size = chosen_by_size(schema.options)
+        self._by_size = waits_for_size(schema.options)
         self._partition_fields = schema.select(schema.partition_keys)
         self._bucket_fields = schema.select(schema.bucket_keys)
 
