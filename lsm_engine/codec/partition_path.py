@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.java_text import (
     date_text,
@@ -127,5 +127,10 @@ def _binary_text(value: bytes, *, legacy: bool) -> str | None:
     try:
         text = value.decode()
     except UnicodeDecodeError as cause:
-        raise CorruptFileError("a binary partition value is no text", value=value.hex()) from cause
+        raise UnsupportedError(
+            "a partition's directory is named by its values, and this binary one is no UTF-8 text; "
+            "partition by a text column, such as its hexadecimal form",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            value=value.hex(),
+        ) from cause
     return text if text.strip(_BLANKS) else None

@@ -82,6 +82,11 @@ def test_binary_has_no_legacy_name() -> None:
     assert path("BYTES", b"x", legacy_name=False) == "p=x"
 
 
+def test_binary_that_is_no_text_names_no_directory() -> None:
+    with pytest.raises(UnsupportedError, match=r"no UTF-8 text.*value='fffe'"):
+        path("BYTES", b"\xff\xfe", legacy_name=False)
+
+
 FLOATS = [
     (0.0, "0.0"), (-0.0, "-0.0"), (1e7, "1.0E7"), (9_999_999.0, "9999999.0"), (0.001, "0.001"),
     (0.00099, "9.9E-4"), (-1.25e-10, "-1.25E-10"), (1e300, "1.0E300"), (float("nan"), "NaN"),
