@@ -15,6 +15,7 @@ from pyroaring import BitMap, BitMap64
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.kernels.arrow_views import Bools, Longs
+from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import DeletionVectorMeta
 
 FILE_VERSION = 1
@@ -41,7 +42,7 @@ class DeletionVector:
     def of(positions: Iterable[int] | Longs) -> "DeletionVector":
         """Return a vector of positions in any order; InvalidInputError for negative ones."""
         given = positions if isinstance(positions, np.ndarray) else list(positions)
-        found: Longs = np.unique(np.asarray(given, np.int64))
+        found = distinct(np.asarray(given, np.int64))
         if len(found) and found[0] < 0:
             raise InvalidInputError("rows are numbered from 0", position=int(found[0]))
         return DeletionVector(found)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.codec.bucket_index import decode_bucket_index
+from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry
 from lsm_engine.table.session import TableSession
 from lsm_engine.table.staging import indexes_by_partition
@@ -30,7 +31,7 @@ class BucketVerification:
             except LsmError as error:
                 yield str(error)
                 continue
-            doubled = len(hashes) - len(np.unique(hashes))
+            doubled = len(hashes) - len(distinct(hashes))
             if doubled:
                 where = self._session.context().partition_path(partition) or "the table"
                 yield (
