@@ -7,6 +7,7 @@ with a magic number in front, and the CRC-32 of both. 32-bit bitmaps are what ev
 
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -140,9 +141,9 @@ def encode_vector(vector: DeletionVector, *, wide: bool = False) -> bytes:
 
     Raises InvalidInputError for positions that a 32-bit bitmap cannot hold.
     """
-    positions = vector.positions
+    positions = vector.positions  # handed over as an array: others are gone through one by one
     if wide:
-        bitmap = BitMap64(positions.astype(np.uint64))
+        bitmap = BitMap64(array("Q", positions.astype(np.uint64).tobytes()))
         body = struct.pack("<i", MAGIC_64) + bitmap.serialize()
     else:
         if len(positions) and positions[-1] >= POSITIONS_MAX_32:
@@ -151,7 +152,7 @@ def encode_vector(vector: DeletionVector, *, wide: bool = False) -> bytes:
                 "'deletion-vectors.bitmap64', or write smaller files",
                 position=int(positions[-1]),
             )
-        small = BitMap(positions.astype(np.uint32))
+        small = BitMap(array("I", positions.astype(np.uint32).tobytes()))
         small.run_optimize()
         body = struct.pack(">i", MAGIC_32) + small.serialize()
     return struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))

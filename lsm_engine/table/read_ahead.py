@@ -1,9 +1,8 @@
 """Parts of a scan read on several threads: rows come in the order of the parts, in bounded memory."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import chain, islice
 from threading import Condition
 
@@ -33,8 +32,8 @@ def read_ahead(
         try:
             while True:
                 for part in islice(following, threads - len(running)):
-                    running.append(_Ahead(part, most_bytes // threads))
-                    pool.submit(running[-1].read)
+                    running.append(_Ahead(pool, part, max(1, most_bytes // threads)))
+                    running[-1].read_on()
                 if not running:
                     return
                 yield from running[0].batches()
@@ -45,31 +44,29 @@ def read_ahead(
 
 
 class _Ahead:
-    """The batches of one part, between the thread that reads them and the one that takes them."""
+    """The batches of one part, between the threads that read them and the one that takes them.
 
-    def __init__(self, part: Part, most_bytes: int) -> None:
-        self._part = part
+    No thread waits here until rows are taken: it leaves, and whoever takes rows sends another when
+    there is room. An interpreter that ends waits for the threads of all pools, with rows half taken.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, part: Part, most_bytes: int) -> None:
+        self._pool = pool
+        self._rows = _rows_of(part)
         self._most_bytes = most_bytes
         self._changed = Condition()
         self._waiting: deque[pa.RecordBatch] = deque()
         self._bytes = 0
+        self._is_read = False
         self._is_over = False
         self._is_given_up = False
         self._error: BaseException | None = None
 
-    def read(self) -> None:
-        """Read the part to its end, never further ahead than allowed."""
-        try:
-            with closing(self._part()) as batches:  # type: ignore[type-var]
-                for batch in batches:
-                    if not self._hand_over(batch):
-                        return
-        except BaseException as error:  # noqa: BLE001 -- raised by whoever takes the rows
-            self._error = error
-        finally:
-            with self._changed:
-                self._is_over = True
-                self._changed.notify_all()
+    def read_on(self) -> None:
+        """Have a thread read to the part's end, or as far ahead as allowed."""
+        with self._changed:
+            self._pool.submit(self._read)
+            self._is_read = True
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what is read, as it comes."""
@@ -80,22 +77,44 @@ class _Ahead:
                     break
                 batch = self._waiting.popleft()
                 self._bytes -= batch.nbytes
-                self._changed.notify_all()
+                if not self._is_read and self._bytes < self._most_bytes:
+                    self.read_on()
             yield batch
         if self._error is not None:
             raise self._error
 
     def give_up(self) -> None:
-        """Nobody takes any more: the thread stops at its next batch."""
+        """Nobody takes any more: a thread that reads stops at its next batch."""
         with self._changed:
             self._is_given_up = True
             self._waiting.clear()
+            if not self._is_read:
+                self._rows.close()
+
+    def _read(self) -> None:
+        try:
+            for batch in self._rows:
+                if not self._hand_over(batch):
+                    return
+        except BaseException as error:  # noqa: BLE001 -- raised by whoever takes the rows
+            self._error = error
+        with self._changed:
+            self._is_over = True
             self._changed.notify_all()
 
     def _hand_over(self, batch: pa.RecordBatch) -> bool:
+        """Return whether to go on: to more rows, or to the end of a part that was given up."""
         with self._changed:
-            self._changed.wait_for(lambda: self._bytes < self._most_bytes or self._is_given_up)
+            if self._is_given_up:
+                self._rows.close()
+                return True
             self._waiting.append(batch)
             self._bytes += batch.nbytes
+            self._is_read = self._bytes < self._most_bytes
             self._changed.notify_all()
-            return not self._is_given_up
+            return self._is_read
+
+
+def _rows_of(part: Part) -> Generator[pa.RecordBatch, None, None]:
+    """Read a part; nothing of it before the first row is asked for."""
+    yield from part()
