@@ -5,7 +5,7 @@ it begins (the caller's duty). Files are told apart by partition, bucket and nam
 file that was upgraded keeps its name and its bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 
 from lsm_engine.base.modes import EntryKind
@@ -257,28 +257,39 @@ def _unreferenced(
     left = dict(candidates)
     feed = {physical(entry): _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
-    names: list[MetadataNames] = []
-    for root in kept:
-        before = len(left) + len(feed)
-        for entry in root.entries:
-            if entry.kind is EntryKind.ADD:
-                left.pop(physical(entry), None)
-        if feed:
-            for entry in root.changelog:
-                feed.pop(physical(entry), None)
-        if root.file_names:
-            for files in (left, feed):
-                for key in [key for key in files if key[2] in root.file_names]:
-                    del files[key]
-        if len(left) + len(feed) < before:
-            kept_by.append((root.name, before - len(left) - len(feed)))
-        names.append(root.names)
+
+    def told() -> Iterator[MetadataNames]:
+        for root in kept:
+            saved = _take_kept(root, left, feed)
+            if saved:
+                kept_by.append((root.name, saved))
+            yield root.names
+
+    names = MetadataNames.union(told())
     return _Unreferenced(
         data_files=tuple(left[key] for key in sorted(left)),
         changelog_files=tuple(feed[key] for key in sorted(feed)),
         kept_by=tuple(kept_by),
-        names=MetadataNames.union(names),
+        names=names,
     )
+
+
+def _take_kept(
+    root: KeptRoot, left: dict[PhysicalFile, DeadFile], feed: dict[PhysicalFile, DeadFile]
+) -> int:
+    """Take what a root names out of data and changelog files that would go; return how many."""
+    before = len(left) + len(feed)
+    for entry in root.entries:
+        if entry.kind is EntryKind.ADD:
+            left.pop(physical(entry), None)
+    if feed:
+        for entry in root.changelog:
+            feed.pop(physical(entry), None)
+    if root.file_names:
+        for files in (left, feed):
+            for key in [key for key in files if key[2] in root.file_names]:
+                del files[key]
+    return before - len(left) - len(feed)
 
 
 def physical(entry: ManifestEntry) -> PhysicalFile:

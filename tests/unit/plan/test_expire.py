@@ -2,6 +2,8 @@
 
 import datetime as dt
 import re
+import weakref
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -261,3 +263,23 @@ def test_the_same_tag_again() -> None:
     existing = tag("x", None, None)
     assert same_tag(existing, snapshot(3))
     assert not same_tag(existing, snapshot(4))
+
+
+def test_names_of_a_root_are_not_held_beside_their_union() -> None:
+    """There may be tens of thousands of roots, which name nearly the same manifests."""
+    before: list[weakref.ref[frozenset[str]]] = []
+
+    def kept() -> Iterator[KeptRoot]:
+        for number in range(5):
+            assert [held() for held in before[:-1]] == [None] * (number - 1 if number else 0)
+            names = frozenset([f"m{number}", "shared"])
+            before.append(weakref.ref(names))
+            yield KeptRoot(
+                name=f"snapshot {number}", entries=(), names=MetadataNames(manifests=names)
+            )
+            del names
+
+    gone = MetadataNames(manifests=frozenset(["m0", "m4", "shared", "old"]))
+    plan = plan_tag_removal([], gone, kept(), reason="")
+    assert plan.metadata == MetadataNames(manifests=frozenset(["old"]))
+    assert len(before) == 5
