@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
-from threading import Condition
+from queue import SimpleQueue
+from threading import RLock
 
 import pyarrow as pa
 
@@ -48,48 +49,49 @@ class _Ahead:
 
     No thread waits here until rows are taken: it leaves, and whoever takes rows sends another when
     there is room. An interpreter that ends waits for the threads of all pools, with rows half taken.
+    Lock and queue are such as an interrupt cannot leave held, as it can a Condition.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, part: Part, most_bytes: int) -> None:
         self._pool = pool
         self._rows = _rows_of(part)
         self._most_bytes = most_bytes
-        self._changed = Condition()
-        self._waiting: deque[pa.RecordBatch] = deque()
+        self._handed: SimpleQueue[pa.RecordBatch | None] = SimpleQueue()
+        self._lock = RLock()
         self._bytes = 0
         self._is_read = False
-        self._is_over = False
         self._is_given_up = False
         self._error: BaseException | None = None
 
     def read_on(self) -> None:
         """Have a thread read to the part's end, or as far ahead as allowed."""
-        with self._changed:
-            self._pool.submit(self._read)
-            self._is_read = True
+        self._is_read = True  # first: after an interrupt it may be in a thread's hands
+        self._pool.submit(self._read)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what is read, as it comes."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_over)
-                if not self._waiting:
-                    break
-                batch = self._waiting.popleft()
+        while (batch := self._handed.get()) is not None:
+            with self._lock:
                 self._bytes -= batch.nbytes
-                if not self._is_read and self._bytes < self._most_bytes:
-                    self.read_on()
+                has_room = not self._is_read and self._bytes < self._most_bytes
+            if has_room:
+                self.read_on()
             yield batch
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it knows this frame: a cycle would keep the rows that were being read
 
     def give_up(self) -> None:
         """Nobody takes any more: a thread that reads stops at its next batch."""
-        with self._changed:
+        with self._lock:
             self._is_given_up = True
-            self._waiting.clear()
-            if not self._is_read:
-                self._rows.close()
+            self._error = None
+            is_read = self._is_read
+        if not is_read:
+            self._rows.close()
 
     def _read(self) -> None:
         try:
@@ -97,21 +99,20 @@ class _Ahead:
                 if not self._hand_over(batch):
                     return
         except BaseException as error:  # noqa: BLE001 -- raised by whoever takes the rows
-            self._error = error
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
+            with self._lock:
+                if not self._is_given_up:
+                    self._error = error
+        self._handed.put(None)
 
     def _hand_over(self, batch: pa.RecordBatch) -> bool:
         """Return whether to go on: to more rows, or to the end of a part that was given up."""
-        with self._changed:
+        with self._lock:
             if self._is_given_up:
                 self._rows.close()
                 return True
-            self._waiting.append(batch)
             self._bytes += batch.nbytes
             self._is_read = self._bytes < self._most_bytes
-            self._changed.notify_all()
+            self._handed.put(batch)  # before the lock is left: the next thread's rows come behind
             return self._is_read
 
 

@@ -1,9 +1,12 @@
 """Reading ahead: the rows and order of reading one part after another, in bounded memory, and no thread left."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +108,46 @@ def test_who_stops_early_leaves_no_thread_and_no_open_part():
     assert no_reader_left()
     assert parts.closed == 3
     assert parts.asked_for == 3
+
+
+def test_an_error_keeps_no_rows_once_it_is_dropped():
+    held = []
+
+    def part():
+        rows = np.zeros(1024)
+        held.append(weakref.ref(rows))
+        yield batch(0)
+        raise lsm.NotFoundError("gone", rows=len(rows))
+
+    gc.disable()  # which would free them some time
+    try:
+        with pytest.raises(lsm.NotFoundError) as raised:
+            list(read_ahead([part] * 2, threads=2))
+        assert held[0]() is not None
+        del raised
+        assert [one() is None for one in held] == [True] * 2
+    finally:
+        gc.enable()
+
+
+def test_an_interrupt_while_a_thread_is_sent_is_the_error(monkeypatch):
+    submit, begun, go_on = ThreadPoolExecutor.submit, threading.Event(), threading.Event()
+
+    def part():
+        begun.set()
+        assert go_on.wait(60)
+        yield batch(0)
+
+    def interrupted(pool, work):
+        submit(pool, work)
+        assert begun.wait(60)
+        threading.Timer(0.05, go_on.set).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(read_ahead([part] * 2, threads=2))
+    assert no_reader_left()
 
 
 HALF_TAKEN = """
