@@ -46,29 +46,28 @@ class ManifestStore:
         self._lock = threading.Lock()
         self._kept: LRUCache[str, Any] = LRUCache(cache_bytes, getsizeof=_size_of)
 
-    def read(self, manifest: ManifestFileMeta, columns: Collection[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        manifest: ManifestFileMeta,
+        columns: Collection[str] | None = None,
+        *,
+        keeps: bool = True,
+    ) -> pa.Table:
         """Return a manifest's entries as columns, in order (codec/manifest.py names them).
 
         `columns`: only these are decoded, and the others are null; such an answer is not kept.
         """
         count = manifest.added_file_count + manifest.deleted_file_count
-        if columns is not None:
-            with self._lock:
-                kept = self._kept.get(manifest.file_name)
-            whole = kept if kept is not None else self._decoded(manifest, columns, count)
-            return only_columns(whole, columns)
-        return self._kept_or(manifest.file_name, partial(decode_manifest, expected_count=count))
+        decode = partial(decode_manifest, columns=columns, expected_count=count)
+        if columns is None:
+            return self._kept_or(manifest.file_name, decode, keeps=keeps)
+        return only_columns(self._kept_or(manifest.file_name, decode, keeps=False), columns)
 
-    def _decoded(
-        self, manifest: ManifestFileMeta, columns: Collection[str], count: int
-    ) -> pa.Table:
-        path = self._paths.manifest(manifest.file_name)
-        data = self._file_io.read(path)
-        return decode_manifest(data, file_name=path, columns=columns, expected_count=count)
-
-    def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
-        """Return a manifest's entries, in order."""
-        return entries_of(self.read(manifest))
+    def read_entries(
+        self, manifest: ManifestFileMeta, *, keeps: bool = True
+    ) -> list[ManifestEntry]:
+        """Return a manifest's entries, in order. `keeps`: they may be asked for again."""
+        return entries_of(self.read(manifest, keeps=keeps))
 
     def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
         """Return what a pure function says of a manifest's entries, kept like the entries."""
@@ -115,7 +114,7 @@ class ManifestStore:
         self._file_io.write_new(self._paths.manifest(name), data)
         return len(data)
 
-    def _kept_or(self, name: str, decode: Callable[..., T]) -> T:
+    def _kept_or(self, name: str, decode: Callable[..., T], *, keeps: bool = True) -> T:
         with self._lock:
             if name in self._kept:
                 kept: T = self._kept[name]
@@ -124,7 +123,8 @@ class ManifestStore:
         data = self._file_io.read(path)
         if not data:
             raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
-        return self._keep(name, decode(data, file_name=path))
+        found = decode(data, file_name=path)
+        return self._keep(name, found) if keeps else found
 
     def _keep(self, name: str, found: T) -> T:
         with self._lock:

@@ -138,7 +138,8 @@ def _entries_if_there(session: TableSession, name: str) -> Iterator[ManifestEntr
         return
     for meta in metas:
         try:
-            yield from session.manifests.read_entries(meta)
+            # What goes is gone through once: kept, it would drive out the lists, which are read again.
+            yield from session.manifests.read_entries(meta, keeps=False)
         except NotFoundError:
             continue
 

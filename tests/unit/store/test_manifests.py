@@ -1,5 +1,7 @@
 """ManifestStore: what is written is read, what was read is kept, what is damaged is named."""
 
+from pathlib import Path
+
 import pytest
 
 from lsm_engine.base.errors import (
@@ -79,6 +81,26 @@ def test_the_cache_is_bounded(disk):
     for _ in range(2):
         store.read_entries(meta("manifest-u-0", 1, 2))
     assert len(disk.reads) == 2
+
+
+def test_entries_that_go_drive_nothing_out(disk):
+    store = ManifestStore(disk, PATHS, cache_bytes=60_000)  # one manifest
+    for name in ("manifest-u-0", "manifest-u-1"):
+        store.write(name, ENTRIES, codec="zstd")
+    first, second = meta("manifest-u-0", 1, 2), meta("manifest-u-1", 1, 2)
+    store.read(first)
+    for _ in range(2):
+        assert store.read_entries(second, keeps=False) == ENTRIES
+        assert store.read_entries(first, keeps=False) == ENTRIES
+    assert [Path(call.path).name for call in disk.reads] == ["manifest-u-0"] + ["manifest-u-1"] * 2
+
+
+@pytest.mark.parametrize("columns", [None, ["_KIND"]])
+def test_an_empty_manifest_is_named(columns):
+    disk = MemoryFileIO()
+    disk.write_new("t/manifest/manifest-u-0", b"")
+    with pytest.raises(CorruptFileError, match=r"empty.*manifest-u-0"):
+        ManifestStore(disk, PATHS).read(meta("manifest-u-0", 0, 2), columns)
 
 
 def test_small_manifests_weigh_what_their_arrays_take(disk):
