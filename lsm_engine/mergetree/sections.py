@@ -1,7 +1,9 @@
 """Interval partition: files → disjoint sections → the fewest sorted runs of each."""
 
 import heapq
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.mergetree.sorted_run import KeyOrder, SortedRun
@@ -11,8 +13,10 @@ from lsm_engine.meta.data_file import DataFileMeta
 def sections(files: Iterable[DataFileMeta], key_order: KeyOrder) -> list[list[SortedRun]]:
     """Return sections in key order; no key is in two of them.
 
-    The runs of a section are as few as can be, and stand oldest first (deepest level, then lowest
-    sequence number), so that a merge that has nothing else to decide by lets the newer one win.
+    The runs of a section stand oldest first (deepest level, then lowest sequence number), so that a
+    merge that has nothing else to decide by lets the newer one win. They are as few as can be, unless
+    rows of several runs may have one sequence number: then no run holds both an older and a newer file
+    than one of another run.
     """
     return [_runs(section) for section in _sections(files, key_order)]
 
@@ -52,6 +56,11 @@ def _sections(files: Iterable[DataFileMeta], key_order: KeyOrder) -> Iterator[li
 
 
 def _runs(section: list[_Bounded]) -> list[SortedRun]:
+    runs = _by_age(section) if _may_tie(file for _, _, file in section) else _fewest(section)
+    return [SortedRun(files=tuple(run)) for run in runs]
+
+
+def _fewest(section: list[_Bounded]) -> list[list[DataFileMeta]]:
     """Give each file, by first key, to the run that ends first; a new run if even that is too far."""
     ends: list[tuple[bytes, int]] = []  # last key of each run, a heap
     runs: list[list[DataFileMeta]] = []
@@ -63,9 +72,32 @@ def _runs(section: list[_Bounded]) -> list[SortedRun]:
             runs.append([])
         runs[run].append(file)
         heapq.heappush(ends, (last, run))
-    made = (SortedRun(files=tuple(run)) for run in runs)
-    return sorted(made, key=_newest_first, reverse=True)
+    return sorted(runs, key=lambda run: min(map(_newest_first, run)), reverse=True)
 
 
-def _newest_first(run: SortedRun) -> tuple[int, tuple[int, int, int, str]]:
-    return (min(file.level for file in run.files), min(newest_first(file) for file in run.files))
+def _may_tie(files: Iterable[DataFileMeta]) -> bool:
+    """Whether files that may share a key have sequence numbers in common; those of a level share none."""
+    spans: dict[object, tuple[int, int]] = {}
+    for file in files:
+        of = file.level or file.file_name
+        low, high = spans.get(of, (file.min_sequence_number, file.max_sequence_number))
+        spans[of] = (min(low, file.min_sequence_number), max(high, file.max_sequence_number))
+    return any(one[1] >= other[0] for one, other in pairwise(sorted(spans.values())))
+
+
+def _by_age(section: list[_Bounded]) -> list[list[DataFileMeta]]:
+    """Give files, oldest first, to one run until one shares keys with it: the next begins a run."""
+    runs: list[list[_Bounded]] = []
+    for one in sorted(section, key=lambda one: _newest_first(one[2]), reverse=True):
+        if runs:
+            at = bisect(runs[-1], one[0], key=lambda other: other[0])
+            follows = at == 0 or runs[-1][at - 1][1] < one[0]
+            if follows and (at == len(runs[-1]) or one[1] < runs[-1][at][0]):
+                runs[-1].insert(at, one)
+                continue
+        runs.append([one])
+    return [[file for _, _, file in run] for run in runs]
+
+
+def _newest_first(file: DataFileMeta) -> tuple[int, tuple[int, int, int, str]]:
+    return (file.level, newest_first(file))

@@ -1,6 +1,7 @@
 """What compactions pick and plan, over any bucket: invariants of sections, units and steps."""
 
 from dataclasses import replace
+from itertools import combinations, pairwise, product
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from lsm_engine.mergetree.bulk_load import bulk_load
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
 from lsm_engine.mergetree.early_full import EarlyFull
 from lsm_engine.mergetree.full import pick_full
-from lsm_engine.mergetree.levels import Levels
+from lsm_engine.mergetree.levels import Levels, newest_first
 from lsm_engine.mergetree.rewrite_plan import Rewrite, Upgrade, plan_rewrite
 from lsm_engine.mergetree.sections import sections
 from lsm_engine.mergetree.sorted_run import SortedRun
@@ -39,6 +40,31 @@ def test_sections_are_disjoint_and_hold_the_fewest_runs(files):
         assert len(runs) == max(depth_at(inside, key) for key in range(41))
         for run in runs:
             for one, other in zip(run.files, run.files[1:], strict=False):
+                assert one.max_key < other.min_key
+
+
+@given(buckets(), st.data())
+def test_files_whose_numbers_tie_stand_in_the_order_of_their_age(files, data):
+    few = st.integers(0, 3)
+    files = [
+        replace(
+            file,
+            min_sequence_number=min(numbers),
+            max_sequence_number=max(numbers),
+            creation_millis=data.draw(few),
+        )
+        for file in files
+        if (numbers := data.draw(st.lists(few, min_size=1, max_size=2)))
+    ]
+    for runs in sections(files, shapes.key_order):
+        for older, newer in combinations(runs, 2):
+            for one, other in product(older.files, newer.files):
+                shares_keys = one.min_key <= other.max_key and other.min_key <= one.max_key
+                low = max(one.min_sequence_number, other.min_sequence_number)
+                if shares_keys and low <= min(one.max_sequence_number, other.max_sequence_number):
+                    assert (one.level, newest_first(one)) > (other.level, newest_first(other))
+        for run in runs:
+            for one, other in pairwise(run.files):
                 assert one.max_key < other.min_key
 
 

@@ -365,3 +365,45 @@ def test_files_that_do_not_say_who_made_them_are_not_read() -> None:
     race.story.put(k1="b")
     with pytest.raises(UnsupportedError, match="order of snapshots"):
         race.table.scan().to_arrow()
+
+
+def test_a_later_file_beside_a_delete_does_not_make_it_newer(tmp_path: Any) -> None:
+    """One write's delete and new row are in two files of one number; runs must keep their order."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "db.t",
+            pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())]),
+            primary_key=["id"],
+            options={
+                "bucket": "1",
+                "merge-engine": "partial-update",
+                "partial-update.remove-record-on-delete": "true",
+                **ORDERED,
+            },
+        )
+    table.upsert([{"id": 5, "a": 0, "b": 0}, {"id": 8, "a": 0, "b": 0}])
+    table.upsert(
+        pa.table(
+            {
+                "id": [5, 5, 7],
+                "a": [None, 2, 2],
+                "b": [None, 2, 2],
+                "_row_kind": ["-D", "+I", "+I"],
+            }
+        )
+    )
+    (tree,) = table.tree()
+    assert [run.row_count for run in tree.runs] == [2, 1, 2]
+    wanted = {5: (2, 2), 7: (2, 2), 8: (0, 0)}
+
+    def found() -> dict[int, tuple[int, int]]:
+        rows = table.scan().to_arrow().to_pylist()
+        return {row["id"]: (row["a"], row["b"]) for row in rows}
+
+    assert found() == wanted
+    # Its keys begin behind the delete's, whose run it would share as the one that ends first.
+    table.upsert([{"id": 6, "a": 3, "b": 3}, {"id": 9, "a": 3, "b": 3}])
+    wanted |= {6: (3, 3), 9: (3, 3)}
+    assert found() == wanted
+    table.compact(full=True)
+    assert found() == wanted
