@@ -6,25 +6,38 @@ wrong answer cannot be told from an empty directory by asking; snapshots have hi
 besides (store/snapshots.py).
 """
 
+from collections.abc import Callable
+
 from lsm_engine.base.errors import StorageError
 from lsm_engine.io.file_io import FileIO, FileStatus
 
 _ASKED_AT_MOST = 6
 
 
-def settled_listing(file_io: FileIO, directory: str) -> list[FileStatus]:
-    """Return a directory's entries once two answers in a row name the same; StorageError if never."""
+def _name_the_same(before: list[FileStatus], now: list[FileStatus]) -> bool:
+    return _names(before) == _names(now)
+
+
+def _names(entries: list[FileStatus]) -> list[tuple[str, bool]]:
+    return [(entry.path, entry.is_directory) for entry in entries]
+
+
+def settled_listing(
+    file_io: FileIO,
+    directory: str,
+    agree: Callable[[list[FileStatus], list[FileStatus]], bool] = _name_the_same,
+) -> list[FileStatus]:
+    """Return a directory's entries once two answers in a row agree; StorageError if never.
+
+    `agree`: what of two answers must be equal (default: everything) where others write meanwhile.
+    """
     before = file_io.list(directory)
     for _ in range(_ASKED_AT_MOST - 1):
         now = file_io.list(directory)
-        if _names(now) == _names(before):
+        if agree(before, now):
             return now
         before = now
     raise StorageError(
         "the storage lists a directory differently each time; nothing was deleted, try again",
         directory=directory,
     )
-
-
-def _names(entries: list[FileStatus]) -> list[tuple[str, bool]]:
-    return [(entry.path, entry.is_directory) for entry in entries]

@@ -14,7 +14,7 @@ from lsm_engine.base.errors import (
     StorageError,
 )
 from lsm_engine.codec.documents import encode_hint, encode_snapshot
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.file_io import FileIO, FileStatus
 from lsm_engine.io.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.store.listing import settled_listing
@@ -64,12 +64,7 @@ class SnapshotStore:
 
     def ids(self) -> list[int]:
         """Return every id there is, oldest first, from a listing; what maintenance goes by."""
-        found = (
-            numbered(status.name, SNAPSHOT_PREFIX)
-            for status in self._file_io.list(self._paths.snapshot_directory)
-            if not status.is_directory
-        )
-        return sorted(number for number in found if number is not None)
+        return _ids_of(self._file_io.list(self._paths.snapshot_directory))
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether there is a snapshot of this id."""
@@ -139,15 +134,13 @@ class SnapshotStore:
     def settled(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
-        A listing is asked twice, and then compared with what ids and hints say: gaps and both ends
-        are looked up one by one. Raises StorageError where a hint names a snapshot that is there and
+        A listing is asked twice: the answers have to agree on the ids between the ends, where nothing
+        comes or goes while others commit and expire. It is then compared with what ids and hints say:
+        gaps and both ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there and
         the listing is empty: then no answer of the storage can be believed.
         """
-        found = sorted(
-            number
-            for status in settled_listing(self._file_io, self._paths.snapshot_directory)
-            if not status.is_directory
-            and (number := numbered(status.name, SNAPSHOT_PREFIX)) is not None
+        found = _ids_of(
+            settled_listing(self._file_io, self._paths.snapshot_directory, _tell_one_history)
         )
         if not found:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
@@ -235,3 +228,21 @@ class SnapshotStore:
 
     def _hint(self, hint: str) -> int | None:
         return hinted_id(self._file_io, self._paths.snapshot_hint(hint))
+
+
+def _ids_of(listed: list[FileStatus]) -> list[int]:
+    found = (numbered(one.name, SNAPSHOT_PREFIX) for one in listed if not one.is_directory)
+    return sorted(number for number in found if number is not None)
+
+
+def _tell_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
+    """Whether two listings have the same ids in between: above, commits add; below, expiry takes."""
+    one, other = _ids_of(before), _ids_of(now)
+    if not one or not other:
+        return not one and not other
+    low, high = max(one[0], other[0]), min(one[-1], other[-1])
+    return low <= high and _between(one, low, high) == _between(other, low, high)
+
+
+def _between(ids: list[int], low: int, high: int) -> list[int]:
+    return [number for number in ids if low <= number <= high]

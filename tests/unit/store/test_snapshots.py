@@ -10,6 +10,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
+from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.store.snapshots import SnapshotStore
@@ -249,3 +250,36 @@ def test_other_files_are_no_snapshots(three, disk):
         disk.write_new(f"t/snapshot/{name}", b"")
     disk.write_new("t/snapshot/snapshot-8/file", b"")
     assert three.ids() == [1, 2, 3]
+
+
+class Busy(MemoryFileIO):
+    """A storage on which others commit and expire at every listing."""
+
+    def list(self, path):
+        listed = super().list(path)
+        ids = [int(one.name.rpartition("-")[2]) for one in listed if "snapshot-" in one.name]
+        newest = snapshot(max(ids) + 1)
+        self.write_new(f"t/snapshot/snapshot-{newest.id}", encode_snapshot(newest))
+        self.delete(f"t/snapshot/snapshot-{min(ids)}")
+        return listed
+
+
+def test_maintenance_knows_the_snapshots_of_a_table_that_others_write_and_expire():
+    disk = Busy()
+    for number in range(1, 9):
+        disk.write_new(f"t/snapshot/snapshot-{number}", encode_snapshot(snapshot(number)))
+    found = [one.id for one in SnapshotStore(disk, PATHS).settled()]
+    assert found == list(range(3, 11))  # two listings later
+
+
+@pytest.mark.parametrize("kept", [[], [1, 3], [2, 3], [1, 2]])
+def test_a_listing_without_some_snapshots_loses_none(three, disk, kept, monkeypatch):
+    shown = iter([kept, None, None, kept])
+
+    def listed(path):
+        names = None if (ids := next(shown, None)) is None else {f"snapshot-{at}" for at in ids}
+        return [one for one in MemoryFileIO.list(disk, path) if names is None or one.name in names]
+
+    monkeypatch.setattr(disk, "list", listed)
+    assert [one.id for one in three.settled()] == [1, 2, 3]
+    assert [one.id for one in three.settled()] == [1, 2, 3]
