@@ -136,8 +136,8 @@ class SnapshotStore:
 
         A listing is asked twice: the answers have to agree on the ids between the ends, where nothing
         comes or goes while others commit and expire. It is then compared with what ids and hints say:
-        gaps and both ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there and
-        the listing is empty: then no answer of the storage can be believed.
+        gaps and both ends are looked up one by one. Raises StorageError where a hint names a snapshot
+        that is there and the listing is empty: then no answer of the storage can be believed.
         """
         found = _ids_of(
             settled_listing(self._file_io, self._paths.snapshot_directory, _tell_one_history)

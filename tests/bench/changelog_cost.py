@@ -6,9 +6,9 @@
 `whole`: half as many new rows as there are old ones, half of them known, and everything is merged.
 `above`: a twentieth of the rows, again and again, above a large last level that stays as it is; the
 older rows are looked up. The first of these compactions builds the lookup file of that level, and is
-told apart; of the others four in a row count as one. The rows come in two files with the same range, which every way has to merge: a single one
-would be moved up unread where nothing is told, and that is no compaction to compare with. The goal
-of at most 2.5 times is the issue's.
+told apart; of the others four in a row count as one. The rows come in two files with the same range,
+which every way has to merge: a single one would be moved up unread where nothing is told, and that is
+no compaction to compare with. The goal of at most 2.5 times is the issue's.
 """
 
 import tempfile

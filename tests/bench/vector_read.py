@@ -6,9 +6,8 @@
 The rows lie at the deepest level; a share of the keys, spread over all of it, is then replaced, so
 that vectors hide what was. All sides read all columns of the table, row group by row group, from the
 same live files, and keep nothing, on one core; what a read of the table takes on all of them is told
-beside it. The plain scan also sees the hidden rows. It does
-the same work where it verifies the pages' checksums too, as a table does unless told otherwise; what
-that alone costs is told beside it.
+beside it. The plain scan also sees the hidden rows. It does the same work where it verifies the pages'
+checksums too, as a table does unless told otherwise; what that alone costs is told beside it.
 """
 
 import os
