@@ -147,7 +147,8 @@ def _positions(session: TableSession, over: Sequence[str]) -> list[int]:
 
 
 def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
-    candidates = dead_candidates(roots.delta_entries(session, snapshots_to_replay(choice)))
+    replayed = roots.delta_entries(session, snapshots_to_replay(choice), keeps=False)
+    candidates = dead_candidates(replayed)
     buckets = candidate_buckets(candidates)
 
     def holds(partition: bytes, bucket: int) -> bool:
@@ -162,7 +163,7 @@ def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
     return plan_expiry(
         choice,
         candidates,
-        changelogs=roots.changelog_entries(session, choice.expired),
+        changelogs=roots.changelog_entries(session, choice.expired, keeps=False),
         names=names,
         kept=kept,
         outlived=outlived,

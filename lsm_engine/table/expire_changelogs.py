@@ -93,7 +93,7 @@ def _plan(
     reason: str,
 ) -> ExpirePlan:
     fed = [one for one in expired if roots.fed_by_deltas(session, one)]
-    data = list(roots.delta_entries(session, fed))
+    data = list(roots.delta_entries(session, fed, keeps=False))
     buckets = {(entry.partition, entry.bucket) for entry in data}
 
     def holds(partition: bytes, bucket: int) -> bool:
@@ -106,7 +106,7 @@ def _plan(
     return plan_changelog_expiry(
         expired,
         [entry for entry in data if entry.kind is EntryKind.ADD],
-        roots.changelog_entries(session, expired),
+        roots.changelog_entries(session, expired, keeps=False),
         names=names,
         kept=kept,
         reason=reason,

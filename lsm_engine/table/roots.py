@@ -116,30 +116,36 @@ def _index_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     )
 
 
-def delta_entries(session: TableSession, snapshots: Iterable[Snapshot]) -> Iterator[ManifestEntry]:
-    """Yield the entries of delta lists; those that a killed expiry has deleted are left out."""
+def delta_entries(
+    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
+) -> Iterator[ManifestEntry]:
+    """Yield the entries of delta lists; those that a killed expiry has deleted are left out.
+
+    `keeps`: they may be asked for again; what goes would only drive out what stays.
+    """
     for snapshot in snapshots:
-        yield from _entries_if_there(session, snapshot.delta_manifest_list)
+        yield from _entries_if_there(session, snapshot.delta_manifest_list, keeps=keeps)
 
 
 def changelog_entries(
-    session: TableSession, snapshots: Iterable[Snapshot]
+    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
 ) -> Iterator[ManifestEntry]:
-    """Yield the entries of changelog lists; those already deleted are left out."""
+    """Yield the entries of changelog lists; those already deleted are left out. `keeps`: as above."""
     for snapshot in snapshots:
         if snapshot.changelog_manifest_list is not None:
-            yield from _entries_if_there(session, snapshot.changelog_manifest_list)
+            yield from _entries_if_there(session, snapshot.changelog_manifest_list, keeps=keeps)
 
 
-def _entries_if_there(session: TableSession, name: str) -> Iterator[ManifestEntry]:
+def _entries_if_there(
+    session: TableSession, name: str, *, keeps: bool = True
+) -> Iterator[ManifestEntry]:
     try:
         metas = session.manifests.read_list(name)
     except NotFoundError:
         return
     for meta in metas:
         try:
-            # What goes is gone through once: kept, it would drive out the lists, which are read again.
-            yield from session.manifests.read_entries(meta, keeps=False)
+            yield from session.manifests.read_entries(meta, keeps=keeps)
         except NotFoundError:
             continue
 
