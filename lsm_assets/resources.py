@@ -20,8 +20,8 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.session import check_java, engine_settings, local_settings
-from lsm_engine.table.context import Staging
-from lsm_engine.table.executor import Discard, Executor, LocalExecutor
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from lsm_assets.model.keys import AssetKind, keys_of
 from lsm_assets.model.metadata import files_metadata, table_metadata
 from lsm_assets.resources import LsmResource
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.table.scan import Scan
+from lsm_engine.table.read.scan import Scan
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
 PARTITION_COLUMN = "lsm/partition_column"
@@ -35,7 +35,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
     An asset's data version becomes the snapshot that its run made, and a downstream asset reads the
     very snapshot that Dagster records as its input. What a downstream parameter is annotated with
     decides what it gets: `pyarrow.Table` (the default), `pyarrow.RecordBatchReader`, or
-    `lsm_engine.table.scan.Scan` to choose columns and rows itself.
+    `lsm_engine.table.read.scan.Scan` to choose columns and rows itself.
     """
 
     lsm: dg.ResourceDependency[LsmResource]

@@ -46,12 +46,12 @@ from lsm_engine.schema.changes import (
     SetNullable,
     SetOption,
 )
-from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.table import Table
 
 if TYPE_CHECKING:
-    from lsm_engine.table.catalog import Catalog, open_catalog
+    from lsm_engine.table.warehouse import Catalog, open_catalog
 
 __all__ = [
     "AddColumn",
@@ -97,7 +97,7 @@ _WITH_DATABASE = ("Catalog", "open_catalog")
 def __getattr__(name: str) -> Any:
     if name not in _WITH_DATABASE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lsm_engine.table.catalog"), name)
+    return getattr(import_module("lsm_engine.table.warehouse"), name)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from lsm_assets.model.tree import TreeFacts, tree_of
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.tree import bucket_trees
+from lsm_engine.table.inspect.tree import bucket_trees
 
 HISTORY_LENGTH = 40
 """Snapshots that a sparkline goes back."""

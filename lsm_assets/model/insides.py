@@ -11,7 +11,7 @@ from lsm_assets.model import pictures
 from lsm_assets.model.metadata import Metadata
 from lsm_engine.plan.file_history import ranges
 from lsm_engine.plan.retention_pins import RetentionSimulation
-from lsm_engine.table.compare_snapshots import SnapshotDiff
+from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff
 
 MANIFESTS_MAX = 100
 PINS_SHOWN = 10

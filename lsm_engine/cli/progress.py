@@ -18,8 +18,8 @@ from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.row_files import STDIN, RowSource
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.table.context import Staging
-from lsm_engine.table.executor import Discard, LocalExecutor
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.executor import Discard, LocalExecutor
 from lsm_engine.table.table import Table
 
 T = TypeVar("T")

@@ -26,12 +26,12 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import handed_down
 from lsm_engine.spark.jobs import Batches, settle_worker
 from lsm_engine.spark.split_rows import SplitReader
-from lsm_engine.table.changes import CHANGE_FIELDS, Changes
-from lsm_engine.table.context import BucketContext
-from lsm_engine.table.follow import told_by
+from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
+from lsm_engine.table.changes.follow import told_by
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
+from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.open_table import open_table
-from lsm_engine.table.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
-from lsm_engine.table.scan import Scan
+from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
 BETWEEN = "incremental-between"

@@ -12,7 +12,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import ChangeReader, change_schema
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
 from lsm_engine.spark.read import session_of
-from lsm_engine.table.context import BucketContext
+from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.table import Table
 
 _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]

@@ -28,8 +28,8 @@ from lsm_engine.spark.jobs import (
 )
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.staging import stage_frame
-from lsm_engine.table.context import Staging
-from lsm_engine.table.executor import Discard
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.executor import Discard
 
 T = TypeVar("T")
 

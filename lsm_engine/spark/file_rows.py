@@ -15,9 +15,9 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.jobs import Batches
 from lsm_engine.spark.session import parallelism
 from lsm_engine.spark.staging import stage_source
-from lsm_engine.table.context import Staging
-from lsm_engine.table.incoming import Conformer, IncomingRows
-from lsm_engine.table.row_kinds import ROW_KIND_COLUMN
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.incoming import Conformer, IncomingRows
+from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 
 _PART_BYTES_MIN = 8 << 20
 _PART_BYTES_MAX = 128 << 20

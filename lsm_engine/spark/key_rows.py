@@ -20,9 +20,9 @@ from lsm_engine.kernels.routing import group_rows
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.jobs import Batches
-from lsm_engine.table.components import Components
-from lsm_engine.table.route import bucket_hashes, partition_numbers
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.session import TableSession
 
 PARCEL_DDL = "task int, rows binary"
 _PARCEL = pa.schema([pa.field("task", pa.int32()), pa.field("rows", pa.binary())])

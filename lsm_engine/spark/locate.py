@@ -26,20 +26,20 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
 from lsm_engine.spark.key_rows import PARCEL_DDL, Homes, PinnedTable, chunks, homes_of, parcels
 from lsm_engine.spark.session import parallelism
-from lsm_engine.table.key_search import KeySearch, SearchWay
-from lsm_engine.table.locate import (
+from lsm_engine.table.find.key_search import KeySearch, SearchWay
+from lsm_engine.table.find.locate import (
     INSERT,
     MOVE,
     UPDATE,
     looks_everywhere,
     moves_records,
 )
-from lsm_engine.table.lookup import TableQuery
-from lsm_engine.table.lookup_keys import keys_of
-from lsm_engine.table.lookup_view import bucket_totals
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.find.lookup_view import bucket_totals
+from lsm_engine.table.find.row_locations import gone_rows, newest_decides, search_files
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
-from lsm_engine.table.tagging import gone_rows, newest_decides, search_files
 
 _TASKS_PER_CORE = 2
 _ANSWER = sql_types.StructType(
@@ -64,7 +64,7 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
     computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
     unless `bloom.index.bucketized.checking` is off, which gives each bucket to one task; so do tables
-    whose versions have to be merged (table/tagging.newest_decides), through lookup files.
+    whose versions have to be merged (table/find/row_locations.newest_decides), through lookup files.
     """
     session = table.session
     schema = session.schema

@@ -31,10 +31,10 @@ from lsm_engine.spark.key_rows import (
     parcels,
 )
 from lsm_engine.spark.session import parallelism
-from lsm_engine.table.lookup import FOUND, TableQuery
-from lsm_engine.table.lookup_keys import keys_of
-from lsm_engine.table.lookup_view import bucket_totals
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.find.lookup import FOUND, TableQuery
+from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.find.lookup_view import bucket_totals
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 
 _TASKS_PER_CORE = 2

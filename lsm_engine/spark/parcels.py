@@ -12,11 +12,11 @@ import pyarrow as pa
 from lsm_engine.base import declared
 from lsm_engine.base.record import record
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.context import Staging
-from lsm_engine.table.incoming import IncomingRows, joined
-from lsm_engine.table.local_merge import LocalMerge
-from lsm_engine.table.route import RoutedRows
-from lsm_engine.table.routing import PartitionRouting, assigns_buckets, routing_of
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_keys import RoutedRows
+from lsm_engine.table.ground.incoming import IncomingRows, joined
+from lsm_engine.table.stage.bucket_routing import PartitionRouting, assigns_buckets, routing_of
+from lsm_engine.table.stage.local_merge import LocalMerge
 
 PARCEL_DDL = "task int, partition binary, bucket int, number bigint, rows binary, error string"
 PARCEL = pa.schema(

@@ -15,18 +15,18 @@ from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.jobs import settle_worker
-from lsm_engine.table.commit import CommitIdentity, commit, upkeep_of
-from lsm_engine.table.compact import compact_due
-from lsm_engine.table.context import Staging
-from lsm_engine.table.discard import discard
-from lsm_engine.table.executor import LocalExecutor
-from lsm_engine.table.give_buckets import give_new_partitions, settle_waiting
-from lsm_engine.table.incoming import Conformer
+from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
+from lsm_engine.table.compact.compact import compact_due
+from lsm_engine.table.compact.postponed_buckets import give_new_partitions, settle_waiting
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.incoming import Conformer
+from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.open_table import open_table
-from lsm_engine.table.overwrite import overwrite
-from lsm_engine.table.routing import assigns_buckets
-from lsm_engine.table.staging import staging_on
-from lsm_engine.table.writers import TableWriter
+from lsm_engine.table.stage.bucket_routing import assigns_buckets
+from lsm_engine.table.stage.writers import TableWriter
+from lsm_engine.table.write.overwrite import overwrite
 
 _TASK_BITS = 32
 """Sequence numbers are set apart by task: no task writes 2^32 rows, no table sees 2^31 tasks."""
@@ -121,7 +121,7 @@ class WritePlan:
     replaces: bool
 
     def publish(self, messages: list[CommitMessage]) -> Snapshot | None:
-        """Commit, as the verbs of table/write.py and table/overwrite.py do."""
+        """Commit, as the verbs of table/write/write.py and table/write/overwrite.py do."""
         table = open_table(self.path, executor=StagedRows())
         if self.replaces:
             return overwrite(table.session, messages, None, self.identity)

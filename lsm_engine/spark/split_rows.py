@@ -9,9 +9,9 @@ from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import fitter
 from lsm_engine.spark.jobs import Batches
 from lsm_engine.store.snapshots import SnapshotStore
-from lsm_engine.table.read import SplitSource
-from lsm_engine.table.scan import Scan
-from lsm_engine.table.time_travel import raise_if_expired
+from lsm_engine.table.ground.time_travel import raise_if_expired
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.split_read import SplitSource
 
 _BATCH_ROWS = 64 * 1024
 """Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""

@@ -2,7 +2,7 @@
 
     stage one   any task      conform, number and route rows, pack them by bucket
     shuffle     Spark         parcels to their owners, in order of bucket and number
-    stage two   owner tasks   unpack, buffer, sort, merge, write: table/writers.BucketWriter
+    stage two   owner tasks   unpack, buffer, sort, merge, write: table/stage/writers.BucketWriter
 
 Committing is the caller's step. Until then nothing that was written is visible.
 """
@@ -46,11 +46,11 @@ from lsm_engine.spark.parcels import (
     unpack,
 )
 from lsm_engine.spark.session import parallelism, task_attempts
-from lsm_engine.table.context import Staging
-from lsm_engine.table.discard import discard
-from lsm_engine.table.incoming import Conformer, IncomingRows
-from lsm_engine.table.routing import assigns_buckets, routing_of
-from lsm_engine.table.writers import RowsWriter, TableWriter, bucket_writer
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.incoming import Conformer, IncomingRows
+from lsm_engine.table.stage.bucket_routing import assigns_buckets, routing_of
+from lsm_engine.table.stage.writers import RowsWriter, TableWriter, bucket_writer
 
 _TASKS_PER_CORE = 2
 Writer = RowsWriter | TableWriter

@@ -12,10 +12,10 @@ from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import handed_down
 from lsm_engine.spark.jobs import settle_worker
-from lsm_engine.table.catalog import open_catalog
+from lsm_engine.table.inspect.system_tables import TABLES
 from lsm_engine.table.open_table import open_table
-from lsm_engine.table.system_tables import TABLES
-from lsm_engine.table.system_tables_catalog import SYSTEM_DATABASE
+from lsm_engine.table.warehouse import open_catalog
+from lsm_engine.table.warehouse_tables import SYSTEM_DATABASE
 
 CATALOG = "catalog"
 WAREHOUSE = "warehouse"

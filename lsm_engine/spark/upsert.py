@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 
 

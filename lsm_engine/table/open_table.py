@@ -3,10 +3,10 @@
 from lsm_engine.base import declared
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.warehouse import open_directory
-from lsm_engine.table.components import Components
-from lsm_engine.table.create import load_schema
-from lsm_engine.table.executor import Executor, LocalExecutor
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ddl.create import load_schema
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.executor import Executor, LocalExecutor
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 
 

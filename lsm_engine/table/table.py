@@ -13,25 +13,19 @@ from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table import (
-    alter,
-    branch,
-    compact,
-    delete_rows,
-    insert,
-    overwrite,
-    rescale,
-    write,
-)
-from lsm_engine.table.commit import CommitIdentity
-from lsm_engine.table.feed import TableFeed
-from lsm_engine.table.insides import TableInsides
-from lsm_engine.table.life import TableLife
-from lsm_engine.table.locate import Locator
-from lsm_engine.table.lookup import TableQuery
-from lsm_engine.table.scan import Scan, ScanRequest
-from lsm_engine.table.session import TableSession
-from lsm_engine.table.upkeep import TableUpkeep
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.compact import compact, rescale
+from lsm_engine.table.ddl import alter
+from lsm_engine.table.find.locate import Locator
+from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.table_changes import TableFeed
+from lsm_engine.table.table_history import TableLife
+from lsm_engine.table.table_inspect import TableInsides
+from lsm_engine.table.table_maintenance import TableUpkeep
+from lsm_engine.table.tags import branch
+from lsm_engine.table.write import delete_rows, insert, overwrite, write
 
 
 class Table(TableLife, TableUpkeep, TableInsides, TableFeed):

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_engine.table.commit import CommitIdentity, commit
-from lsm_engine.table.write import stage
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.write.write import stage
 from tests.bench.measure import Ratio, Samples, Seconds, report
 
 FILE_KEYS = 10_000

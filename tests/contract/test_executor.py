@@ -2,7 +2,7 @@
 
 import pytest
 
-from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.ground.executor import LocalExecutor
 from tests.contract.executor_suite import ExecutorSuite
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lsm_assets.component import LsmTableComponent, arrow_schema_of
-from lsm_engine.table.catalog import open_catalog
+from lsm_engine.table.warehouse import open_catalog
 from tests.dagster.lake import MARKS
 
 pytestmark = MARKS

@@ -22,8 +22,8 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.amplification import amplification
-from lsm_engine.table.tree import BucketTree as BucketRuns
-from lsm_engine.table.tree import TreeRun
+from lsm_engine.table.inspect.tree import BucketTree as BucketRuns
+from lsm_engine.table.inspect.tree import TreeRun
 
 KEYS = TableKeys(name="shop.orders")
 

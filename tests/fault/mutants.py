@@ -25,8 +25,8 @@ from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.base.modes import SortOrder
 from lsm_engine.mergetree.sorted_run import SortedRun
 from lsm_engine.plan.ownership import PublishOutcome
-from lsm_engine.table import schema_keys
-from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.ground import schema_keys
+from lsm_engine.table.ground.executor import LocalExecutor
 from tests.fault import test_commit_crash, test_lies, test_power_cut, test_schedules
 from tests.fault.recording_file_io import When
 from tests.fault.scenarios import SCENARIOS, _checked, outcome

@@ -13,7 +13,7 @@ import pytest
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, LsmError, NotFoundError
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.table.changes import Changes
+from lsm_engine.table.changes.changelog_splits import Changes
 from lsm_engine.table.table import Table
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import (

@@ -20,7 +20,7 @@ from lsm_engine.mergetree.full import pick_full
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.merge_rules import looks_up_older_rows
+from lsm_engine.table.ground.merge_rules import looks_up_older_rows
 from tests.interop.clients import Client, ClientError
 from tests.interop.test_merge_engines_lockstep import PROFILES, Lockstep, Profile, reads
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lsm_engine.base import declared
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.table.create import create_table
+from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.table import Table
 from tests.model.changelog_replay import KINDS, Replay, Values
 from tests.model.table_model import Key

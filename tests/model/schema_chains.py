@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.table.create import create_table
+from lsm_engine.table.ddl.create import create_table
 from tests.model.world import components, reopen
 
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 -- wall clocks have no zone

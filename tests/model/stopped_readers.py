@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_engine.table.follow import Followed
+from lsm_engine.table.changes.follow import Followed
 from lsm_engine.table.table import Table
 from tests.model.changelog_histories import ENGINES, Engine, History, options_of
 from tests.model.changelog_replay import Replay, Values

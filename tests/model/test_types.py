@@ -18,7 +18,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.table.create import create_table
+from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.table import Table
 from tests.model.world import components, reopen
 

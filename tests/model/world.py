@@ -10,10 +10,10 @@ import pytest
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.io.clock import IdSource
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.table.components import Components
-from lsm_engine.table.create import create_table, load_schema
-from lsm_engine.table.executor import LocalExecutor
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO

@@ -6,7 +6,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.spark import locate_dataframe, lookup_join
 from lsm_engine.spark.key_rows import Homes, homes_of
-from lsm_engine.table.tagging import tag_rows
+from lsm_engine.table.find.row_locations import tag_rows
 from tests.spark.rows import ROWS, row, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

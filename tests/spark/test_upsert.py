@@ -12,8 +12,8 @@ import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, StorageError
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.spark import SparkExecutor, on_spark, upsert_dataframe, upsert_files
-from lsm_engine.table.components import Components
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable

@@ -14,8 +14,8 @@ from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 from lsm_engine.plan.incremental import ChangeMode
-from lsm_engine.table.changes import CHANGE_FIELDS
-from lsm_engine.table.follow import Follower, StartMode
+from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS
+from lsm_engine.table.changes.follow import Follower, StartMode
 from lsm_engine.table.table import Table
 
 _MODES = [mode.value for mode in ChangeMode]

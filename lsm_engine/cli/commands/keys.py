@@ -18,7 +18,7 @@ from lsm_engine.cli.verb import Verb
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.lookup import FOUND
+from lsm_engine.table.find.lookup import FOUND
 from lsm_engine.table.table import Table
 
 KEY_OPTION = click.option(

@@ -15,7 +15,7 @@ from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.values import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
 from lsm_engine.meta.tag import Tag
-from lsm_engine.table.expire import ExpiryReport
+from lsm_engine.table.history.expire import ExpiryReport
 from lsm_engine.table.table import Table
 
 

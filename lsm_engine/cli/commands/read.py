@@ -14,7 +14,7 @@ from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 from lsm_engine.plan.explain import PruneCounts
-from lsm_engine.table.scan import Scan
+from lsm_engine.table.read.scan import Scan
 
 F = TypeVar("F", bound=Callable[..., Any])
 

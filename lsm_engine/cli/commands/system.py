@@ -8,8 +8,8 @@ from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, system_rows
 from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.output import Column, code, words
 from lsm_engine.cli.verb import Verb
-from lsm_engine.table.system_tables import TABLES, chosen
-from lsm_engine.table.system_tables_catalog import CATALOG_TABLES, SYSTEM_DATABASE
+from lsm_engine.table.inspect.system_tables import TABLES, chosen
+from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
 
 
 @click.command(

@@ -9,7 +9,7 @@ import pytest
 
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.lookup import TableQuery
+from lsm_engine.table.find.lookup import TableQuery
 
 
 @pytest.fixture

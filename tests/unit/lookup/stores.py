@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.lookup import TableQuery
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.ground.session import TableSession
 
 KINDS = ("columnar", "sort", "hash")
 

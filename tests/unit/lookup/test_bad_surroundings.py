@@ -88,7 +88,7 @@ import json, os, resource, signal, sys
 import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.lookup import TableQuery
+from lsm_engine.table.find.lookup import TableQuery
 
 where, root, trouble = sys.argv[1:]
 table = lsm.open_table(where)

@@ -17,9 +17,9 @@ from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.stats import SimpleStats
 from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
 from lsm_engine.schema.types import parse_type
-from lsm_engine.table import key_search
-from lsm_engine.table.locate import Locator
-from lsm_engine.table.searched_files import BucketFiles
+from lsm_engine.table.find import key_search
+from lsm_engine.table.find.locate import Locator
+from lsm_engine.table.find.searched_files import BucketFiles
 from tests.unit.lookup.stores import with_options
 
 TYPES = ["bloom", "global-bloom", "simple", "global-simple", "inmemory", "bucket"]

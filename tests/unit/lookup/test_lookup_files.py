@@ -11,7 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.lookup_view import ViewMaker
+from lsm_engine.table.find.lookup_view import ViewMaker
 from tests.unit.lookup.stores import KINDS, assert_lookups_equal_scan, query_of
 from tests.unit.table.history_tables import Story
 

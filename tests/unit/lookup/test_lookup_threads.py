@@ -11,7 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
-from lsm_engine.table.lookup import TableQuery
+from lsm_engine.table.find.lookup import TableQuery
 from tests.unit.lookup.stores import with_options
 
 KEYS = 4_000

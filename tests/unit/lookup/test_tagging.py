@@ -6,7 +6,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
-from lsm_engine.table.tagging import matching_rows, tag_rows
+from lsm_engine.table.find.row_locations import matching_rows, tag_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("dt", pa.string()), ("v", pa.int64())])
 ENGINES = [

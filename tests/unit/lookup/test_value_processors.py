@@ -12,7 +12,7 @@ from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.meta.stats import EMPTY_ROW
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.table.lookup import TableQuery
+from lsm_engine.table.find.lookup import TableQuery
 from tests.unit.lookup.stores import KINDS, with_options
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])

@@ -6,10 +6,10 @@ import pyarrow as pa
 
 import lsm_engine as lsm
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.table.components import Components
-from lsm_engine.table.create import create_table, load_schema
-from lsm_engine.table.executor import LocalExecutor
-from lsm_engine.table.session import TableSession
+from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.session import TableSession
 from tests.fault.doubles import ManualClock, NumberedIds
 
 START = 1_700_000_000_000

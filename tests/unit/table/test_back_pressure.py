@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import compact
+from lsm_engine.table.compact import compact
 
 RUNS = {"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "4"}
 

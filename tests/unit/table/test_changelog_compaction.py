@@ -11,10 +11,10 @@ import lsm_engine as lsm
 from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.table.compact_plan import plan_compaction
-from lsm_engine.table.create import create_table
-from lsm_engine.table.lookup import process_cache
-from lsm_engine.table.read import BucketReader
+from lsm_engine.table.compact.compact_plan import plan_compaction
+from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.find.lookup import process_cache
+from lsm_engine.table.read.split_read import BucketReader
 from tests.model.world import components, reopen
 
 KINDS = ("+I", "-U", "+U", "-D")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.kernels.equality import equal_rows
-from lsm_engine.table.read_changes import read_changes
+from lsm_engine.table.changes.read_changes import read_changes
 from tests.unit.table.history_tables import COLUMNS, START, Story
 
 KINDS = ("+I", "-U", "+U", "-D")

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.table import cross_partition
-from lsm_engine.table.catalog import Catalog
+from lsm_engine.table.stage import cross_partition
+from lsm_engine.table.warehouse import Catalog
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema([("k", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("w", pa.int64())])

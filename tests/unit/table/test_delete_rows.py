@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import delete_rows
+from lsm_engine.table.write import delete_rows
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 

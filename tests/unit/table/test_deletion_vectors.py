@@ -15,8 +15,8 @@ import lsm_engine as lsm
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.store.indexes import DeletionVectorStore
-from lsm_engine.table.commit import CommitIdentity, commit
-from lsm_engine.table.deletion_vectors import BucketDeletions, VectorChange
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.ground.deletion_vectors import BucketDeletions, VectorChange
 
 COLUMNS = pa.schema(
     [pa.field("k", pa.int64(), nullable=False), ("n", pa.int64()), ("s", pa.string())]

@@ -3,7 +3,7 @@
 import pytest
 
 from lsm_engine.store import manifests
-from lsm_engine.table.roots import delta_entries
+from lsm_engine.table.tags.roots import delta_entries
 from tests.unit.table.history_tables import Story
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import reassign
+from lsm_engine.table.commit import reassign_buckets
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
@@ -113,8 +113,10 @@ def test_whoever_lands_later_takes_over_the_buckets(
         table.upsert(rows(range(95, 105), 0))
     other = lsm.open_table(table.location)
     rewritten = []
-    real = reassign.staging_on
-    monkeypatch.setattr(reassign, "staging_on", lambda *args: rewritten.append(1) or real(*args))
+    real = reassign_buckets.staging_on
+    monkeypatch.setattr(
+        reassign_buckets, "staging_on", lambda *args: rewritten.append(1) or real(*args)
+    )
     ours = range(40, 120)
     table.upsert(Interrupted(rows(ours, 2), lambda: other.upsert(rows(theirs, 1))))
     wanted = {("x", k): 0 for k in range(95, 105)} if not is_new else {}
@@ -143,7 +145,7 @@ def test_another_partition_is_no_race(
 ) -> None:
     table = created(catalog)
     other = lsm.open_table(table.location)
-    monkeypatch.setattr(reassign, "staging_on", None)
+    monkeypatch.setattr(reassign_buckets, "staging_on", None)
     both = pa.concat_tables([rows(range(30), 2, "x"), rows(range(5), 2, "z")])
     table.upsert(Interrupted(both, lambda: other.upsert(rows(range(30), 1, "y"))))
     assert len(found(table)) == 65

@@ -145,7 +145,7 @@ def test_tables_without_partitions_fall_back_while_they_are_empty(catalog) -> No
 
 
 def test_many_files_fall_back_too(table: lsm.Table, monkeypatch) -> None:
-    monkeypatch.setattr("lsm_engine.table.prune_files.MANY_FILES", 1)
+    monkeypatch.setattr("lsm_engine.table.read.prune_files.MANY_FILES", 1)
     assert rows(table) == DAY_1 + DAY_2
 
 

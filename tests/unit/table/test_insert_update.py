@@ -8,7 +8,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.table import insert
+from lsm_engine.table.write import insert
 
 ENGINES = [
     {},

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.table.commit import CommitIdentity, commit
-from lsm_engine.table.incoming import IncomingRows, conformed, open_rows
-from lsm_engine.table.local_merge import LocalMerge
-from lsm_engine.table.route import RoutedRows
-from lsm_engine.table.staging import staging_on
-from lsm_engine.table.writers import stage_incoming
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.ground.bucket_keys import RoutedRows
+from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
+from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.stage.local_merge import LocalMerge
+from lsm_engine.table.stage.writers import stage_incoming
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema(

@@ -4,8 +4,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import many_splits, prune_files
-from lsm_engine.table.executor import LocalExecutor
+from lsm_engine.table.ground import many_splits
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.read import prune_files
 from tests.bench.many_files import IDS_PER_FILE, many_files
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.incoming import conformed, open_rows
-from lsm_engine.table.merge_rules import merge_rules
-from lsm_engine.table.merge_stream import merge_runs
-from lsm_engine.table.write_buffer import WriteBuffer
+from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.read.merge_stream import merge_runs
+from lsm_engine.table.stage.write_buffer import WriteBuffer
 from tests.model.column_kinds import rank, to_plain, to_rows
 from tests.model.strategies import arrow_rows, key_pool, picked_rows, picks, shapes
 from tests.model.table_model import RETRACTS, Row, Shape, TableModel

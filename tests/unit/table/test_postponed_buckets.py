@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import give_buckets
-from lsm_engine.table.commit import CommitIdentity
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.compact import postponed_buckets
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
@@ -115,14 +115,14 @@ def test_two_who_give_buckets(catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPa
     table = created(catalog, **WAITS)
     table.upsert(rows(range(20), 0))
     other = lsm.open_table(table.location)
-    real, acts = give_buckets.commit, [other.compact]
+    real, acts = postponed_buckets.commit, [other.compact]
 
     def commit(*args: object, **more: object) -> object:
         if acts:
             acts.pop()()
         return real(*args, **more)
 
-    monkeypatch.setattr(give_buckets, "commit", commit)
+    monkeypatch.setattr(postponed_buckets, "commit", commit)
     with pytest.raises(lsm.CommitConflictError):
         table.compact()
     assert found(table) == dict.fromkeys(range(20), 0)
@@ -216,7 +216,7 @@ def test_writers_that_find_different_sizes_do_not_mix_their_numbers(catalog: lsm
     waiting.upsert(rows(range(100, 110), 0))
     session = lsm.open_table(table.location).session
     base = session.snapshots.latest()
-    staged = give_buckets.waiting_files(session, base)
+    staged = postponed_buckets.waiting_files(session, base)
     assert len(staged) == 1
     identity = CommitIdentity(commit_user="slow")
     publish, done = session.snapshots.publish, []
@@ -230,7 +230,7 @@ def test_writers_that_find_different_sizes_do_not_mix_their_numbers(catalog: lsm
 
     session.snapshots.publish = beaten
     with pytest.raises(lsm.CommitConflictError):
-        give_buckets.give_buckets(session, identity)
+        postponed_buckets.give_buckets(session, identity)
     assert buckets_of(table)["p=x"] > 1
     wanted = dict.fromkeys([*range(100, 110), *range(5)], 0) | dict.fromkeys(range(200, 2200), 1)
     assert found(table) == wanted
@@ -246,7 +246,7 @@ def test_what_waits_stands_when_giving_buckets_fails(
         raise lsm.StorageError("no space")
 
     with monkeypatch.context() as broken:
-        broken.setattr(give_buckets, "write_waiting", fails)
+        broken.setattr(postponed_buckets, "write_waiting", fails)
         table.upsert(rows(range(10), 0))
     assert found(table) == {}
     table.upsert(rows(range(5, 15), 1))

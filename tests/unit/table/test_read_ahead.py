@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table import read
-from lsm_engine.table.executor import LocalExecutor
-from lsm_engine.table.read_ahead import read_ahead
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.read import split_read
+from lsm_engine.table.read.read_ahead import read_ahead
 
 BATCH_BYTES = 8 * 1024
 
@@ -154,7 +154,7 @@ HALF_TAKEN = """
 import time
 import numpy as np
 import pyarrow as pa
-from lsm_engine.table.read_ahead import read_ahead
+from lsm_engine.table.read.read_ahead import read_ahead
 
 made = []
 
@@ -200,10 +200,10 @@ def test_a_file_cut_into_parts_gives_each_row_once(table, file_format, monkeypat
     table.upsert(pa.table({"id": ids, "v": ids}))
     table.compact(full=True)
     table.upsert(pa.table({"id": ids[::1000], "v": -ids[::1000]}))
-    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    monkeypatch.setattr(split_read, "_PART_BYTES", 1)
     monkeypatch.setattr(LocalExecutor, "__init__", lambda self: setattr(self, "threads", 3))
     (split,) = table.scan().splits()
-    parts = [part for file in split.files for part in read.file_parts(file, 1)]
+    parts = [part for file in split.files for part in split_read.file_parts(file, 1)]
     assert sum(map(len, parts)) == COUNT + COUNT // 1000
     assert (len(parts) > len(split.files)) == (file_format != "avro")
     rows = table.scan().to_arrow().sort_by("id")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.plan.rescale import source_buckets
-from lsm_engine.table import rescale
+from lsm_engine.table.compact import rescale
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 

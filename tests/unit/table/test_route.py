@@ -10,8 +10,8 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import type_json
-from lsm_engine.table.incoming import IncomingRows
-from lsm_engine.table.route import Router
+from lsm_engine.table.ground.bucket_keys import Router
+from lsm_engine.table.ground.incoming import IncomingRows
 from tests.model.column_kinds import INT, rank, to_plain
 from tests.model.stored_rows import bucket_of, decode_stored, stored_type
 from tests.model.strategies import arrow_rows, arrow_schema, key_pool, row_of, seeds, shapes

@@ -13,12 +13,12 @@ from lsm_engine.base.modes import FileSource
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER
-from lsm_engine.table.commit import CommitIdentity, commit
-from lsm_engine.table.incoming import conformed, open_rows
-from lsm_engine.table.restore import restore
-from lsm_engine.table.staging import staging_on
-from lsm_engine.table.write import stage
-from lsm_engine.table.writers import TableWriter
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.history.restore import restore
+from lsm_engine.table.stage.writers import TableWriter
+from lsm_engine.table.write.write import stage
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.unit.table.history_tables import Story

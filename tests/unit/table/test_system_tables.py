@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lsm_engine as lsm
-from lsm_engine.table.system_tables import TABLES
-from lsm_engine.table.system_tables_catalog import CATALOG_TABLES
+from lsm_engine.table.inspect.system_tables import TABLES
+from lsm_engine.table.warehouse_tables import CATALOG_TABLES
 
 COLUMNS = pa.schema(
     [("dt", pa.date32()), ("id", pa.int64()), ("n", pa.int64()), ("s", pa.string())]

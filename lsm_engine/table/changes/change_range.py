@@ -1,0 +1,168 @@
+"""The snapshots of a range, one after another, whether they are still whole or their changelog is.
+
+An expired snapshot may live on as `changelog/changelog-N`. A reader goes by ids and looks in both
+places: what leaves one has been written to the other before.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from lsm_engine.base.errors import (
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.ground.session import TableSession
+
+Point = int | str
+"""A snapshot id, or the name of a tag."""
+
+
+@record
+class ChangeRange:
+    """Snapshots after `after`, up to and including `upto`; 0 stands before the first one."""
+
+    after: int
+    upto: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no snapshot in it."""
+        return self.after >= self.upto
+
+
+def change_range(
+    session: TableSession,
+    *,
+    after: Point | None = None,
+    upto: Point | None = None,
+    after_millis: int | None = None,
+    upto_millis: int | None = None,
+) -> ChangeRange:
+    """Return a range by snapshot ids, tags or times (the latest snapshot at or before each).
+
+    No start: from the oldest changes that are kept. No end: up to the newest. Raises
+    InvalidInputError for an end before the start and for two ways of saying one of them, and
+    NotFoundError for what is not there.
+    """
+    for point, millis in ((after, after_millis), (upto, upto_millis)):
+        if point is not None and millis is not None:
+            raise InvalidInputError("name a snapshot, a tag or a time, not several")
+    latest = session.snapshots.latest_id() or 0
+    start, end = _id_of(session, after, latest), _id_of(session, upto, latest)
+    if after_millis is not None:
+        start = id_at(session, after_millis)
+    if upto_millis is not None:
+        end = id_at(session, upto_millis)
+    oldest = max((oldest_change_id(session) or 1) - 1, 0)
+    found = ChangeRange(
+        after=oldest if start is None else start, upto=latest if end is None else end
+    )
+    if found.after > found.upto and start is not None:
+        raise InvalidInputError(
+            "the changes asked for end before they begin; swap the two",
+            after=found.after,
+            upto=found.upto,
+        )
+    return found
+
+
+def oldest_change_id(session: TableSession) -> int | None:
+    """Return the oldest snapshot whose changes may be there; None for a table without snapshots."""
+    changelog = session.changelogs.earliest_id()
+    snapshot = session.snapshots.earliest_id()
+    if changelog is None or snapshot is None:
+        return snapshot if changelog is None else changelog
+    # Changelogs that do not reach up to the snapshots are of no use: rows would be missing between.
+    newest = session.changelogs.latest_id() or changelog
+    return min(changelog, snapshot) if newest >= snapshot - 1 else snapshot
+
+
+def id_at(session: TableSession, millis: int) -> int:
+    """Return the latest snapshot, expired or not, at or before a time whose changes are kept.
+
+    The one before the oldest if all are later. Times never decrease with the id.
+    """
+    low, high = oldest_change_id(session) or 1, session.snapshots.latest_id() or 0
+    found = low - 1
+    while low <= high:
+        middle = (low + high) // 2
+        snapshot = find_change(session, middle)
+        # What expires under the search is older than all that are left.
+        if snapshot is None or snapshot.time_millis <= millis:
+            found, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return found
+
+
+def find_change(session: TableSession, snapshot_id: int) -> Snapshot | None:
+    """Return a snapshot, or the changelog that outlived it; None if neither is there."""
+    found = session.snapshots.find(snapshot_id)
+    return session.changelogs.find(snapshot_id) if found is None else found
+
+
+def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
+    """Return a snapshot or its changelog. ExpiredError: retention took both. NotFoundError: none yet."""
+    found = find_change(session, snapshot_id)
+    if found is not None:
+        return found
+    oldest = oldest_change_id(session)
+    if oldest is not None and snapshot_id < oldest:
+        raise ExpiredError(
+            f"the changes of snapshot {snapshot_id} have expired; the oldest kept are those of "
+            f"{oldest}: start there, or read the whole state first",
+            snapshot_id=snapshot_id,
+            earliest_id=oldest,
+        )
+    raise NotFoundError(
+        f"no snapshot {snapshot_id}; the newest is {session.snapshots.latest_id()}",
+        kind=ErrorKind.NO_SUCH_SNAPSHOT,
+        snapshot_id=snapshot_id,
+    )
+
+
+def raise_if_taken(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
+    """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes a snapshot of these."""
+    earliest = snapshots.earliest_hint()
+    for snapshot_id in ids:
+        is_marked = earliest is not None and snapshot_id < earliest
+        if is_marked or not snapshots.exists(snapshot_id):
+            raise ExpiredError(
+                f"snapshot {snapshot_id} has expired, or was rolled back, and what it names is gone: "
+                "its changes cannot be read; start at a newer one, or read the whole state first",
+                snapshot_id=snapshot_id,
+                earliest_id=earliest,
+            ) from cause
+
+
+def changes_in(session: TableSession, wanted: ChangeRange) -> Iterator[Snapshot]:
+    """Yield the snapshots of a range, oldest first; ExpiredError if some are gone."""
+    for snapshot_id in range(wanted.after + 1, wanted.upto + 1):
+        yield load_change(session, snapshot_id)
+
+
+def state_at(session: TableSession, point: Point | None, snapshot_id: int) -> Snapshot | None:
+    """Return a state to compare: a tag keeps its own; None for 0, the empty table."""
+    if isinstance(point, str):
+        return session.tags.load(point).snapshot
+    return None if snapshot_id == 0 else session.snapshots.load(snapshot_id)
+
+
+def _id_of(session: TableSession, point: Point | None, latest: int) -> int | None:
+    if isinstance(point, str):
+        return session.tags.load(point).snapshot.id
+    if point is None:
+        return None
+    if point < 0:
+        raise InvalidInputError("snapshots are numbered from 1; 0 is before the first", id=point)
+    if point > latest:
+        raise NotFoundError(
+            f"no snapshot {point}; the newest is {latest}",
+            kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            snapshot_id=point,
+        )
+    return point

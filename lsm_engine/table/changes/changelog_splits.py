@@ -1,0 +1,266 @@
+"""Changes: a range of snapshots → what to read of each → splits → rows that say what they do."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
+from lsm_engine.base.modes import ChangelogProducer
+from lsm_engine.base.record import record
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.incremental import (
+    ChangeMode,
+    ChangeSource,
+    ChangeSplit,
+    change_source,
+    changelog_splits,
+    delta_splits,
+    state_splits,
+)
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.partition import partition_mask
+from lsm_engine.prune.predicate import columns_of, split_conjuncts
+from lsm_engine.table.changes.change_range import (
+    ChangeRange,
+    Point,
+    change_range,
+    changes_in,
+    raise_if_taken,
+    state_at,
+)
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.deletion_vectors import Bucket
+from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.split_read import ReadRows
+
+CHANGE_FIELDS = (
+    pa.field(SNAPSHOT_ID, pa.int64(), nullable=False),
+    pa.field(ROW_KIND, pa.string(), nullable=False),
+)
+
+
+@record
+class ChangesRequest:
+    """Which changes to read: after one point, up to and including another. Points as in `history`."""
+
+    after: Point | None = None
+    upto: Point | None = None
+    after_millis: int | None = None
+    upto_millis: int | None = None
+    mode: ChangeMode = ChangeMode.AUTO
+    columns: tuple[str, ...] | None = None
+    where: pc.Expression | None = None
+
+
+class Changes:
+    """The changes of a range of snapshots, oldest first, each -U right before its +U.
+
+    The range is fixed when this is made; rows are read when they are asked for, in memory that does
+    not grow with them.
+    """
+
+    def __init__(self, session: TableSession, request: ChangesRequest) -> None:
+        taken = {SNAPSHOT_ID, ROW_KIND}.intersection(session.schema.names)
+        if taken:
+            raise UnsupportedError(
+                "the table has columns of the names that changes need; rename them",
+                columns=sorted(taken),
+            )
+        producer = session.options[declared.CHANGELOG_PRODUCER]
+        if request.mode is ChangeMode.CHANGELOG and producer is ChangelogProducer.NONE:
+            raise InvalidInputError(
+                "the table keeps no changelog ('changelog-producer' is none); read the delta, or diff",
+                table=session.name,
+            )
+        self._session = session
+        self._request = request
+        self.range: ChangeRange = change_range(
+            session,
+            after=request.after,
+            upto=request.upto,
+            after_millis=request.after_millis,
+            upto_millis=request.upto_millis,
+        )
+        fields = pa.schema([*CHANGE_FIELDS, *session.schema.arrow])
+        self._predicate = None if request.where is None else from_expression(request.where, fields)
+        names = fields.names if request.columns is None else request.columns
+        for name in names:
+            if name not in taken and name not in (SNAPSHOT_ID, ROW_KIND):
+                session.schema.field(name)
+        self.schema = pa.schema([fields.field(name) for name in names])
+        """The columns that rows come out with: `_snapshot_id`, `_row_kind`, and the table's."""
+
+    @property
+    def asks_for_changes(self) -> bool:
+        """Whether the filter reads `_snapshot_id` or `_row_kind`, which no state has."""
+        return self._predicate is not None and not columns_of(self._predicate).isdisjoint(
+            (SNAPSHOT_ID, ROW_KIND)
+        )
+
+    @property
+    def rows(self) -> ChangedRows:
+        """Which rows come out; pickles."""
+        schema = self._session.schema
+        names = [name for name in self.schema.names if name in schema.names]
+        pushed = keyed = None
+        if self._predicate is not None:
+            pushed, _ = split_conjuncts(self._predicate, schema.names)
+        if pushed is not None:
+            keyed, _ = split_conjuncts(pushed, schema.primary_keys)
+        rows = ReadRows.of(names or schema.names[:1], self._request.where, self._predicate, keyed)
+        return ChangedRows(names=tuple(self.schema.names), rows=rows.pruned_by(pushed))
+
+    def splits(self) -> Iterator[tuple[BucketContext, ChangeSplit]]:
+        """Yield what reader tasks would read, oldest snapshot first; the values pickle.
+
+        The rows of a split are in order; of the splits of one snapshot, any order will do.
+        """
+        contexts: dict[frozenset[int], BucketContext] = {}
+        for planned in self._planned():
+            schema_ids = frozenset(file.schema_id for file in planned.all_files)
+            if schema_ids not in contexts:
+                contexts[schema_ids] = self._session.context(schema_ids)
+            yield contexts[schema_ids], planned
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes in batches. Raises ExpiredError for snapshots that retention took."""
+        rows = self.rows
+        for context, split in self.splits():
+            for batch in read_changes(context, rows, split):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all changes."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the changes as a stream that other Arrow libraries take."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def _planned(self) -> Iterator[ChangeSplit]:
+        if self.range.is_empty:
+            return
+        if self._request.mode is ChangeMode.DIFF:
+            before = state_at(self._session, self._request.after, self.range.after)
+            after = state_at(self._session, self._request.upto, self.range.upto)
+            points = ((self._request.after, before), (self._request.upto, after))
+            own = [state for point, state in points if not isinstance(point, str)]
+            yield from self._kept(between(self._session, before, after, untagged=own))
+            return
+        for snapshot in changes_in(self._session, self.range):
+            yield from self._kept(splits_of(self._session, snapshot, self._request.mode))
+
+    def _kept(self, splits: Iterable[ChangeSplit]) -> list[ChangeSplit]:
+        """Leave out partitions that the filter does not want."""
+        found = list(splits)
+        fields = self._session.schema.select(self._session.schema.partition_keys)
+        if self._predicate is None or not fields or not found:
+            return found
+        partitions = pa.array([split.partition for split in found], pa.binary())
+        mask = partition_mask(self._predicate, partitions, fields)
+        return [split for split, may in zip(found, mask, strict=True) if may]
+
+
+def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> list[ChangeSplit]:
+    """Return what to read of one snapshot, or of the changelog that outlived it."""
+    schema = session.schema
+    if snapshot.schema_id != schema.id:
+        schema = session.schemas.load(snapshot.schema_id)
+    source = change_source(
+        snapshot,
+        mode,
+        producer=schema.options[declared.CHANGELOG_PRODUCER],
+        reads_overwrites=session.options[declared.STREAMING_READ_OVERWRITE],
+    )
+    match source:
+        case ChangeSource.NOTHING:
+            return []
+        case ChangeSource.CHANGELOG:
+            assert snapshot.changelog_manifest_list is not None
+            entries = _entries(session, snapshot, snapshot.changelog_manifest_list)
+            return changelog_splits(snapshot.id, entries)
+        case ChangeSource.DELTA:
+            entries = _entries(session, snapshot, snapshot.delta_manifest_list)
+            return merged_delta(session, snapshot.id, entries)
+        case ChangeSource.STATES:
+            before = None if snapshot.id == 1 else session.snapshots.load(snapshot.id - 1)
+            return between(session, before, snapshot, untagged=(before, snapshot))
+
+
+def merged_delta(
+    session: TableSession, snapshot_id: int, entries: Iterable[ManifestEntry]
+) -> list[ChangeSplit]:
+    """Return the splits of the files that some entries add."""
+    schema = session.schema
+    # Retracts that reach below what one row can say stay rows of their own.
+    merges = schema.has_primary_key and not merge_rules(schema).function.may_lose
+    # Rows that wait for a bucket (below 0) are told of when they come to one.
+    seen = [entry for entry in entries if entry.bucket >= 0]
+    return delta_splits(snapshot_id, seen, key_order=session.key_order, merges=merges)
+
+
+def between(
+    session: TableSession,
+    before: Snapshot | None,
+    after: Snapshot | None,
+    *,
+    untagged: Iterable[Snapshot | None],
+) -> list[ChangeSplit]:
+    """Return the splits that compare two states; None is the empty table.
+
+    `untagged`: those of the two that no tag keeps. Raises ExpiredError if one expires meanwhile.
+    """
+    if session.key_order is None:
+        raise InvalidInputError(
+            "rows of a table without a primary key cannot be told apart, so that its states cannot "
+            "be compared; read the delta",
+            table=session.name,
+        )
+    assert after is not None
+    states_of = tuple(state.id for state in untagged if state is not None)
+    try:
+        return state_splits(
+            after.id,
+            _visible(session, before),
+            _visible(session, after),
+            key_order=session.key_order,
+            before_vectors=_vectors(session, before),
+            after_vectors=_vectors(session, after),
+            states_of=states_of,
+        )
+    except NotFoundError as cause:
+        raise_if_taken(session.snapshots, states_of, cause)
+        raise
+
+
+def _visible(session: TableSession, snapshot: Snapshot | None) -> list[ManifestEntry]:
+    if snapshot is None:
+        return []
+    hides = read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0
+    live = session.live_entries(snapshot, lambda _, bucket: bucket >= 0)
+    return [entry for entry in live if not (hides and entry.file.level == 0)]
+
+
+def _vectors(
+    session: TableSession, snapshot: Snapshot | None
+) -> dict[Bucket, dict[str, VectorPlace]]:
+    return {} if snapshot is None else session.vector_places(snapshot)
+
+
+def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
+    try:
+        metas = session.manifests.read_list(name)
+        return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+    except NotFoundError as cause:
+        raise_if_taken(session.snapshots, [snapshot.id], cause)
+        raise

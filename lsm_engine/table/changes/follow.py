@@ -1,0 +1,238 @@
+"""Follow a table: its state or nothing first, then the changes of each new snapshot, as they come."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.modes import RowKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.table.changes.change_range import id_at
+from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.scan import Scan, ScanRequest
+
+
+class StartMode(Enum):
+    """Where following begins, in Paimon's words (`scan.mode`)."""
+
+    LATEST_FULL = "latest-full"
+    """The newest state, as far as it has been told (decisions/0021), then what comes."""
+    LATEST = "latest"
+    """What comes after the newest snapshot."""
+    FROM_TIMESTAMP = "from-timestamp"
+    """The changes of the first snapshot at or after a time, and what follows."""
+    FROM_SNAPSHOT = "from-snapshot"
+    """The changes of a snapshot, and what follows."""
+    FROM_SNAPSHOT_FULL = "from-snapshot-full"
+    """The state at a snapshot, then what follows."""
+
+
+@record
+class FollowRequest:
+    """How to follow. `poll_millis` None: stop when there is nothing new instead of waiting for it.
+
+    `consumer_id`: where a consumer of this name stands counts more than the start, unless
+    `consumer.ignore-progress` is set; it moves on with the reader. `upto`: the last snapshot to read.
+    """
+
+    start: StartMode = StartMode.LATEST_FULL
+    snapshot_id: int | None = None
+    timestamp_millis: int | None = None
+    mode: ChangeMode = ChangeMode.AUTO
+    columns: tuple[str, ...] | None = None
+    where: pc.Expression | None = None
+    consumer_id: str | None = None
+    poll_millis: int | None = 1000
+    upto: int | None = None
+
+
+class Followed:
+    """What one snapshot brought: its changes, or with `is_full` its whole state as +I."""
+
+    def __init__(
+        self,
+        snapshot_id: int,
+        changes: Changes,
+        full: Scan | None = None,
+        where: pc.Expression | None = None,
+    ) -> None:
+        self.snapshot_id = snapshot_id
+        self.is_full = full is not None
+        self._changes = changes
+        self._full = full
+        self._where = where
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that rows come out with: `_snapshot_id`, `_row_kind`, and the table's."""
+        return self._changes.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches, in memory that does not grow with them."""
+        if self._full is None:
+            yield from self._changes.to_batches()
+            return
+        for batch in self._full.to_batches():
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            columns[SNAPSHOT_ID] = pa.repeat(pa.scalar(self.snapshot_id), batch.num_rows)
+            columns[ROW_KIND] = pa.repeat(RowKind.INSERT.symbol, batch.num_rows)
+            rows = pa.table(columns)
+            if self._where is not None:
+                rows = rows.filter(self._where)
+            chosen = rows.select(self.schema.names).cast(self.schema)
+            yield from (some for some in chosen.to_batches() if some.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream that other Arrow libraries take."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+class Follower:
+    """An iterator over what each new snapshot brings; for one thread.
+
+    `position` is the next snapshot that it reads. To ask for the next item says that the one before
+    has been dealt with: only then does a consumer move on. A new consumer comes into being with that
+    and not before, so that a reader that dies over the first state begins with it again.
+    """
+
+    def __init__(self, session: TableSession, request: FollowRequest) -> None:
+        self._session = session
+        self._request = request
+        self._seen: int | None = None
+        kept = self._kept_position()
+        position, full = self._start() if kept is None else (kept, None)
+        self.position = position
+        self._full = full
+
+    @property
+    def full_snapshot(self) -> Snapshot | None:
+        """The state that comes first, while it has not been returned."""
+        return self._full
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Followed:
+        """Return the next item, waiting for it; StopIteration past `upto`, or instead of waiting.
+
+        Raises ExpiredError when retention overtook the reader, and NotFoundError when a rollback
+        took snapshots that it has read.
+        """
+        if self._seen is not None:
+            self.acknowledge()
+        if self._full is not None:
+            return self._full_item()
+        while True:
+            if self._is_over(self.position):
+                raise StopIteration
+            latest = self._session.snapshots.latest_id() or 0
+            if latest >= self.position:
+                item = self._item(self.position)
+                self.position += 1
+                self._seen = self.position
+                if item is not None:
+                    return item
+                self.acknowledge()
+                continue
+            if latest < self.position - 1:
+                raise NotFoundError(
+                    "the table was rolled back to before what was read already; start anew",
+                    kind=ErrorKind.NO_SUCH_SNAPSHOT,
+                    snapshot_id=self.position - 1,
+                    latest_id=latest,
+                )
+            if self._request.poll_millis is None:
+                raise StopIteration
+            self._session.clock.sleep_millis(self._request.poll_millis)
+
+    def acknowledge(self) -> None:
+        """Say that all that was returned has been dealt with; the consumer, if any, moves on."""
+        if self._seen is not None and self._request.consumer_id is not None:
+            self._session.consumers.advance(self._request.consumer_id, self._seen)
+        self._seen = None
+
+    def _is_over(self, snapshot_id: int) -> bool:
+        return self._request.upto is not None and snapshot_id > self._request.upto
+
+    def _item(self, snapshot_id: int) -> Followed | None:
+        """Return the changes of a snapshot, None if it has none."""
+        changes = self._changes(snapshot_id - 1, snapshot_id)
+        return Followed(snapshot_id, changes) if next(changes.splits(), None) else None
+
+    def _full_item(self) -> Followed:
+        assert self._full is not None
+        number, request = self._full.id, self._request
+        self._full = None
+        self._seen = self.position
+        changes = self._changes(number, number)
+        table = self._session.schema.names
+        names = tuple(name for name in changes.schema.names if name in table)
+        state = told_by(self._session, number)
+        if changes.asks_for_changes:
+            return Followed(number, changes, Scan(self._session, state), request.where)
+        chosen = replace(state, columns=names or table[:1], where=request.where)
+        return Followed(number, changes, Scan(self._session, chosen))
+
+    def _changes(self, after: int, upto: int) -> Changes:
+        request = self._request
+        wanted = ChangesRequest(
+            after=after, upto=upto, mode=request.mode, columns=request.columns, where=request.where
+        )
+        return Changes(self._session, wanted)
+
+    def _kept_position(self) -> int | None:
+        name = self._request.consumer_id
+        if name is None or self._session.options[declared.CONSUMER_IGNORE_PROGRESS]:
+            return None
+        found = self._session.consumers.find(name)
+        return None if found is None else found.next_snapshot_id
+
+    def _start(self) -> tuple[int, Snapshot | None]:
+        """Return the first snapshot whose changes are read, and the state that comes before them."""
+        request, session = self._request, self._session
+        latest = session.snapshots.latest()
+        match request.start:
+            case StartMode.LATEST_FULL:
+                return _after(latest), latest
+            case StartMode.LATEST:
+                return _after(latest), None
+            case StartMode.FROM_SNAPSHOT:
+                return _given(request.snapshot_id, "snapshot_id"), None
+            case StartMode.FROM_SNAPSHOT_FULL:
+                full = session.snapshots.load(_given(request.snapshot_id, "snapshot_id"))
+                return _after(full), full
+            case StartMode.FROM_TIMESTAMP:
+                millis = _given(request.timestamp_millis, "timestamp_millis")
+                return id_at(session, millis - 1) + 1, None
+
+
+def told_by(session: TableSession, snapshot_id: int) -> ScanRequest:
+    """Return the read of what changes up to a snapshot have told: what follows tells the rest."""
+    producer = session.options[declared.CHANGELOG_PRODUCER]
+    return ScanRequest(snapshot_id=snapshot_id, is_batch=False, before_changes=producer)
+
+
+def _after(snapshot: Snapshot | None) -> int:
+    return 1 if snapshot is None else snapshot.id + 1
+
+
+def _given(value: int | None, name: str) -> int:
+    if value is None:
+        raise InvalidInputError(f"this start needs {name}=", argument=name)
+    return value

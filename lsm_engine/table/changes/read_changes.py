@@ -1,0 +1,150 @@
+"""Read one split of changes → batches with `_snapshot_id`, `_row_kind` and the columns asked for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.modes import RowKind
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Longs, one_array
+from lsm_engine.kernels.before_after import (
+    CREATED,
+    REMOVED,
+    REPLACED,
+    UNCHANGED,
+    lay_out_changes,
+)
+from lsm_engine.kernels.equality import equal_rows
+from lsm_engine.kernels.gather import gather
+from lsm_engine.kernels.merge_runs import MergeOrder
+from lsm_engine.merge.sequence import Rows, UserSequence
+from lsm_engine.plan.incremental import ChangeSplit, StatePart
+from lsm_engine.schema.table_schema import VALUE_KIND
+from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.changes.change_range import raise_if_taken
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
+from lsm_engine.table.read.merge_stream import merge_slices, order_of
+from lsm_engine.table.read.split_read import BucketReader, ReadRows
+
+SNAPSHOT_ID = "_snapshot_id"
+ROW_KIND = "_row_kind"
+_SYMBOLS = pa.array([kind.symbol for kind in RowKind], pa.string())
+_NOWHERE = -1
+
+
+@record
+class ChangedRows:
+    """Which columns of changes come out, and which rows. `names` may hold the two of changes.
+
+    `rows` says which columns of the table are read, and what of the filter can leave row groups out.
+    """
+
+    names: tuple[str, ...]
+    rows: ReadRows
+
+
+def read_changes(
+    context: BucketContext, wanted: ChangedRows, split: ChangeSplit
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of one split, in order, filtered and projected.
+
+    Raises ExpiredError where a file is missing because its snapshot has expired meanwhile.
+    """
+    finish = replace(wanted.rows, names=wanted.names).finish
+    try:
+        for rows in _changes(context, wanted.rows, split):
+            yield from finish(_told(rows, split.snapshot_id))
+    except NotFoundError as cause:
+        raise_if_taken(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
+        raise
+
+
+def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iterator[Rows]:
+    names = rows.needed(context.schema)
+    reader = BucketReader(context, split.partition, split.bucket)
+    if context.schema.has_primary_key:
+        names = (*names, VALUE_KIND)
+    for file in split.files:
+        yield from reader.file(file, names, matching=rows.predicate)
+    for section in split.sections:
+        yield from reader.merged(section, rows, drop_deletes=False)
+    for before, after in split.states:
+        yield from _compared(context, split, before, after)
+
+
+def _told(rows: Rows, snapshot_id: int) -> pa.Table:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    count = table.num_rows
+    if VALUE_KIND in table.column_names:
+        kinds = _SYMBOLS.take(one_array(table.column(VALUE_KIND)).cast(pa.int32()))
+        table = table.drop_columns([VALUE_KIND])
+    else:  # a table without a key takes new rows only
+        kinds = pa.repeat(RowKind.INSERT.symbol, count)
+    ids = pa.array(np.full(count, snapshot_id, np.int64))
+    return table.append_column(SNAPSHOT_ID, ids).append_column(ROW_KIND, kinds)
+
+
+# --- states --------------------------------------------------------------------------------------
+
+
+def _compared(
+    context: BucketContext, split: ChangeSplit, before: StatePart, after: StatePart
+) -> Iterator[pa.Table]:
+    """Yield what turns one state of a key range into the other, in key order."""
+    # What is compared has one row a key on each side, whatever decides inside a key.
+    rules = replace(merge_rules(context.schema), sequence=UserSequence())
+    streams = [_state(context, split, part) for part in (before, after)]
+    for parts in merge_slices(streams, rules):
+        sources = [part.rows for part in parts]
+        sides = np.array([part.run for part in parts], np.int64)
+        order = order_of(parts, rules)
+        changed = _differences(order, sides[order.run], sources, rules)
+        if changed is not None:
+            yield changed
+
+
+def _state(context: BucketContext, split: ChangeSplit, part: StatePart) -> Iterator[pa.RecordBatch]:
+    reader = BucketReader(context, split.partition, split.bucket, part.vectors)
+    for section in part.sections:
+        for rows in reader.merged(section):
+            yield from _batches(rows)
+
+
+def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
+    return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+
+
+def _differences(
+    order: MergeOrder, side: Longs, sources: list[pa.RecordBatch], rules: MergeRules
+) -> pa.Table | None:
+    """`side`, per row of the order: 0 it was there before, 1 it is there after."""
+    keys = len(order.starts)
+    key_of = np.repeat(np.arange(keys), np.diff(order.starts, append=len(order)))
+    before, after = np.full(keys, _NOWHERE, np.int64), np.full(keys, _NOWHERE, np.int64)
+    was, is_now = np.flatnonzero(side == 0), np.flatnonzero(side == 1)
+    before[key_of[was]], after[key_of[is_now]] = was, is_now
+    codes = np.where(before < 0, CREATED, np.where(after < 0, REMOVED, REPLACED)).astype(np.int8)
+    here = order.take(np.where(after < 0, 0, after))
+    now = gather(sources, here.run, here.row)
+    both = np.flatnonzero(codes == REPLACED)
+    if len(both):
+        names = [name for name in now.column_names[:-2] if name not in rules.key_columns]
+        there = order.take(before[both])
+        old = gather([one.select(names) for one in sources], there.run, there.row)
+        new = now.select(names).take(pa.array(both))
+        codes[both[equal_rows(old.columns, new.columns, len(both))]] = UNCHANGED
+    count = int(np.count_nonzero(codes)) + int(np.count_nonzero(codes == REPLACED))
+    if not count:
+        return None
+    runs: npt.NDArray[np.uint16] = np.empty(count, np.uint16)
+    rows: npt.NDArray[np.int32] = np.empty(count, np.int32)
+    kinds = np.empty(count, np.int8)
+    lay_out_changes(codes, before, order.run, order.row, len(sources), runs, rows, kinds)
+    told = gather([*sources, now], runs, rows)
+    at = told.schema.get_field_index(VALUE_KIND)
+    return told.set_column(at, told.schema.field(at), pa.array(kinds))

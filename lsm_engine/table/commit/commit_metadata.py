@@ -1,0 +1,217 @@
+"""The metadata files of one commit attempt: manifests, lists, and the merging of old manifests."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import AlreadyExistsError
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.codec.stats import StatsCollector, StatsMode
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta, fold, live_files
+from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
+from lsm_engine.plan.commit import CommitPlan, SnapshotFiles, index_entries_after, rewrites_index
+from lsm_engine.plan.manifest_merge import (
+    ManifestMerge,
+    MergeGroup,
+    changed_manifests,
+    plan_full_merge,
+    plan_manifest_merge,
+    roll,
+)
+from lsm_engine.prune.partition import manifests_holding
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.session import TableSession
+
+_BYTES_PER_ENTRY = 400
+"""What an entry takes in a compressed manifest, before any has been written."""
+
+
+@record
+class WrittenMetadata:
+    """What one attempt wrote. `paths` are the new files; nothing names them until the publish."""
+
+    files: SnapshotFiles
+    base: tuple[ManifestFileMeta, ...]
+    delta: tuple[ManifestFileMeta, ...]
+    changelog: tuple[ManifestFileMeta, ...]
+    paths: tuple[str, ...]
+
+
+class MetadataWriter:
+    """Writes manifests and lists under names of its own, and remembers them."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._unique = session.ids.new_id()
+        self._manifests = 0
+        self._lists = 0
+        self._codec = session.options[declared.MANIFEST_COMPRESSION]
+        self.paths: list[str] = []
+
+    def manifests(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
+        """Write entries as manifests of about the target size."""
+        pieces = roll(
+            entries,
+            bytes_per_entry=_BYTES_PER_ENTRY,
+            target_size_bytes=self._session.options[declared.MANIFEST_TARGET_FILE_SIZE],
+        )
+        return [self._manifest(piece) for piece in pieces]
+
+    def list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
+        """Write a manifest list; return its name and size."""
+        name = f"manifest-list-{self._unique}-{self._lists}"
+        self._lists += 1
+        with self._own(name):
+            size = self._session.manifests.write_list(name, manifests, codec=self._codec)
+        return name, size
+
+    def index(self, plan: CommitPlan) -> str | None:
+        """Write the index manifest if the commit changes it; return its name."""
+        if not rewrites_index(plan):
+            return None
+        old = plan.base.index_manifest if plan.base is not None else None
+        existing = self._session.manifests.read_index(old) if old is not None else []
+        name = f"index-manifest-{self._unique}-0"
+        entries = index_entries_after(existing, plan)
+        with self._own(name):
+            self._session.manifests.write_index(name, entries, codec=self._codec)
+        return name
+
+    def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
+        name = f"manifest-{self._unique}-{self._manifests}"
+        self._manifests += 1
+        with self._own(name):
+            size = self._session.manifests.write(name, entries, codec=self._codec)
+        return manifest_meta(self._session.schema, name, size, entries)
+
+    @contextlib.contextmanager
+    def _own(self, name: str) -> Iterator[None]:
+        """Remember a file as ours, also half written; but not one that somebody else has written."""
+        path = self._session.paths.manifest(name)
+        self.paths.append(path)
+        try:
+            yield
+        except AlreadyExistsError:
+            self.paths.remove(path)
+            raise
+
+
+def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:
+    """Write everything that the snapshot of a plan will name; deletes it again if that fails."""
+    writer = MetadataWriter(session)
+    try:
+        base = _merged_base(session, plan, writer)
+        delta = writer.manifests(plan.delta)
+        changelog = writer.manifests(plan.step.changelog)
+        base_list, base_size = writer.list(base)
+        delta_list, delta_size = writer.list(delta)
+        changelog_list, changelog_size = writer.list(changelog) if changelog else (None, None)
+        index = writer.index(plan)
+    except BaseException as error:
+        if isinstance(error, Exception):
+            _delete(session, writer.paths)
+        raise
+    return WrittenMetadata(
+        files=SnapshotFiles(
+            base_manifest_list=base_list,
+            base_manifest_list_size=base_size,
+            delta_manifest_list=delta_list,
+            delta_manifest_list_size=delta_size,
+            changelog_manifest_list=changelog_list,
+            changelog_manifest_list_size=changelog_size,
+            index_manifest=index,
+        ),
+        base=tuple(base),
+        delta=tuple(delta),
+        changelog=tuple(changelog),
+        paths=tuple(writer.paths),
+    )
+
+
+def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> None:
+    """Delete the metadata of an attempt that is known to be lost."""
+    if written is not None:
+        _delete(session, written.paths)
+
+
+def manifest_meta(
+    schema: TableSchema, name: str, size: int, entries: Sequence[ManifestEntry]
+) -> ManifestFileMeta:
+    """Return what a manifest list says about a manifest of these entries."""
+    deleted = sum(entry.kind.value for entry in entries)
+    buckets = [entry.bucket for entry in entries]
+    levels = [entry.file.level for entry in entries]
+    totals = {entry.total_buckets for entry in entries}
+    return ManifestFileMeta(
+        file_name=name,
+        file_size=size,
+        added_file_count=len(entries) - deleted,
+        deleted_file_count=deleted,
+        partition_stats=_partition_stats(schema, entries),
+        schema_id=schema.id,
+        min_bucket=min(buckets),
+        max_bucket=max(buckets),
+        min_level=min(levels),
+        max_level=max(levels),
+        total_buckets=totals.pop() if len(totals) == 1 else None,
+    )
+
+
+def _partition_stats(schema: TableSchema, entries: Iterable[ManifestEntry]) -> SimpleStats:
+    fields = schema.select(schema.partition_keys)
+    if not fields:
+        return EMPTY_STATS
+    types = [field.type for field in fields]
+    partitions = pa.array([entry.partition for entry in entries], pa.binary())
+    collector = StatsCollector(types, [StatsMode.parse("full")] * len(types))
+    collector.update(decode_columns(partitions, types))
+    return collector.result()
+
+
+def _merged_base(
+    session: TableSession, plan: CommitPlan, writer: MetadataWriter
+) -> list[ManifestFileMeta]:
+    """Return the base list of the next snapshot: all of the last one, its manifests merged if due."""
+    if plan.base is None:
+        return []
+    metas = session.manifest_metas(plan.base)
+    merge = _planned_merge(session, metas)
+    base: list[ManifestFileMeta] = []
+    for part in merge.parts:
+        if isinstance(part, MergeGroup):
+            base += writer.manifests(_folded(session, part))
+        else:
+            base.append(part.meta)
+    return base
+
+
+def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> ManifestMerge:
+    options = session.options
+    target = options[declared.MANIFEST_TARGET_FILE_SIZE]
+    changed = changed_manifests(
+        metas, full_threshold_bytes=options[declared.MANIFEST_FULL_COMPACTION_SIZE]
+    )
+    if not changed:
+        return plan_manifest_merge(
+            metas, target_size_bytes=target, min_count=options[declared.MANIFEST_MERGE_MIN_COUNT]
+        )
+    folded = fold(entry for meta in changed for entry in session.manifests.read_entries(meta))
+    fields = session.schema.select(session.schema.partition_keys)
+    return plan_full_merge(
+        metas,
+        [entry for entry in folded if entry.kind.value],
+        target_size_bytes=target,
+        may_hold=lambda some, partitions: manifests_holding(some, partitions, fields),
+    )
+
+
+def _folded(session: TableSession, group: MergeGroup) -> list[ManifestEntry]:
+    entries = (entry for meta in group.metas for entry in session.manifests.read_entries(meta))
+    return live_files(entries) if group.is_complete else fold(entries)
+
+
+def _delete(session: TableSession, paths: Iterable[str]) -> None:
+    session.delete_quietly(paths)

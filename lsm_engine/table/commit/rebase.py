@@ -1,0 +1,95 @@
+"""Renumber new rows when somebody else committed first, so that the later commit is the newer one.
+
+Writers number rows from what their base snapshot holds. Two writers on one base give equal numbers,
+and then nothing in the files says whose row is newer. A commit that lands later therefore rewrites
+its own level-0 files with numbers above those that landed before it (decisions/0003).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.modes import BucketMode, EntryKind, FileSource
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_engine.table.ground.live_files import newest_sequence_numbers
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.split_read import BucketReader
+
+
+def rebase_step(session: TableSession, step: CommitStep, base: Snapshot) -> CommitStep:
+    """Return the step with every new row numbered above all rows of `base` in its bucket.
+
+    Files that are numbered high enough stay. Rewritten files are deleted: nothing names them.
+    """
+    new = [entry for entry in step.delta if _is_new(entry)]
+    if not new or session.schema.bucket_mode is BucketMode.UNAWARE:
+        return step  # rows of no bucket have no order
+    if session.schema.orders_by_snapshot:
+        return step  # the commit numbers them, without touching the files
+    newest = newest_sequence_numbers(session.manifests, session.manifest_metas(base))
+    lowest: dict[tuple[bytes, int], int] = {}
+    for entry in new:
+        bucket = (entry.partition, entry.bucket)
+        first = entry.file.min_sequence_number
+        lowest[bucket] = min(first, lowest.get(bucket, first))
+    offsets = {
+        bucket: newest[bucket] + 1 - first
+        for bucket, first in lowest.items()
+        if newest.get(bucket, -1) >= first
+    }
+    if not session.schema.has_primary_key:
+        return replace(step, delta=tuple(_counted_from(entry, offsets) for entry in step.delta))
+    moved = {
+        entry.identity: _renumbered(session, entry, offsets[entry.partition, entry.bucket])
+        for entry in new
+        if (entry.partition, entry.bucket) in offsets
+    }
+    if not moved:
+        return step
+    session.delete_quietly(session.data_path(entry) for entry in new if entry.identity in moved)
+    delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
+    return replace(step, delta=delta)
+
+
+def _is_new(entry: ManifestEntry) -> bool:
+    file = entry.file
+    return entry.kind is EntryKind.ADD and file.level == 0 and file.file_source is FileSource.APPEND
+
+
+def _counted_from(entry: ManifestEntry, offsets: Mapping[tuple[bytes, int], int]) -> ManifestEntry:
+    """Renumber the rows of an append table: their numbers stand in manifests only."""
+    offset = offsets.get((entry.partition, entry.bucket), 0)
+    if not (offset and _is_new(entry)):
+        return entry
+    low, high = entry.file.min_sequence_number, entry.file.max_sequence_number
+    file = replace(entry.file, min_sequence_number=low + offset, max_sequence_number=high + offset)
+    return replace(entry, file=file)
+
+
+def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> ManifestEntry:
+    context = session.context([entry.file.schema_id])
+    reader = BucketReader(context, entry.partition, entry.bucket)
+    writer = context.new_files(
+        entry.partition, entry.bucket, level=0, source=FileSource.APPEND, never_roll=True
+    )
+    names = (*context.schema.names, SEQUENCE_NUMBER, VALUE_KIND)
+    try:
+        for batch in reader.file(entry.file, names):
+            writer.write(_shifted(batch, offset))
+        (file,) = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return replace(entry, file=file)
+
+
+def _shifted(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(SEQUENCE_NUMBER)
+    columns = batch.columns
+    columns[at] = pc.add(columns[at], offset)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,159 @@
+"""Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
+from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
+from lsm_engine.base.modes import BucketMode, CommitKind, ExternalAccess
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.compact.compact_append import compact_appends
+from lsm_engine.table.compact.compact_bucket import compact_bucket
+from lsm_engine.table.compact.compact_plan import BucketWork, plan_compaction
+from lsm_engine.table.compact.postponed_buckets import give_buckets
+from lsm_engine.table.compact.pressure import bucket_pressures
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.session import TableSession
+
+log = logging.getLogger(__name__)
+FULL_COMPACTION = "lsm.full-compaction"
+"""Property of the snapshots of full compactions of a whole table; other clients ignore it."""
+
+
+def compact(
+    session: TableSession,
+    identity: CommitIdentity,
+    *,
+    full: bool = False,
+    partitions: Sequence[Mapping[str, object]] | None = None,
+    buckets: Sequence[int] | None = None,
+) -> Snapshot | None:
+    """Merge sorted runs where that is due (or all of them); None if nothing was."""
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    base = session.snapshots.latest()
+    if base is None:
+        return None
+    given: Snapshot | None = None
+    holds = _chosen(session, partitions, buckets)
+    if not session.schema.has_primary_key:
+        return compact_appends(session, identity, base, holds, full=full)
+    if session.schema.bucket_mode is BucketMode.POSTPONE and buckets is None:
+        covers = None if partitions is None else partition_test(session.schema, partitions)
+        given = give_buckets(session, identity, covers)
+        base = given or base
+    work = plan_compaction(session, base, holds, full=full)
+    if full and holds is None:
+        identity = _marked_full(identity)
+    return carry_out(session, identity, base, work) or given
+
+
+def carry_out(
+    session: TableSession, identity: CommitIdentity, base: Snapshot, work: Sequence[BucketWork]
+) -> Snapshot | None:
+    """Run planned work on the table's executor, largest bucket first, and commit it."""
+    if not work:
+        return None
+    context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
+    largest_first = sorted(work, key=lambda item: -item.size_bytes)
+    messages = session.components.executor.messages(
+        partial(compact_bucket, context),
+        largest_first,
+        label=f"compact {session.name}",
+        discard=partial(discard, context),
+    )
+    return commit(session, identity, messages, planned_on=base)
+
+
+def compact_due(
+    session: TableSession, identity: CommitIdentity, touched: Iterable[tuple[bytes, int]]
+) -> Snapshot | None:
+    """Compact those buckets of a write that are due, or all if `full-compaction.delta-commits` is up.
+
+    The write stands: a compaction that loses to another or fails is logged, and stays due. But a
+    writer who would leave a bucket with more runs than `num-sorted-run.stop-trigger` tries again,
+    up to `commit.max-retries` times: writers must not outrun compactions.
+    """
+    wanted = frozenset(touched)
+    try:
+        for _ in range(1 + session.options[declared.COMMIT_MAX_RETRIES]):
+            try:
+                return _compacted(session, identity, wanted)
+            except CommitConflictError as conflict:
+                log.info("left a compaction to others: %s", conflict)
+                if not _stops_writers(session, wanted):
+                    return None
+        log.warning("buckets stay above the stop trigger: others compact them all the time")
+    except LsmError as error:
+        log.warning("a compaction after a write failed and stays due: %s", error)
+    return None
+
+
+def _compacted(
+    session: TableSession, identity: CommitIdentity, wanted: frozenset[tuple[bytes, int]]
+) -> Snapshot | None:
+    base = session.snapshots.latest()
+    if base is None:
+        return None
+    if not session.schema.has_primary_key:
+        return compact_appends(session, identity, base, lambda *bucket: bucket in wanted)
+    if _full_is_due(session):
+        work = plan_compaction(session, base, full=True)
+        return carry_out(session, _marked_full(identity), base, work)
+    work = plan_compaction(session, base, lambda *bucket: bucket in wanted)
+    return carry_out(session, identity, base, work)
+
+
+def _stops_writers(session: TableSession, wanted: frozenset[tuple[bytes, int]]) -> bool:
+    return any(
+        pressure.stopping and (pressure.partition, pressure.bucket) in wanted
+        for pressure in bucket_pressures(session)
+    )
+
+
+def _full_is_due(session: TableSession) -> bool:
+    """Whether so many commits came since the last full compaction that the next one is due.
+
+    Also where that is further back than the snapshots that are left.
+    """
+    patience = session.options[declared.FULL_COMPACTION_DELTA_COMMITS]
+    if patience is None:
+        return False
+    commits = 0
+    oldest = FIRST_SNAPSHOT_ID
+    for snapshot in session.snapshots.newest_first():
+        if FULL_COMPACTION in (snapshot.properties or {}):
+            return False
+        commits += snapshot.commit_kind is not CommitKind.COMPACT
+        if commits >= patience:
+            return True
+        oldest = snapshot.id
+    return oldest > FIRST_SNAPSHOT_ID
+
+
+def _marked_full(identity: CommitIdentity) -> CommitIdentity:
+    return replace(identity, properties={**(identity.properties or {}), FULL_COMPACTION: "true"})
+
+
+def _chosen(
+    session: TableSession,
+    partitions: Sequence[Mapping[str, object]] | None,
+    buckets: Sequence[int] | None,
+) -> Callable[[bytes, int], bool] | None:
+    if partitions is None and buckets is None:
+        return None
+    wrong = [bucket for bucket in buckets or () if bucket < 0]
+    if wrong:
+        raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
+    wanted = None if buckets is None else frozenset(buckets)
+    covers = None if partitions is None else partition_test(session.schema, partitions)
+
+    def holds(partition: bytes, bucket: int) -> bool:
+        return (wanted is None or bucket in wanted) and (covers is None or covers(partition))
+
+    return holds

@@ -1,0 +1,164 @@
+"""Compact an append table: small files become one, rows as they were; then commit all buckets at once."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import BucketMode, FileSource
+from lsm_engine.base.record import record
+from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import IndexFileMeta, vector_places
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.append_compaction import AppendSizes, append_groups
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.deletion_vectors import BucketDeletions
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.split_read import BucketReader
+
+log = logging.getLogger(__name__)
+
+
+@record
+class AppendWork:
+    """The groups of one bucket that become a file each, oldest rows first in each group.
+
+    `vectors`: the bucket's index files of deletion vectors; deleted rows are left behind.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    groups: tuple[tuple[DataFileMeta, ...], ...]
+    vectors: tuple[IndexFileMeta, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read and write again."""
+        return sum(file.file_size for group in self.groups for file in group)
+
+
+def compact_appends(
+    session: TableSession,
+    identity: CommitIdentity,
+    base: Snapshot,
+    holds: Callable[[bytes, int], bool] | None = None,
+    *,
+    full: bool = False,
+) -> Snapshot | None:
+    """Join small files where that is due, or with `full` wherever there are any; None if nowhere."""
+    work = plan_append_compaction(session, base, holds, full=full)
+    if not work:
+        return None
+    files = [file for item in work for group in item.groups for file in group]
+    context = session.context(file.schema_id for file in files)
+    messages = session.components.executor.messages(
+        partial(compact_append_bucket, context),
+        sorted(work, key=lambda item: -item.size_bytes),
+        label=f"compact {session.name}",
+        discard=partial(discard, context),
+    )
+    return commit(session, identity, messages, planned_on=base)
+
+
+def plan_append_compaction(
+    session: TableSession,
+    base: Snapshot,
+    holds: Callable[[bytes, int], bool] | None = None,
+    *,
+    full: bool = False,
+) -> list[AppendWork]:
+    """Decide which files of each bucket are joined; buckets in shape are left out."""
+    options = session.options
+    sizes = AppendSizes(
+        target_file_size=options.target_file_size(has_primary_key=False),
+        min_file_count=options[declared.COMPACTION_MIN_FILE_NUM],
+    )
+    vectors = session.vector_files(base)
+    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+    totals: dict[tuple[bytes, int], int] = {}
+    for entry in session.live_entries(base, holds):
+        bucket = (entry.partition, entry.bucket)
+        buckets.setdefault(bucket, []).append(entry.file)
+        totals[bucket] = entry.total_buckets
+    work = []
+    for bucket, files in buckets.items():
+        index = vectors.get(bucket, ())
+        groups = append_groups(
+            files,
+            sizes,
+            in_order=session.schema.bucket_mode is BucketMode.FIXED,
+            full=full,
+            must_rewrite=frozenset(vector_places(index)),
+        )
+        if groups:
+            work.append(
+                AppendWork(
+                    partition=bucket[0],
+                    bucket=bucket[1],
+                    total_buckets=totals[bucket],
+                    groups=tuple(groups),
+                    vectors=index,
+                )
+            )
+    return work
+
+
+def compact_append_bucket(context: BucketContext, work: AppendWork) -> CommitMessage | None:
+    """Rewrite the groups of one bucket; what was written is deleted again if that fails."""
+    deletions = BucketDeletions(context, work.vectors)
+    reader = BucketReader(
+        context, work.partition, work.bucket, vector_places(work.vectors).values()
+    )
+    before: list[DataFileMeta] = []
+    after: list[DataFileMeta] = []
+    try:
+        for group in work.groups:
+            after += _joined(context, work, reader, group)
+            before += group
+        deletions.forget(file.file_name for file in before)
+        change = deletions.write()
+    except BaseException:
+        directory = context.bucket_directory(work.partition, work.bucket)
+        for file in after:
+            context.file_io.delete(f"{directory}/{file.file_name}")
+        deletions.abort()
+        raise
+    log.info("joined bucket=%d files=%d->%d", work.bucket, len(before), len(after))
+    return CommitMessage(
+        partition=work.partition,
+        bucket=work.bucket,
+        total_buckets=work.total_buckets,
+        compact=CompactIncrement(
+            before=tuple(before),
+            after=tuple(after),
+            new_index_files=change.new,
+            deleted_index_files=change.deleted,
+        ),
+    )
+
+
+def _joined(
+    context: BucketContext,
+    work: AppendWork,
+    reader: BucketReader,
+    group: tuple[DataFileMeta, ...],
+) -> list[DataFileMeta]:
+    writer = context.new_files(
+        work.partition,
+        work.bucket,
+        level=0,
+        source=FileSource.COMPACT,
+        first_sequence_number=group[0].min_sequence_number,
+    )
+    try:
+        for file in group:
+            for rows in reader.file(file, context.schema.names):
+                writer.write(rows)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise

@@ -1,0 +1,258 @@
+"""What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
+
+from collections.abc import Callable
+from functools import partial
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import ChangelogProducer, MergeEngine
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.merge.record_expiry import RecordExpiry
+from lsm_engine.mergetree.bulk_load import bulk_load
+from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
+from lsm_engine.mergetree.early_full import EarlyFull
+from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
+from lsm_engine.mergetree.full import pick_full, with_all_older
+from lsm_engine.mergetree.levels import Levels
+from lsm_engine.mergetree.rewrite_plan import Rewrite, Step, Upgrade, plan_rewrite
+from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
+from lsm_engine.mergetree.universal import UniversalCompaction
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import IndexFileMeta, vector_places
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.compact.expired_records import files_with_expired
+from lsm_engine.table.compact.first_row_keys import is_unsettled, older_than, overlaps
+from lsm_engine.table.ground.merge_rules import looks_up_older_rows, merge_rules
+from lsm_engine.table.ground.session import TableSession
+
+
+@record
+class BucketWork:
+    """The compaction of one bucket, decided. A value that travels to whoever carries it out.
+
+    `older`: files below the steps that may hold their new keys, where that matters. `vector_files`:
+    the bucket's index files of deletion vectors. `expiry`: rows to leave out because of their age.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    reason: str
+    steps: tuple[Step, ...]
+    older: tuple[DataFileMeta, ...] = ()
+    vector_files: tuple[IndexFileMeta, ...] = ()
+    expiry: RecordExpiry | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read and write again."""
+        rewrites = (step for step in self.steps if isinstance(step, Rewrite))
+        return sum(file.file_size for step in rewrites for file in step.files)
+
+    @property
+    def schema_ids(self) -> frozenset[int]:
+        """The schemas of all files that are looked at."""
+        files = (*self.older, *(file for step in self.steps for file in step.files))
+        return frozenset(file.schema_id for file in files)
+
+
+def plan_compaction(
+    session: TableSession,
+    base: Snapshot,
+    holds: Callable[[bytes, int], bool] | None = None,
+    *,
+    full: bool = False,
+) -> list[BucketWork]:
+    """Decide what to do in each bucket of a snapshot; buckets in shape are left out."""
+    assert session.key_order is not None
+    options = session.options
+    planner = _Planner(session, full=full)
+    vectors = session.vector_files(base)
+    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+    totals: dict[tuple[bytes, int], int] = {}
+    for entry in session.live_entries(base, holds):
+        if entry.bucket < 0:
+            continue  # rows that wait for a bucket are no tree
+        key = (entry.partition, entry.bucket)
+        buckets.setdefault(key, []).append(entry.file)
+        totals[key] = entry.total_buckets
+    work = []
+    for (partition, bucket), files in buckets.items():
+        levels = Levels.of(files, level_count=options.level_count, key_order=session.key_order)
+        vector_files = vectors.get((partition, bucket), ())
+        found = planner.steps(levels, frozenset(vector_places(vector_files)))
+        if found is not None:
+            work.append(
+                BucketWork(
+                    partition=partition,
+                    bucket=bucket,
+                    total_buckets=totals[partition, bucket],
+                    reason=found.unit.reason.value,
+                    steps=found.steps,
+                    older=found.older,
+                    vector_files=vector_files,
+                    expiry=planner.expiry,
+                )
+            )
+    return work
+
+
+@record
+class _Steps:
+    """What to do in one bucket: the unit that was picked, its steps, and what they look keys up in."""
+
+    unit: CompactUnit
+    steps: tuple[Step, ...]
+    older: tuple[DataFileMeta, ...]
+
+
+class _Planner:
+    """Decides for the buckets of one table."""
+
+    def __init__(self, session: TableSession, *, full: bool) -> None:
+        options = session.options
+        assert session.key_order is not None
+        self._session = session
+        self._key_order = session.key_order
+        self._full = full
+        self._rewrites_all = full and options[declared.COMPACTION_FORCE_REWRITE_ALL_FILES]
+        self._now_millis = session.clock.now_millis()
+        self._early = EarlyFull.of(options)
+        self.expiry = RecordExpiry.of(session.schema, self._now_millis)
+        self._strategy = _strategy(options, hour=session.clock.local_time()[3])
+        self._target_file_size = options.target_file_size(has_primary_key=True)
+        self._producer = options[declared.CHANGELOG_PRODUCER]
+        self._looks_up = looks_up_older_rows(options)
+        self._is_first_row = options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        self._has_vectors = options[declared.DELETION_VECTORS_ENABLED]
+        # A merge that looks older rows up has them at hand, wherever they are.
+        self._may_lose = merge_rules(session.schema).function.may_lose and not self._looks_up
+
+    def steps(self, levels: Levels, marked: frozenset[str]) -> _Steps | None:
+        """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
+        expired = self._expired(levels)
+        pick = partial(self._pick, unfinished=marked | expired)
+        unit = pick(levels)
+        if unit is None:
+            return None
+        steps: tuple[Step, ...] = ()
+        if self._may_move:
+            levels, unit, steps = _without_bulk_load(levels, unit, pick, self._target_file_size)
+        settled_from = self._settled_from(unit, levels)
+        older: tuple[DataFileMeta, ...] = ()
+        if settled_from is not None:
+            new = [file for file in unit.files if file.level < settled_from]
+            below = older_than(unit.files, levels)
+            older = tuple(
+                file.without_stats() for file in below if overlaps(file, new, self._key_order)
+            )
+        steps += plan_rewrite(
+            unit,
+            levels,
+            target_file_size=self._target_file_size,
+            must_rewrite=partial(
+                self._must_rewrite, expired=expired, settled_from=settled_from, older=older
+            ),
+            has_deletion_vectors=self._has_vectors,
+            settled_from=settled_from,
+        )
+        return _Steps(unit=unit, steps=steps, older=older) if steps else None
+
+    @property
+    def _may_move(self) -> bool:
+        """Whether nobody has to be told of rows that leave level 0."""
+        return (
+            not self._full
+            and isinstance(self._strategy, UniversalCompaction)
+            and self._producer is not ChangelogProducer.FULL_COMPACTION
+        )
+
+    def _expired(self, levels: Levels) -> frozenset[str]:
+        """Return the names of files that hold records past their time."""
+        if self.expiry is None:
+            return frozenset()
+        session = self._session
+        return files_with_expired(levels.files, self.expiry, session.schema, session.schemas.load)
+
+    def _pick(self, levels: Levels, *, unfinished: frozenset[str]) -> CompactUnit | None:
+        """Return what to merge; `unfinished` names files that hold rows which are to go."""
+        runs, last = levels.runs, levels.max_level
+        if self._full:
+            unit = pick_full(
+                runs,
+                max_level=last,
+                must_rewrite=lambda file: self._rewrites_all or file.file_name in unfinished,
+            )
+        elif self._early.asks(runs, max_level=last, now_millis=self._now_millis):
+            unit = pick_full(runs, max_level=last, reason=PickReason.EARLY_FULL)
+        else:
+            unit = self._strategy.pick(runs, max_level=last)
+        if unit is not None and self._may_lose:
+            return with_all_older(unit, levels.runs, max_level=levels.max_level)
+        return unit
+
+    def _settled_from(self, unit: CompactUnit, levels: Levels) -> int | None:
+        """Return the level from which on rows of a unit are not new; None: nobody asks for that."""
+        if self._producer is ChangelogProducer.FULL_COMPACTION:
+            # What lies deepest is what a full compaction left and told, even if there are more
+            # levels by now: only a compaction of all runs writes below them.
+            told = levels.highest_non_empty_level or levels.max_level
+            return told if unit.output_level == levels.max_level else None
+        # A row that goes because of its age is told as well.
+        tells_age = self.expiry is not None and self._producer is ChangelogProducer.LOOKUP
+        is_asked = tells_age or any(run.level == 0 for run in unit.runs)
+        return 1 if is_asked and (self._looks_up or self._is_first_row) else None
+
+    def _must_rewrite(
+        self,
+        file: DataFileMeta,
+        *,
+        expired: frozenset[str],
+        settled_from: int | None,
+        older: tuple[DataFileMeta, ...],
+    ) -> bool:
+        if self._rewrites_all or file.file_name in expired:
+            return True
+        if settled_from is None or file.level >= settled_from:
+            return False
+        if self._is_first_row and self._producer is ChangelogProducer.NONE:
+            return is_unsettled(file, older, self._key_order)
+        return True
+
+
+def _strategy(options: TableOptions, *, hour: int) -> UniversalCompaction | ForceUpLevelZero:
+    """Return what decides: level 0 moves up by force where readers or a changelog wait for that."""
+    awaited = looks_up_older_rows(options) or (
+        options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+    )
+    if awaited or options[declared.COMPACTION_FORCE_UP_LEVEL_0]:
+        return ForceUpLevelZero.of(options, hour=hour)
+    return UniversalCompaction.of(options, hour=hour)
+
+
+def _without_bulk_load(
+    levels: Levels,
+    unit: CompactUnit,
+    pick: Callable[[Levels], CompactUnit | None],
+    target_file_size: int,
+) -> tuple[Levels, CompactUnit, tuple[Step, ...]]:
+    """Return what to do when the bucket's first load goes to the last level before anything else.
+
+    Everything stays as it was where the load has to be merged with newer runs after all.
+    """
+    loaded = bulk_load(levels, target_file_size=target_file_size)
+    if not loaded:
+        return levels, unit, ()
+    last = levels.max_level
+    above = levels.update(loaded, [file.upgrade(last) for file in loaded])
+    unit_of_load = CompactUnit(
+        runs=tuple(LevelSortedRun(level=0, run=SortedRun.of_one(file)) for file in loaded),
+        output_level=last,
+        reason=PickReason.BULK_LOAD,
+    )
+    smaller = pick(above)
+    if smaller is None:
+        return levels, unit_of_load, ()
+    if smaller.output_level == last:
+        return levels, unit, ()
+    return above, smaller, (Upgrade(files=loaded, output_level=last),)

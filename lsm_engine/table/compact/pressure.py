@@ -1,0 +1,37 @@
+"""Compaction debt per bucket, from the newest snapshot, and where it goes."""
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.plan.pressure import BucketPressure, pressures
+from lsm_engine.plan.pressure_forecast import BucketForecast, arrivals_of, forecasts
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags.roots import delta_entries
+
+_COMMITS_SEEN = 100
+
+
+def bucket_pressures(session: TableSession) -> list[BucketPressure]:
+    """Return the pressure of every bucket, the most urgent first."""
+    latest = session.snapshots.latest()
+    if latest is None or not session.schema.has_primary_key:
+        return []
+    return list(
+        pressures(
+            session.live_entries(latest),
+            run_trigger=session.options[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER],
+            stop_trigger=session.options.stop_trigger,
+        )
+    )
+
+
+def bucket_forecasts(session: TableSession) -> list[BucketForecast]:
+    """Return each bucket's debt with a forecast, from the pace of the newest commits."""
+    newest = list(session.snapshots.newest_first(limit=_COMMITS_SEEN))
+    writes = [each for each in newest if each.commit_kind is not CommitKind.COMPACT]
+    if not newest:
+        return []
+    # The oldest commit opens the span; what it wrote came before.
+    span = session.clock.now_millis() - newest[-1].time_millis
+    counted = [each for each in writes if each.id != newest[-1].id]
+    arrivals = arrivals_of(delta_entries(session, counted))
+    return list(forecasts(bucket_pressures(session), arrivals, span_millis=max(span, 0)))

@@ -1,0 +1,327 @@
+"""Rescale: every row of a partition to the bucket that another number of buckets gives it, in one commit.
+
+Files come out fully merged, in the last level. What is read is replaced file by file: rows that
+somebody else commits meanwhile are a conflict, after which it is all done again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+)
+from lsm_engine.base.modes import BucketMode, ChangelogProducer, ExternalAccess, FileSource
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.kernels.hashing import bucket_of
+from lsm_engine.mergetree.sections import sections
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import IndexFileMeta, vector_places
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.rescale import source_buckets
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.compact.compact import carry_out
+from lsm_engine.table.compact.compact_plan import plan_compaction
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.bucket_keys import bucket_hashes
+from lsm_engine.table.ground.components import TableListener
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
+from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.schema_keys import key_order_of
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import partition_totals
+from lsm_engine.table.read.merge_stream import Batches, merge_runs
+from lsm_engine.table.read.split_read import BucketReader
+
+log = logging.getLogger(__name__)
+BUCKETS_MAX = 32_767
+_RACES = 5
+
+
+@record
+class OldBucket:
+    """A bucket as it was: its files, and the index files of their deletion vectors."""
+
+    bucket: int
+    files: tuple[DataFileMeta, ...]
+    vectors: tuple[IndexFileMeta, ...] = ()
+
+
+@record
+class RescaleWork:
+    """One new bucket of a partition, and the old ones that its rows come from."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    sources: tuple[OldBucket, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read."""
+        return sum(file.file_size for source in self.sources for file in source.files)
+
+
+def rescale(
+    session: TableSession,
+    buckets: int,
+    identity: CommitIdentity,
+    *,
+    partitions: Sequence[Mapping[str, object]] | None = None,
+) -> tuple[TableSchema, Snapshot | None]:
+    """Give partitions another number of buckets; return the schema then in force, and the snapshot.
+
+    The option `bucket` comes first, so that new partitions have the new number; a partition that is
+    not among `partitions` keeps its files readable, and takes no rows before it is rescaled too. In
+    a table with postponed buckets the option stays, as each partition has its own number. None:
+    all of them have it already. Doing it again after a failure goes on with what is left.
+    """
+    _check(session.schema, buckets)
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    covers = None if partitions is None else partition_test(session.schema, partitions)
+    if session.schema.bucket_mode is BucketMode.FIXED:
+        session = session.with_schema(_with_buckets(session, buckets))
+    for left in reversed(range(_RACES)):
+        try:
+            base, chosen = _settled(session, identity, buckets, covers)
+            if base is None or not chosen:
+                return session.schema, None
+            return session.schema, _rewritten(session, identity, base, buckets, chosen)
+        except CommitConflictError as conflict:
+            if not left:
+                raise
+            log.info("rescale starts again: %s", conflict)
+    raise AssertionError("the last race returns or raises")
+
+
+def _check(schema: TableSchema, buckets: int) -> None:
+    if type(buckets) is not int or not 0 < buckets <= BUCKETS_MAX:
+        raise InvalidInputError(
+            f"a number of buckets is from 1 to {BUCKETS_MAX}",
+            kind=ErrorKind.INVALID_OPTION,
+            buckets=buckets,
+        )
+    if schema.bucket_mode not in (BucketMode.FIXED, BucketMode.POSTPONE):
+        raise InvalidOptionError(
+            f"the buckets of a table with 'bucket' = {schema.bucket_count} are not a number to choose: "
+            "dynamic ones grow with their keys, and an append table without a number has one",
+            key=declared.BUCKET.key,
+            value=schema.bucket_count,
+        )
+
+
+def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
+    """Publish the schema with another `bucket`, unless it says so already; return it."""
+    for _ in range(_RACES):
+        newest = session.schemas.latest() or session.schema
+        if newest.bucket_count == buckets:
+            return newest
+        schema = replace(
+            newest,
+            id=newest.id + 1,
+            options=newest.options.with_texts({declared.BUCKET.key: str(buckets)}),
+            time_millis=session.clock.now_millis(),
+        )
+        if session.schemas.publish(schema):
+            session.tell(partial(_altered, session.name, schema))
+            return schema
+    raise CommitConflictError(
+        "others keep changing the schema of this table; try again",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def _altered(name: str, schema: TableSchema, listener: TableListener) -> None:
+    listener.altered(name, schema)
+
+
+def _settled(
+    session: TableSession,
+    identity: CommitIdentity,
+    buckets: int,
+    covers: Callable[[bytes], bool] | None,
+) -> tuple[Snapshot | None, dict[bytes, int]]:
+    """Return the newest snapshot, and the partitions of it to rescale, with their number of buckets.
+
+    A rescale neither shows nor tells rows: what waits in them for a compaction has one first. Raises
+    CommitConflictError where others commit faster than that.
+    """
+    settled_from = _settled_level(session.schema)
+    for _ in range(_RACES):
+        base = session.snapshots.latest()
+        chosen = _unlike(session, base, buckets)
+        if covers is not None:
+            chosen = {each: total for each, total in chosen.items() if covers(each)}
+        if base is None or not chosen:
+            return base, chosen
+        waiting = _waiting(session, base, chosen, settled_from)
+        if not waiting:
+            return base, chosen
+        work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
+        carry_out(session, identity, base, work)
+    raise CommitConflictError(
+        "others commit rows faster than they can be settled before a rescale; try again",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def _waiting(
+    session: TableSession, base: Snapshot, chosen: Mapping[bytes, int], settled_from: int
+) -> frozenset[tuple[bytes, int]]:
+    """Return the buckets of partitions that hold rows which are not seen, or not told."""
+    if not settled_from:
+        return frozenset()
+    entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
+    return frozenset(
+        (entry.partition, entry.bucket) for entry in entries if entry.file.level < settled_from
+    )
+
+
+def _settled_level(schema: TableSchema) -> int:
+    """Return the level from which on all rows are seen and told."""
+    producer = schema.options[declared.CHANGELOG_PRODUCER]
+    if producer is ChangelogProducer.FULL_COMPACTION:
+        return schema.options.level_count - 1
+    hides = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
+    return 1 if hides or producer is ChangelogProducer.LOOKUP else 0
+
+
+def _unlike(session: TableSession, base: Snapshot | None, buckets: int) -> dict[bytes, int]:
+    """Return the partitions with another number of buckets, and that number."""
+    if base is None:
+        return {}
+    totals = partition_totals(session, base)
+    return {partition: total for partition, total in totals.items() if total != buckets}
+
+
+def _rewritten(
+    session: TableSession,
+    identity: CommitIdentity,
+    base: Snapshot,
+    buckets: int,
+    chosen: Mapping[bytes, int],
+) -> Snapshot | None:
+    entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
+    vectors = session.vector_files(base)
+    old: dict[bytes, dict[int, list[ManifestEntry]]] = {}
+    for entry in entries:
+        old.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
+    work: list[RescaleWork] = []
+    gone: list[CommitMessage] = []
+    for partition, by_bucket in old.items():
+        sources = {
+            bucket: OldBucket(
+                bucket=bucket,
+                files=tuple(entry.file for entry in files),
+                vectors=vectors.get((partition, bucket), ()),
+            )
+            for bucket, files in by_bucket.items()
+        }
+        total = chosen[partition]
+        gone += [_taken_away(partition, total, source) for source in sources.values()]
+        work += _work_of(partition, sources, old_total=total, new_total=buckets)
+    context = session.context(entry.file.schema_id for entry in entries)
+    messages = session.components.executor.messages(
+        partial(rescale_bucket, context),
+        work,
+        label=f"rescale {session.name}",
+        discard=partial(discard, context),
+    )
+    return commit(session, identity, [*gone, *messages], planned_on=base, overwritten=lambda _: ())
+
+
+def _taken_away(partition: bytes, total: int, source: OldBucket) -> CommitMessage:
+    return CommitMessage(
+        partition=partition,
+        bucket=source.bucket,
+        total_buckets=total,
+        data=DataIncrement(deleted_files=source.files, deleted_index_files=source.vectors),
+    )
+
+
+def _work_of(
+    partition: bytes, sources: Mapping[int, OldBucket], *, old_total: int, new_total: int
+) -> Iterator[RescaleWork]:
+    for bucket in range(new_total):
+        own = source_buckets(bucket, old_total=old_total, new_total=new_total)
+        found = tuple(sources[number] for number in own if number in sources)
+        if found:
+            yield RescaleWork(
+                partition=partition, bucket=bucket, total_buckets=new_total, sources=found
+            )
+
+
+def rescale_bucket(context: BucketContext, work: RescaleWork) -> CommitMessage | None:
+    """Write one new bucket; None if no row belongs there. What fails deletes what it wrote."""
+    schema = context.schema
+    runs = [_rows_for(context, work, source) for source in work.sources]
+    keyed = schema.has_primary_key
+    writer = context.new_files(
+        work.partition,
+        work.bucket,
+        level=schema.options.level_count - 1 if keyed else 0,
+        source=FileSource.COMPACT,
+    )
+    rows: Iterable[pa.Table | pa.RecordBatch] = (
+        merge_runs(runs, merge_rules(schema), drop_deletes=True)
+        if keyed and len(runs) > 1
+        else (batch for run in runs for batch in run)
+    )
+    try:
+        for some in rows:
+            writer.write(some)
+        files = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    if not files:
+        return None
+    return CommitMessage(
+        partition=work.partition,
+        bucket=work.bucket,
+        total_buckets=work.total_buckets,
+        data=DataIncrement(new_files=tuple(files)),
+    )
+
+
+def _rows_for(context: BucketContext, work: RescaleWork, source: OldBucket) -> Batches:
+    """Yield the rows of an old bucket that belong to the new one, merged and in key order."""
+    fields = context.schema.select(context.schema.bucket_keys)
+    for batch in _rows_of(context, work.partition, source):
+        hashes = bucket_hashes(fields, batch)
+        mine = batch.filter(pa.array(bucket_of(hashes, work.total_buckets) == work.bucket))
+        if mine.num_rows:
+            yield mine
+
+
+def _rows_of(
+    context: BucketContext, partition: bytes, source: OldBucket
+) -> Iterator[pa.RecordBatch]:
+    schema = context.schema
+    places = vector_places(source.vectors).values()
+    reader = BucketReader(context, partition, source.bucket, places)
+    order = key_order_of(schema)
+    if order is None:
+        for file in sorted(source.files, key=lambda file: file.min_sequence_number):
+            yield from reader.file(file, schema.names)
+        return
+    for section in sections(source.files, order):
+        runs = tuple(tuple(run.files) for run in section)
+        for rows in reader.merged(runs):
+            columns = rows.select([*schema.names, SEQUENCE_NUMBER, VALUE_KIND])
+            yield from columns.to_batches() if isinstance(columns, pa.Table) else [columns]

@@ -1,0 +1,1 @@
+"""Data definition: create and alter tables, and refuse definitions that contradict themselves."""

@@ -1,0 +1,230 @@
+"""Create a table: check everything, then publish schema-0; and open one: refuse what we would misread."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    InvalidOptionError,
+    NotFoundError,
+)
+from lsm_engine.base.modes import BucketMode, ExternalAccess, SortOrder
+from lsm_engine.base.table_options import given_options, refuse_unhonoured
+from lsm_engine.io.clock import Clock
+from lsm_engine.io.data_formats import check_formats
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
+from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.table.ddl.check_buckets import check_buckets
+from lsm_engine.table.ddl.check_changelog import check_changelog
+from lsm_engine.table.ddl.check_options import check_engine
+from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
+
+_RESERVED = (SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind")
+
+
+def create_table(
+    file_io: FileIO,
+    columns: pa.Schema,
+    *,
+    primary_key: tuple[str, ...],
+    partitioned_by: tuple[str, ...],
+    options: Mapping[str, object],
+    comment: str | None,
+    clock: Clock,
+) -> TableSchema:
+    """Write schema-0 of a new table and return it; nothing is written if anything is wrong.
+
+    Raises InvalidInputError for columns and keys, InvalidOptionError and UnsupportedError for
+    options, AlreadyExistsError if a table is there.
+    """
+    texts = dict(given_options(options).texts)
+    primary_key = _primary_key(primary_key, texts)
+    if primary_key and declared.BUCKET.key not in texts:
+        texts[declared.BUCKET.key] = "1"
+    ids = FieldIds()
+    fields = tuple(_not_null(field_from_arrow(field, ids), primary_key) for field in columns)
+    schema = TableSchema(
+        id=0,
+        fields=fields,
+        highest_field_id=ids.highest,
+        partition_keys=partitioned_by,
+        primary_keys=primary_key,
+        options=given_options(texts),
+        comment=comment,
+        time_millis=clock.now_millis(),
+    )
+    check_columns(schema)
+    check_keys(schema)
+    check_options(schema)
+    if not SchemaStore(file_io, TablePaths()).publish(schema):
+        raise AlreadyExistsError("a table is already in this directory; open it instead")
+    return schema
+
+
+def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ...]:
+    """Return the key, which may also come as an option; the schema holds it, not the options."""
+    option = declared.PRIMARY_KEY
+    named = option.parsed(texts.pop(option.key, ""))
+    if given and named and given != named:
+        raise InvalidOptionError(
+            f"option {option.key!r} and primary_key= differ; give one of them",
+            option=named,
+            argument=given,
+        )
+    return given or named
+
+
+def load_schema(file_io: FileIO, location: str) -> TableSchema:
+    """Return the schema in force; raises NotFoundError where there is no table, UnsupportedError,
+    naming the option, where we could not read one right.
+    """
+    schema = SchemaStore(file_io, TablePaths()).latest()
+    if schema is None:
+        raise NotFoundError(
+            "no table is in this directory; a table has a schema folder",
+            kind=ErrorKind.NO_SUCH_TABLE,
+            location=location,
+        )
+    refuse_unhonoured(schema.options, [ExternalAccess.READ])
+    return schema
+
+
+def check_columns(schema: TableSchema) -> None:
+    """Refuse names that files or other clients cannot hold."""
+    if not schema.fields:
+        raise InvalidInputError("a table needs at least one column", kind=ErrorKind.INVALID_SCHEMA)
+    names = schema.names
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise InvalidInputError(
+            "two columns share a name", kind=ErrorKind.INVALID_SCHEMA, columns=doubled
+        )
+    for name in names:
+        if name in _RESERVED or name.startswith(KEY_PREFIX):
+            raise InvalidInputError(
+                f"column name {name!r} is reserved by the format; choose another",
+                kind=ErrorKind.INVALID_NAME,
+                column=name,
+            )
+        if not name.strip() or any(ord(letter) < 32 for letter in name):
+            raise InvalidInputError(
+                "a column name must not be blank or hold control characters",
+                kind=ErrorKind.INVALID_NAME,
+                column=name,
+            )
+        if len(name.encode("utf-8", "surrogatepass")) > 255:
+            raise InvalidInputError(
+                "a column name is at most 255 bytes long",
+                kind=ErrorKind.INVALID_NAME,
+                column=name[:40] + "…",
+            )
+
+
+def check_keys(schema: TableSchema) -> None:
+    """Refuse keys and partition columns that are missing, doubled, nested or do not go together."""
+    for what, keys in (
+        ("primary key", schema.primary_keys),
+        ("partition", schema.partition_keys),
+        ("bucket key", schema.options[declared.BUCKET_KEY]),
+        ("sequence.field", schema.sequence_fields),
+    ):
+        _check_names(schema, what, keys)
+    if not schema.has_primary_key:
+        return
+    outside = [name for name in schema.partition_keys if name not in schema.primary_keys]
+    if outside and schema.bucket_mode is not BucketMode.CROSS_PARTITION:
+        raise InvalidInputError(
+            "the primary key has to include the partition columns, so that a key has one place; "
+            "'bucket' = -1 takes a key that moves from partition to partition",
+            kind=ErrorKind.INVALID_SCHEMA,
+            missing=outside,
+        )
+    if not [name for name in schema.primary_keys if name not in schema.partition_keys]:
+        raise InvalidInputError(
+            "the primary key needs a column that is not a partition column",
+            kind=ErrorKind.INVALID_SCHEMA,
+            primary_key=schema.primary_keys,
+        )
+    wrong = [name for name in schema.bucket_keys if name not in schema.trimmed_primary_keys]
+    if wrong:
+        raise InvalidOptionError(
+            "'bucket-key' has to be part of the primary key, partition columns aside",
+            columns=wrong,
+        )
+
+
+def _check_names(schema: TableSchema, what: str, keys: tuple[str, ...]) -> None:
+    missing = [name for name in keys if name not in schema.names]
+    if missing:
+        raise InvalidInputError(
+            f"{what} names columns that the table does not have",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            columns=missing,
+            known=schema.names,
+        )
+    if len(set(keys)) < len(keys):
+        raise InvalidInputError(
+            f"{what} names a column twice", kind=ErrorKind.INVALID_SCHEMA, columns=keys
+        )
+    nested = [
+        name for name in keys if isinstance(schema.field(name).type, ArrayType | MapType | RowType)
+    ]
+    if nested:
+        raise InvalidInputError(
+            f"{what} cannot be of a nested type", kind=ErrorKind.INVALID_SCHEMA, columns=nested
+        )
+
+
+def check_options(schema: TableSchema) -> None:
+    """Refuse options that contradict each other or the table's kind."""
+    options = schema.options
+    check_buckets(schema)
+    keys = [name for name in schema.sequence_fields if name in schema.primary_keys]
+    if keys:
+        raise InvalidOptionError(
+            "a 'sequence.field' cannot be a key column: it is the same in every version of a key",
+            columns=keys,
+        )
+    if options[declared.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING:
+        _require(
+            bool(schema.sequence_fields), "'sequence.field.sort-order' needs a 'sequence.field'"
+        )
+    check_engine(schema)
+    check_changelog(schema)
+    check_formats(schema)
+    smallest = options[declared.SNAPSHOT_NUM_RETAINED_MIN]
+    _require(
+        smallest <= options[declared.SNAPSHOT_NUM_RETAINED_MAX],
+        "'snapshot.num-retained.min' must not be above 'snapshot.num-retained.max'",
+    )
+    for key in (declared.SCAN_SNAPSHOT_ID, declared.SCAN_TAG_NAME, declared.SCAN_TIMESTAMP_MILLIS):
+        _require(
+            key.key not in options.texts, f"{key.key!r} belongs to one read: pass it to scan()"
+        )
+
+
+def _require(holds: bool, message: str) -> None:  # noqa: FBT001 -- reads as a sentence
+    if not holds:
+        raise InvalidOptionError(message)
+
+
+def _not_null(field: DataField, primary_key: tuple[str, ...]) -> DataField:
+    if field.name not in primary_key:
+        return field
+    kind = field.type
+    if isinstance(kind, ArrayType | MapType | RowType):
+        return field  # refused with the other keys
+    return DataField(
+        id=field.id,
+        name=field.name,
+        type=kind.with_nullable(nullable=False),
+        description=field.description,
+    )

@@ -1,0 +1,275 @@
+"""Incoming keys searched in data files, file by file: which record each would replace, and where.
+
+What is held is the batch, one file's bloom filter and one file's keys, never pairs of keys and files
+(decisions/0012).
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import decode_row
+from lsm_engine.codec.record_key_bloom import RecordKeys, read_key_footer
+from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
+from lsm_engine.io.key_footers import key_pieces, record_keys
+from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
+from lsm_engine.kernels.hashing import bucket_of
+from lsm_engine.kernels.keys import sort_keys
+from lsm_engine.kernels.row_kinds import retracts
+from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
+from lsm_engine.lookup.key_batch import locate as locate_keys
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.tag_location import Candidates, candidates_by_range
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.table.find.searched_files import BucketFiles, FilePlace, by_bucket, files_at
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
+
+GoneRows = Callable[[ManifestEntry, Longs], Bools]
+"""Data file and row positions → which of the rows a deletion vector has taken away."""
+_EXPECTED_BYTES_MAX = 1 << 20
+"""Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
+_NEVER = -(2**63)
+
+
+@record
+class FileKeys:
+    """The keys of one data file, in key order, with what says which of two is newer."""
+
+    search: SearchKeys
+    sequence: Longs
+    kind: npt.NDArray[np.int8]
+
+
+@record
+class SearchedBucket:
+    """Files of one bucket, and the keys that it may hold, in key order."""
+
+    files: BucketFiles
+    batch: KeyBatch
+    rows: Longs
+
+
+@record
+class SearchWay:
+    """How files are searched. `kept` holds the keys of files that are not read a second time.
+
+    `elsewhere`: the buckets of partitions other than a key's own that are looked into; None: all.
+    """
+
+    by_ranges: bool = True
+    by_blooms: bool = False
+    gone: GoneRows | None = None
+    kept: dict[str, FileKeys] | None = None
+    elsewhere: frozenset[tuple[bytes, int]] | None = None
+
+
+class KeySearch:
+    """Incoming keys, and what is known so far of the record that each would replace.
+
+    All arrays have one value per key, in the order of the input. `place` numbers `places`, -1: no
+    record; `position` is the record's row in its data file, `sequence` its number, where files were
+    searched. A key whose newest version is a delete has these too, and is not there.
+    """
+
+    def __init__(self, schema: TableSchema, keys: pa.RecordBatch) -> None:
+        self.keys = keys
+        self.schema = schema
+        count = keys.num_rows
+        self.is_there: Bools = np.zeros(count, np.bool_)
+        self.place: Longs = np.full(count, -1, np.int64)
+        self.position: Longs = np.full(count, -1, np.int64)
+        self.sequence: Longs = np.full(count, _NEVER, np.int64)
+        self.places: list[FilePlace] = []
+        fields = schema.select(schema.partition_keys)
+        self.partitions, self.partition_of = partition_numbers(fields, keys)
+        self.own_buckets: npt.NDArray[np.int32] = np.full(count, -1, np.int32)
+        self._hashes: npt.NDArray[np.int32] = np.zeros(count, np.int32)
+        if schema.bucket_count > 0 and count:
+            self._hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
+            self.own_buckets = bucket_of(self._hashes, schema.bucket_count)
+
+    def __len__(self) -> int:
+        count: int = self.keys.num_rows
+        return count
+
+    def run(
+        self,
+        files: pa.Table,
+        context: BucketContext,
+        key_order: Callable[[bytes], bytes],
+        way: SearchWay,
+        *,
+        everywhere: bool,
+    ) -> list[str]:
+        """Search live files, given as columns (table/ground/live_files), in a key's own partition, or
+        `everywhere` it may be; say how it went.
+        """
+        return [
+            self._searched(bucket, context, key_order, way).text
+            for bucket in self._buckets(files, way, everywhere=everywhere)
+        ]
+
+    def _searched(
+        self,
+        bucket: SearchedBucket,
+        context: BucketContext,
+        key_order: Callable[[bytes], bytes],
+        way: SearchWay,
+    ) -> Candidates:
+        files = bucket.files
+        candidates = candidates_by_range(
+            files.spans(key_order), bucket.batch.keys, enabled=way.by_ranges
+        )
+        blooms = _record_keys(self.schema, bucket.batch) if way.by_blooms else None
+        # Sequence numbers of several buckets do not compare: each bucket begins anew.
+        newest = np.full(len(bucket.rows), _NEVER, np.int64)
+        asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
+        for at, after in zip_longest(asked, asked[1:]):
+            # What a newer file has said, an older one cannot change.
+            start, stop = int(candidates.starts[at]), int(candidates.stops[at])
+            some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
+            some += start
+            if len(some):
+                entry = files.entry(at)
+                if after is not None and blooms is not None:
+                    _expect(files.entry(after), context)
+                self._search_file(entry, bucket, some, newest, context, blooms, way)
+        return candidates
+
+    def _search_file(
+        self,
+        entry: ManifestEntry,
+        bucket: SearchedBucket,
+        some: Longs,
+        newest: Longs,
+        context: BucketContext,
+        blooms: RecordKeys | None,
+        way: SearchWay,
+    ) -> None:
+        keys = None if way.kept is None else way.kept.get(entry.file.file_name)
+        if keys is None:
+            with open_keys(entry, context) as reader:
+                if blooms is not None:
+                    bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
+                    some = some if bloom is None else some[bloom.may_hold(blooms, some)]
+                if not len(some):
+                    return
+                keys = read_keys(reader, self.schema)
+            if way.kept is not None:
+                way.kept[entry.file.file_name] = keys
+        last = locate_keys(keys.search, bucket.batch.search, some).last
+        some, last = some[last >= 0], last[last >= 0]
+        if way.gone is not None and len(last):
+            stays = ~way.gone(entry, last)
+            some, last = some[stays], last[stays]
+        newer = keys.sequence[last] > newest[some]
+        some, last = some[newer], last[newer]
+        newest[some] = keys.sequence[last]
+        rows = bucket.rows[some]
+        self.found(rows, _place_of(entry), last)
+        self.sequence[rows] = newest[some]
+        self.is_there[rows] = ~retracts(keys.kind[last])
+
+    def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
+        """Note that keys, by number, have their records in a file."""
+        if not len(rows):
+            return
+        self.is_there[rows] = True
+        self.position[rows] = positions
+        self.place[rows] = len(self.places)
+        self.places.append(place)
+
+    def _buckets(
+        self, files: pa.Table, way: SearchWay, *, everywhere: bool
+    ) -> Iterator[SearchedBucket]:
+        """Yield each bucket's files with the keys that it may hold; a key's own partition first."""
+        buckets = by_bucket(files)
+        for own in (True, False) if everywhere else (True,):
+            for partition, number, which in buckets:
+                if not (own or way.elsewhere is None or (partition, number) in way.elsewhere):
+                    continue
+                rows = np.flatnonzero(self.may_be_in(partition, own=own) & ~self.is_there)
+                if not len(rows):
+                    continue
+                there = BucketFiles(partition, number, files_at(files, which))
+                total = there.total_buckets
+                if self.schema.bucket_count > 0 and total > 0:
+                    rows = rows[bucket_of(self._hashes[rows], total) == number]
+                if len(rows):
+                    batch, places = self._batch(rows)
+                    yield SearchedBucket(files=there, batch=batch, rows=rows[places])
+
+    def _batch(self, rows: Longs) -> tuple[KeyBatch, Longs]:
+        fields = self.schema.select(self.schema.trimmed_primary_keys)
+        columns = [self.keys.column(field.name).take(pa.array(rows)) for field in fields]
+        return KeyBatch.of(columns, [field.type for field in fields])
+
+    def may_be_in(self, partition: bytes, *, own: bool) -> Bools:
+        """Return which keys are of a partition, or, not being `own`, may be in it all the same."""
+        mine = [number for number, one in enumerate(self.partitions) if one == partition]
+        if own:
+            return np.isin(self.partition_of, mine)
+        shared = self._shared(partition)
+        others = [
+            number
+            for number, one in enumerate(self.partitions)
+            if one != partition and self._shared(one) == shared
+        ]
+        return np.isin(self.partition_of, others)
+
+    def _shared(self, partition: bytes) -> tuple[object, ...]:
+        """Return those values of a partition that say which key it is, in tables where some do not.
+
+        Where all partition columns are in the primary key, a record key is what is left of it.
+        """
+        schema = self.schema
+        inside = [name in schema.primary_keys for name in schema.partition_keys]
+        if all(inside):
+            return ()
+        types = [field.type for field in schema.select(schema.partition_keys)]
+        values = decode_row(partition, types)
+        return tuple(value for value, is_in in zip(values, inside, strict=True) if is_in)
+
+
+def _expect(entry: ManifestEntry, context: BucketContext) -> None:
+    """Have a small file fetched while the one before it is searched; a filter is most of it."""
+    if entry.file.file_size <= _EXPECTED_BYTES_MAX:
+        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+        context.file_io.expect(path)
+
+
+def _place_of(entry: ManifestEntry) -> FilePlace:
+    return FilePlace(partition=entry.partition, bucket=entry.bucket, file_name=entry.file.file_name)
+
+
+def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
+    """Open a data file for its key columns, sequence numbers and row kinds, and nothing else."""
+    schema = context.schema
+    columns = ReadColumns(
+        file_schema=context.schemas[entry.file.schema_id],
+        read_schema=schema,
+        names=(*schema.trimmed_primary_keys, SEQUENCE_NUMBER, VALUE_KIND),
+    )
+    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    checked = schema.options[declared.PAGE_CHECKSUM]
+    return open_data_file(context.file_io, path, entry.file, columns, verify_checksums=checked)
+
+
+def read_keys(reader: DataFileReader, schema: TableSchema) -> FileKeys:
+    """Read the keys of an open data file."""
+    rows = reader.read()
+    return FileKeys(
+        search=SearchKeys.of(sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])),
+        sequence=fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), np.int64),
+        kind=fixed_values(one_array(rows.column(VALUE_KIND)), np.int8),
+    )
+
+
+def _record_keys(schema: TableSchema, batch: KeyBatch) -> RecordKeys:
+    return RecordKeys(*key_pieces(record_keys(schema.trimmed_primary_keys, batch.columns)))

@@ -1,0 +1,50 @@
+"""Keys as users hand them in → the key columns of a table, or an error that names the column."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.incoming import conformed, open_rows
+
+
+def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) -> pa.RecordBatch:
+    """Return key columns of any Arrow data or list of dictionaries, as the table stores them.
+
+    `with_partitions`: also those partition columns that are not part of the primary key.
+
+    Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
+    """
+    if not schema.has_primary_key:
+        raise InvalidInputError(
+            "the table has no primary key, so there is nothing to look up by; use scan(where=...)",
+            kind=ErrorKind.INVALID_KEY,
+        )
+    names = dict.fromkeys(
+        (*schema.primary_keys, *(schema.partition_keys if with_partitions else ()))
+    )
+    only_keys = replace(schema, fields=schema.select(names), options=TableOptions())
+    wanted = only_keys.arrow
+    if isinstance(keys, list) and not keys:
+        return pa.RecordBatch.from_pylist([], schema=wanted)
+    batches = [each.rows for each in conformed(_without_values(keys, schema, names), only_keys)]
+    columns = [
+        pa.concat_arrays([batch.column(at) for batch in batches])
+        if batches
+        else pa.array([], field.type)
+        for at, field in enumerate(wanted)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _without_values(keys: Any, schema: TableSchema, wanted: Iterable[str]) -> pa.RecordBatchReader:
+    """Return a stream of keys without the table's other columns, which do no harm."""
+    reader = open_rows(keys)
+    others = set(schema.names) - set(wanted)
+    names = [name for name in reader.schema.names if name not in others]
+    fields = pa.schema([reader.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(fields, (batch.select(names) for batch in reader))

@@ -1,0 +1,232 @@
+"""One snapshot of a table as lookups see it: the levels of each bucket, and which buckets a key may be in."""
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.base.record import record
+from lsm_engine.io.cache_entries import CacheLimits
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.kernels.hashing import bucket_of
+from lsm_engine.kernels.routing import group_rows
+from lsm_engine.lookup.lookup_file import DataFiles, LookupCache, LookupFiles
+from lsm_engine.lookup.lookup_levels import LookupLevels
+from lsm_engine.lookup.lookup_store import StoreSettings
+from lsm_engine.lookup.sort_store import BlockCache
+from lsm_engine.mergetree.levels import Levels
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
+from lsm_engine.table.ground.deletion_vectors import Bucket, BucketVectors
+from lsm_engine.table.ground.merge_rules import read_mode
+from lsm_engine.table.ground.session import TableSession
+
+
+@record
+class PartitionView:
+    """The buckets of a partition. `total_buckets` None: a key may be in any of them."""
+
+    total_buckets: int | None
+    buckets: Mapping[int, LookupLevels]
+
+
+@record
+class BucketKeys:
+    """A bucket that may hold some of the keys, those keys, and their numbers in the input."""
+
+    partition: bytes
+    bucket: int
+    levels: LookupLevels
+    rows: Longs
+    keys: pa.RecordBatch
+    is_alone: bool
+    """Whether no other bucket may hold these keys."""
+
+
+@record
+class LookupView:
+    """One snapshot, ready to be looked into. Replaced as a whole, so that threads may share it."""
+
+    snapshot: Snapshot | None
+    partitions: Mapping[bytes, PartitionView]
+    vectors: Mapping[Bucket, Mapping[str, VectorPlace]] = field(default_factory=dict)
+    """Where each bucket's deletion vectors are, by data file."""
+
+    def levels_of(self, partition: bytes, bucket: int) -> LookupLevels | None:
+        """Return a bucket's levels, if it has any."""
+        found = self.partitions.get(partition)
+        return None if found is None else found.buckets.get(bucket)
+
+    def by_bucket(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
+        """Yield each bucket that may hold some of the keys."""
+        if not keys.num_rows:
+            return
+        if not set(schema.partition_keys) <= set(keys.schema.names):
+            yield from self._everywhere(schema, keys)
+            return
+        fields = schema.select(schema.partition_keys)
+        stored, ids = partition_numbers(fields, keys)
+        for rows, part, number in _grouped(keys, ids, len(stored)):
+            yield from self.in_partition(stored[number], schema, rows, part)
+
+    def _everywhere(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
+        """Yield all buckets: the keys do not say their partition."""
+        rows: Longs = np.arange(keys.num_rows, dtype=np.int64)
+        for partition in self.partitions:
+            for there in self.in_partition(partition, schema, rows, keys):
+                yield replace(there, is_alone=False)
+
+    def in_partition(
+        self, partition: bytes, schema: TableSchema, rows: Longs, keys: pa.RecordBatch
+    ) -> Iterator[BucketKeys]:
+        """Yield the buckets of one partition that may hold some of the keys, numbered by `rows`."""
+        found = self.partitions.get(partition)
+        if found is None or not keys.num_rows:
+            return
+        total = found.total_buckets
+        if total is None or total == 1:
+            for bucket, levels in found.buckets.items():
+                yield BucketKeys(
+                    partition=partition,
+                    bucket=bucket,
+                    levels=levels,
+                    rows=rows,
+                    keys=keys,
+                    is_alone=total == 1,
+                )
+            return
+        hashes = bucket_hashes(schema.select(schema.bucket_keys), keys)
+        for some, there, bucket in _grouped(keys, bucket_of(hashes, total), total):
+            levels_there = found.buckets.get(bucket)
+            if levels_there is not None:
+                yield BucketKeys(
+                    partition=partition,
+                    bucket=bucket,
+                    levels=levels_there,
+                    rows=rows[some],
+                    keys=there,
+                    is_alone=True,
+                )
+
+
+@record
+class ViewMaker:
+    """Makes views of a table's snapshots, whose local files belong to `owner`."""
+
+    session: TableSession
+    cache: LookupCache
+    owner: str
+    limits: CacheLimits
+    settings: StoreSettings
+    blocks: BlockCache
+
+    def view(self, snapshot: Snapshot | None, before: LookupView) -> LookupView:
+        """Return a snapshot's buckets; those whose files are the same stay as they are."""
+        if snapshot is None:
+            return LookupView(snapshot=None, partitions={})
+        buckets: dict[bytes, dict[int, list[ManifestEntry]]] = {}
+        schema_ids = set()
+        for entry in self.session.live_entries(snapshot):
+            if entry.bucket >= 0:  # postponed rows have no bucket yet: no reader sees them
+                buckets.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
+                schema_ids.add(entry.file.schema_id)
+        context = self.session.context(schema_ids)
+        vectors = self.session.vector_places(snapshot)
+        partitions = {}
+        for partition, by_bucket in buckets.items():
+            levels = {
+                bucket: self._levels(
+                    context, partition, bucket, entries, before, vectors.get((partition, bucket))
+                )
+                for bucket, entries in sorted(by_bucket.items())
+            }
+            total = _total_buckets(self.session.schema, by_bucket.values())
+            partitions[partition] = PartitionView(total_buckets=total, buckets=levels)
+        return LookupView(snapshot=snapshot, partitions=partitions, vectors=vectors)
+
+    def _levels(
+        self,
+        context: BucketContext,
+        partition: bytes,
+        bucket: int,
+        entries: list[ManifestEntry],
+        before: LookupView,
+        vectors: Mapping[str, VectorPlace] | None,
+    ) -> LookupLevels:
+        session = self.session
+        assert session.key_order is not None
+        levels = Levels.of(
+            (entry.file for entry in entries),
+            level_count=session.options.level_count,
+            key_order=session.key_order,
+        )
+        known = before.levels_of(partition, bucket)
+        same_vectors = before.vectors.get((partition, bucket)) == vectors
+        if known is not None and known.levels.files == levels.files and same_vectors:
+            return known
+        path = context.partition_path(partition).replace("/", "_")
+        files = DataFiles(
+            file_io=context.file_io,
+            read_schema=session.schema,
+            schemas=context.schemas,
+            path_of=functools.partial(context.data_file, partition, bucket),
+            bucket_name=f"{path}-{bucket}",
+        )
+        opened = LookupFiles(self.cache, self.owner, self.limits, self.settings, files, self.blocks)
+        hidden = read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0
+        deleted = BucketVectors(context, vectors.values()).deleted if vectors else None
+        return LookupLevels(levels, opened, from_level=1 if hidden else 0, deleted=deleted)
+
+
+def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict[bytes, int]:
+    """Return what keys of each partition are hashed into; 0 where that does not say the bucket."""
+    by_partition: dict[bytes, list[ManifestEntry]] = {}
+    for entry in entries:
+        by_partition.setdefault(entry.partition, []).append(entry)
+    return {
+        partition: _total_buckets(schema, [found]) or 0 for partition, found in by_partition.items()
+    }
+
+
+def drop_gone(before: LookupView, now: LookupView) -> None:
+    """Remove the lookup files of data files that have left their bucket."""
+    for partition, old in before.partitions.items():
+        for bucket, levels in old.buckets.items():
+            kept = now.levels_of(partition, bucket)
+            if kept is levels:
+                continue
+            names = set() if kept is None else {file.file_name for file in kept.levels.files}
+            gone: list[DataFileMeta] = [
+                file for file in levels.levels.files if file.file_name not in names
+            ]
+            levels.files.drop(gone)
+
+
+def _grouped(
+    keys: pa.RecordBatch, ids: Any, count: int
+) -> Iterator[tuple[Longs, pa.RecordBatch, int]]:
+    """Yield the numbers of the keys with each id, those keys, and the id."""
+    groups = group_rows(ids, count)
+    for number, start, stop in groups.stretches():
+        rows = groups.order[start:stop]
+        part = keys if len(rows) == keys.num_rows else keys.take(pa.array(rows))
+        yield rows, part, number
+
+
+def _total_buckets(schema: TableSchema, buckets: Any) -> int | None:
+    """Return what keys of a partition are hashed into; None where that does not say the bucket."""
+    if schema.bucket_mode is not BucketMode.FIXED:
+        return None
+    totals = {entry.total_buckets for entries in buckets for entry in entries}
+    # A table may have been rescaled since a partition was written.
+    return totals.pop() if len(totals) == 1 and min(totals) > 0 else None

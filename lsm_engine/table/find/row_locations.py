@@ -1,0 +1,241 @@
+"""Tagging: incoming rows → which record each would replace, and where that one is.
+
+The stage that writers put before a write whose rows have to know what is there: inserts and updates
+told apart, cross-partition upserts, deletes by key through deletion vectors.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import LookupFileType, MergeEngine
+from lsm_engine.base.record import record
+from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
+from lsm_engine.kernels.arrow_views import Bools, Longs
+from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
+from lsm_engine.lookup.key_batch import locate as locate_keys
+from lsm_engine.lookup.lookup_store import StoredValue
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.find.key_search import GoneRows, KeySearch, SearchWay
+from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.find.searched_files import FilePlace, schema_ids_of, with_buckets
+from lsm_engine.table.ground.deletion_vectors import BucketVectors
+from lsm_engine.table.ground.session import TableSession
+
+MERGED = "versions merged, through lookup files"
+
+
+@record
+class Tags:
+    """What each incoming row would replace; one value per row, in the order of the rows.
+
+    `place` numbers `places`, the data files that hold the records; where `is_there` is false, it and
+    `position` (the record's row in its file) mean nothing. `partition_of` numbers `partitions`, the
+    rows' own partitions as stored rows. `snapshot` is the state that was searched.
+    """
+
+    snapshot: Snapshot | None
+    keys: pa.RecordBatch
+    is_there: Bools
+    places: tuple[FilePlace, ...]
+    place: Longs
+    position: Longs
+    partitions: tuple[bytes, ...]
+    partition_of: Longs
+    how: tuple[str, ...]
+
+    @property
+    def is_elsewhere(self) -> Bools:
+        """Which rows replace a record of another partition."""
+        if not self.places:
+            return np.zeros(len(self.is_there), np.bool_)
+        own = np.array([*self.partitions, b""], object)[self.partition_of]
+        there = np.array([place.partition for place in self.places], object)[self.place]
+        elsewhere: Bools = self.is_there & (own != there).astype(np.bool_)
+        return elsewhere
+
+    @property
+    def buckets(self) -> Longs:
+        """The bucket of each record; -1 where there is none."""
+        known = np.array([*(place.bucket for place in self.places), -1], np.int64)
+        buckets: Longs = known[np.where(self.is_there, self.place, -1)]
+        return buckets
+
+
+def tag_rows(
+    session: TableSession,
+    rows: Any,
+    snapshot: Snapshot | None,
+    *,
+    everywhere: bool | None = None,
+) -> Tags:
+    """Say for each row which record of a snapshot it would replace.
+
+    `rows`: Arrow data with the primary key and partition columns; others are ignored. Keys are looked
+    for in the row's own partition and, with `everywhere`, then in all others; None: where the table's
+    keys may be (everywhere, if a partition column is no part of the primary key). Rows that deletion
+    vectors have taken are not there. Memory is bounded by the batch and the keys of one file. Raises
+    InvalidInputError as `keys_of` does.
+    """
+    schema = session.schema
+    keys = keys_of(schema, rows, with_partitions=True)
+    search = KeySearch(schema, keys)
+    how: tuple[str, ...] = ("nothing to look into",)
+    if snapshot is not None and len(search):
+        if everywhere is None:
+            everywhere = not set(schema.partition_keys) <= set(schema.primary_keys)
+        how = tag_search(session, search, snapshot, everywhere=everywhere)
+    return Tags(
+        snapshot=snapshot,
+        keys=keys,
+        is_there=search.is_there,
+        places=tuple(search.places),
+        place=search.place,
+        position=search.position,
+        partitions=tuple(search.partitions),
+        partition_of=search.partition_of.astype(np.int64),
+        how=how,
+    )
+
+
+def tag_search(
+    session: TableSession,
+    search: KeySearch,
+    snapshot: Snapshot,
+    *,
+    everywhere: bool,
+) -> tuple[str, ...]:
+    """Find the records of a search in a snapshot; say how."""
+    if not newest_decides(session.schema):
+        # Versions have to be merged to know whether a record is there: lookups know how.
+        kind = session.options[declared.LOOKUP_LOCAL_FILE_TYPE]
+        columnar = kind is LookupFileType.COLUMNAR
+        value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
+        with TableQuery(session, snapshot=snapshot, value=value) as query:
+            query.tag(search, everywhere=everywhere)
+        return (MERGED,)
+    files = with_buckets(session.live_rows(snapshot))
+    way = SearchWay(
+        by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
+        by_blooms=session.options[declared.INDEX_TYPE].reads_blooms,
+        gone=gone_rows(session, snapshot),
+    )
+    return search_files(session, search, files, way, everywhere=everywhere)
+
+
+def search_files(
+    session: TableSession,
+    search: KeySearch,
+    files: pa.Table | None,
+    way: SearchWay,
+    *,
+    everywhere: bool,
+) -> tuple[str, ...]:
+    """Search live files, given as columns (table/ground/live_files), one by one; say how."""
+    if files is None:
+        return ()
+    assert session.key_order is not None
+    context = session.context(schema_ids_of(files))
+    return tuple(search.run(files, context, session.key_order, way, everywhere=everywhere))
+
+
+def gone_rows(session: TableSession, snapshot: Snapshot) -> GoneRows | None:
+    """Return what says which rows deletion vectors have taken; None: there are no vectors."""
+    places = session.vector_places(snapshot)
+    if not places:
+        return None
+    context = session.context()
+    known = {bucket: BucketVectors(context, of.values()) for bucket, of in places.items()}
+
+    def gone(entry: ManifestEntry, positions: Longs) -> Bools:
+        vectors = known.get((entry.partition, entry.bucket))
+        if vectors is None:
+            return np.zeros(len(positions), np.bool_)
+        return vectors.deleted(entry.file, positions)
+
+    return gone
+
+
+def newest_decides(schema: TableSchema) -> bool:
+    """Whether the newest row of a key is its record, so that versions need not be merged."""
+    engine = schema.options[declared.MERGE_ENGINE]
+    ignores = schema.options[declared.IGNORE_DELETE]
+    return engine is MergeEngine.DEDUPLICATE and not schema.sequence_fields and not ignores
+
+
+@record
+class MatchingRows:
+    """Rows of one data file whose key is asked for: their positions, ascending, and key numbers."""
+
+    entry: ManifestEntry
+    positions: Longs
+    keys: Longs
+
+
+def matching_rows(
+    session: TableSession,
+    keys: pa.RecordBatch,
+    entries: Sequence[ManifestEntry],
+    *,
+    gone: GoneRows | None = None,
+) -> Iterator[MatchingRows]:
+    """Yield, data file by data file, the rows that have one of some keys, in files of any order.
+
+    For tables without a primary key: `keys` has the columns that a row is to be known by, as the
+    table stores them, without nulls; a row with a null in one of them matches nothing. Of several
+    equal keys one is named. Files without such a row are left out.
+    """
+    schema = session.schema
+    names = tuple(keys.schema.names)
+    types = [field.type for field in schema.select(names)]
+    batch, places = KeyBatch.of(keys.columns, types)
+    context = session.context(entry.file.schema_id for entry in entries)
+    for entry in entries:
+        columns = ReadColumns(
+            file_schema=context.schemas[entry.file.schema_id], read_schema=schema, names=names
+        )
+        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+        with open_data_file(context.file_io, path, entry.file, columns) as reader:
+            positions, numbers, begin = [], [], 0
+            for rows in reader.batches():
+                some, found = _matches(rows, batch, names)
+                positions.append(some + begin)
+                numbers.append(places[found])
+                begin += rows.num_rows
+        there = np.concatenate([*positions, _NONE])
+        which = np.concatenate([*numbers, _NONE])
+        if gone is not None and len(there):
+            stays = ~gone(entry, there)
+            there, which = there[stays], which[stays]
+        if len(there):
+            yield MatchingRows(entry=entry, positions=there, keys=which)
+
+
+_NONE: Longs = np.zeros(0, np.int64)
+
+
+def _matches(rows: pa.RecordBatch, batch: KeyBatch, names: Sequence[str]) -> tuple[Longs, Longs]:
+    """Return which rows have one of the keys, in their order, and which key each has."""
+    columns = [rows.column(name) for name in names]
+    whole: Longs = np.arange(rows.num_rows, dtype=np.int64)
+    if any(column.null_count for column in columns):
+        valid = np.logical_and.reduce(
+            [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
+        )
+        whole = np.flatnonzero(valid)
+        columns = [column.take(pa.array(whole)) for column in columns]
+    if not len(whole) or not len(batch):
+        return _NONE, _NONE
+    mine, order = KeyBatch.of(columns, batch.types)
+    asked: Longs = np.arange(len(mine), dtype=np.int64)
+    found = locate_keys(SearchKeys.of(batch.keys), mine.search, asked).last
+    hit = np.flatnonzero(found >= 0)
+    positions = whole[order[hit]]
+    sorted_ = np.argsort(positions, kind="stable")
+    return positions[sorted_], found[hit][sorted_]

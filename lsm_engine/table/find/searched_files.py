@@ -1,0 +1,134 @@
+"""Live files as they are searched for keys: columns for all of them, an entry for the one at hand.
+
+Ten thousand files as objects take tens of megabytes; as columns of what a search needs, two or three.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.record import record
+from lsm_engine.codec.manifest import entries_of
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.tag_location import KeySpan
+from lsm_engine.table.ground.live_files import (
+    BUCKET,
+    CREATION_TIME,
+    FILE_NAME,
+    MAX_KEY,
+    MAX_SEQUENCE_NUMBER,
+    MIN_KEY,
+    MIN_SEQUENCE_NUMBER,
+    SCHEMA_ID,
+    TOTAL_BUCKETS,
+    bucket_pairs,
+)
+
+_ENTRIES_AT_ONCE = 128
+
+
+@record
+class FilePlace:
+    """Where a data file is, and nothing else of it."""
+
+    partition: bytes
+    bucket: int
+    file_name: str
+
+
+class BucketFiles:
+    """The live files of one bucket, the newest first."""
+
+    def __init__(self, partition: bytes, bucket: int, rows: pa.Table) -> None:
+        self.partition = partition
+        self.bucket = bucket
+        self.total_buckets: int = rows.column(TOTAL_BUCKETS)[0].as_py()
+        self._rows = rows.take(_newest_first(rows)).combine_chunks()
+        self.newest: Longs = self._rows.column(MAX_SEQUENCE_NUMBER).to_numpy()
+        """The greatest sequence number of each file."""
+        self._made: tuple[int, list[ManifestEntry]] = (0, [])
+
+    def __len__(self) -> int:
+        return len(self.newest)
+
+    def entry(self, at: int) -> ManifestEntry:
+        """Return one file's entry. Some are made at a time, and forgotten with the next ones."""
+        begin, made = self._made
+        if not begin <= at < begin + len(made):
+            begin = at - at % _ENTRIES_AT_ONCE
+            made = entries_of(self._rows.slice(begin, _ENTRIES_AT_ONCE))
+            self._made = begin, made
+        return made[at - begin]
+
+    def spans(self, key_order: Callable[[bytes], bytes]) -> "Spans":
+        """Return the key ranges of the files."""
+        return Spans(self._rows, key_order)
+
+
+class Spans:
+    """The key ranges of some files, each made when it is asked for."""
+
+    def __init__(self, rows: pa.Table, key_order: Callable[[bytes], bytes]) -> None:
+        self._rows = rows
+        self._key_order = key_order
+
+    def __len__(self) -> int:
+        count: int = self._rows.num_rows
+        return count
+
+    def __iter__(self) -> Iterator[KeySpan]:
+        order = self._key_order
+        columns = (self._rows.column(name) for name in (FILE_NAME, MIN_KEY, MAX_KEY))
+        for name, low, high in zip(*columns, strict=True):
+            yield KeySpan(
+                file_name=name.as_py(), lowest=order(low.as_py()), highest=order(high.as_py())
+            )
+
+
+def with_buckets(rows: pa.Table | None) -> pa.Table | None:
+    """Leave out files whose rows wait for a bucket: no reader sees them."""
+    if rows is None or not rows.num_rows or pc.min(rows.column(BUCKET)).as_py() >= 0:
+        return rows
+    return rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+
+
+def files_at(rows: pa.Table, which: Longs) -> pa.Table:
+    """Return some files, by their places in ascending order; all of them without a copy."""
+    return rows if len(which) == rows.num_rows else rows.take(pa.array(which))
+
+
+def by_bucket(rows: pa.Table) -> list[tuple[bytes, int, Longs]]:
+    """Return the partition and bucket of files given as columns, in order, and which files are there."""
+    if not rows.num_rows:
+        return []
+    pairs, of_row = bucket_pairs(rows)
+    order = np.argsort(of_row, kind="stable")
+    starts = np.searchsorted(of_row[order], np.arange(len(pairs) + 1))
+    return sorted(
+        (partition, bucket, order[starts[at] : starts[at + 1]])
+        for at, (partition, bucket) in enumerate(pairs)
+    )
+
+
+def _newest_first(rows: pa.Table) -> pa.Array:
+    """Return the order of files that `mergetree.levels.newest_first` gives them."""
+    facts = {name: rows.column(name) for name in _ORDERED_BY}
+    facts[CREATION_TIME] = pc.fill_null(rows.column(CREATION_TIME).cast(pa.int64()), -1)
+    return pc.sort_indices(pa.table(facts), sort_keys=list(_ORDERED_BY.items()))
+
+
+_ORDERED_BY = {
+    MAX_SEQUENCE_NUMBER: "descending",
+    MIN_SEQUENCE_NUMBER: "ascending",
+    CREATION_TIME: "ascending",
+    FILE_NAME: "ascending",
+}
+
+
+def schema_ids_of(rows: pa.Table) -> list[int]:
+    """Return the schemas that files were written with."""
+    ids: list[int] = pc.unique(rows.column(SCHEMA_ID)).to_pylist()
+    return ids

@@ -1,0 +1,136 @@
+"""What work on a bucket needs, in this process or in a task elsewhere. Values that pickle."""
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.modes import FileSource
+from lsm_engine.base.record import record
+from lsm_engine.io.clock import Clock, IdSource
+from lsm_engine.io.data_file_writer import (
+    CHANGELOG_PREFIX,
+    DATA_PREFIX,
+    DataFileWriter,
+    NewFiles,
+)
+from lsm_engine.io.file_io import FileIO, check_name
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.index_file import IndexFileMeta
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.schema_keys import partition_path_of
+
+_NO_LIMIT = 1 << 62
+
+
+@record
+class BucketContext:
+    """What work on a bucket needs, in this process or in a task elsewhere. It pickles.
+
+    `schemas` holds every version that a file of the work was written with, by id.
+    """
+
+    file_io: FileIO
+    paths: TablePaths
+    schema: TableSchema
+    schemas: Mapping[int, TableSchema]
+    clock: Clock
+    ids: IdSource
+
+    def partition_path(self, partition: bytes) -> str:
+        """Return the directory of a partition, relative to the table's; "" if unpartitioned."""
+        return partition_path_of(self.schema, partition)
+
+    def bucket_directory(self, partition: bytes, bucket: int) -> str:
+        """Return where a bucket's files lie."""
+        return self.paths.bucket_directory(self.partition_path(partition), bucket)
+
+    def data_file(self, partition: bytes, bucket: int, file_name: str) -> str:
+        """Return where a data file lies: in its bucket's directory, or else where a writer that
+        does not know `partition.legacy-name` = false has put it (decisions/0007).
+        """
+        name = check_name(file_name)
+        path = f"{self.bucket_directory(partition, bucket)}/{name}"
+        if self.schema.options[declared.PARTITION_LEGACY_NAME] or self.file_io.exists(path):
+            return path
+        try:
+            legacy = partition_path_of(self.schema, partition, legacy_name=True)
+        except UnsupportedError:
+            return path  # no writer had a legacy name for such a partition
+        other = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
+        return other if self.file_io.exists(other) else path
+
+    def new_files(
+        self,
+        partition: bytes,
+        bucket: int,
+        *,
+        level: int,
+        source: FileSource,
+        never_roll: bool = False,
+        changelog: bool = False,
+        first_sequence_number: int = 0,
+    ) -> DataFileWriter:
+        """Return a writer of data files of one bucket; with `never_roll`, of one file at most.
+
+        With `changelog` of changelog files, which lie beside them and are written as the
+        `changelog-file` options say. Append tables number their rows from `first_sequence_number`.
+        """
+        schema = self.schema
+        if changelog:
+            schema = replace(schema, options=schema.options.of_changelog_files())
+        files = NewFiles(
+            schema=schema,
+            directory=self.bucket_directory(partition, bucket),
+            level=level,
+            file_source=source,
+            prefix=CHANGELOG_PREFIX if changelog else DATA_PREFIX,
+            target_file_size=_NO_LIMIT if never_roll else None,
+        )
+        return DataFileWriter(
+            self.file_io,
+            files,
+            ids=self.ids,
+            clock=self.clock,
+            first_sequence_number=first_sequence_number,
+        )
+
+
+@record
+class BucketFacts:
+    """What a snapshot says about buckets, where a writer has to know. Partitions are stored rows.
+
+    `totals`: how many buckets a partition's files were written for, where that may differ from the
+    schema. `indexes`: the index files of dynamic buckets, by partition and bucket. `unindexed`: files
+    of dynamic buckets that no index lists, because their writer kept none. `base`: the snapshot to look
+    for keys in, where they may move between partitions.
+    """
+
+    totals: Mapping[bytes, int] = field(default_factory=dict)
+    indexes: Mapping[bytes, tuple[tuple[int, IndexFileMeta], ...]] = field(default_factory=dict)
+    unindexed: Mapping[bytes, tuple[ManifestEntry, ...]] = field(default_factory=dict)
+    base: Snapshot | None = None
+
+
+@record
+class Staging:
+    """What writing new rows needs. `newest` holds the newest sequence number of each live bucket.
+
+    With `deletes` the rows name keys to take away. With `replaces` they replace all of their
+    partitions, so that what those hold by now says nothing about buckets. `buckets` is what is known
+    about buckets beyond the schema (table/bucket_facts). `snapshot_id` is what the rows' snapshot will
+    have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
+    """
+
+    context: BucketContext
+    newest: Mapping[tuple[bytes, int], int]
+    deletes: bool = False
+    replaces: bool = False
+    buckets: BucketFacts = BucketFacts()
+    snapshot_id: int | None = None
+
+    def next_sequence_number(self, partition: bytes, bucket: int) -> int:
+        """Return the number of the next row of a bucket."""
+        return self.newest.get((partition, bucket), -1) + 1

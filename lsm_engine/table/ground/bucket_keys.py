@@ -1,0 +1,154 @@
+"""Which bucket each row belongs to: its partition as a stored row, and the hash of its bucket key."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import encode_rows, encode_stored
+from lsm_engine.kernels.hashing import bucket_of, murmur32
+from lsm_engine.kernels.routing import group_rows
+from lsm_engine.meta.stats import EMPTY_ROW
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import DataField
+from lsm_engine.table.ground.incoming import IncomingRows
+
+
+@record
+class RoutedRows:
+    """Rows of one bucket, in the order in which they came. `partition` is a stored row."""
+
+    partition: bytes
+    bucket: int
+    rows: pa.RecordBatch
+    kinds: pa.Array
+
+
+class Router:
+    """Sends rows to buckets as every Paimon client does (format section 8).
+
+    For tables whose rows find their bucket by themselves: fixed buckets, and append tables that have
+    one. Raises UnsupportedError, when built, for others; table/stage/bucket_routing serves them all.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        if schema.bucket_mode not in (BucketMode.FIXED, BucketMode.UNAWARE):
+            raise UnsupportedError(
+                f"a row does not tell its bucket where 'bucket' = {schema.bucket_count}",
+                option="bucket",
+                value=schema.bucket_count,
+            )
+        self._partition_fields = schema.select(schema.partition_keys)
+        self._bucket_fields = schema.select(schema.bucket_keys)
+        self._bucket_count = schema.bucket_count
+
+    @property
+    def total_buckets(self) -> int:
+        """What manifest entries say about the number of buckets."""
+        return self._bucket_count
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Return the batch cut by bucket; one bucket's rows keep their order."""
+        partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
+        buckets = self.buckets(incoming.rows)
+        return cut(incoming, partitions, partition_ids, buckets)
+
+    def buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32] | None:
+        """Return each row's bucket, or None where the table has a single one."""
+        if self._bucket_count <= 1:
+            return None
+        return bucket_of(bucket_hashes(self._bucket_fields, rows), self._bucket_count)
+
+
+def cut(
+    incoming: IncomingRows,
+    partitions: Sequence[bytes],
+    partition_ids: npt.NDArray[np.integer],
+    buckets: npt.NDArray[np.integer] | None,
+) -> list[RoutedRows]:
+    """Return a batch cut by partition and bucket, from 0; one bucket's rows keep their order.
+
+    `partition_ids` numbers each row's partition; `buckets` None: all rows are in bucket 0.
+    """
+    count = 1 if buckets is None else int(buckets.max(initial=0)) + 1
+    if len(partitions) == count == 1:
+        whole = RoutedRows(
+            partition=partitions[0], bucket=0, rows=incoming.rows, kinds=incoming.kinds
+        )
+        return [whole]
+    ids = partition_ids.astype(np.int64) * count
+    if buckets is not None:
+        ids += buckets
+    groups = group_rows(ids, len(partitions) * count)
+    order = pa.array(groups.order)
+    rows, kinds = incoming.rows.take(order), incoming.kinds.take(order)
+    return [
+        RoutedRows(
+            partition=partitions[group // count],
+            bucket=group % count,
+            rows=rows.slice(start, stop - start),
+            kinds=kinds.slice(start, stop - start),
+        )
+        for group, start, stop in groups.stretches()
+    ]
+
+
+def bucket_hashes(fields: Sequence[DataField], rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    """Return the hash of each row's bucket key, whose columns are `fields`."""
+    encoded = encode_rows(
+        [rows.column(field.name) for field in fields],
+        [field.type for field in fields],
+        reserve_null_wide=True,
+    )
+    return murmur32(encoded.data, encoded.offsets)
+
+
+def partition_numbers(
+    fields: Sequence[DataField], rows: pa.RecordBatch
+) -> tuple[list[bytes], npt.NDArray[np.int32]]:
+    """Return the distinct partitions as stored rows, and the number of each row's among them."""
+    if not fields:
+        return [EMPTY_ROW], np.zeros(rows.num_rows, np.int32)
+    columns = [rows.column(field.name) for field in fields]
+    codes = reduce(_paired, (_codes(column) for column in columns))
+    _, firsts, ids = np.unique(codes, return_index=True, return_inverse=True)
+    firsts_array = pa.array(firsts)
+    stored = encode_stored(
+        [column.take(firsts_array) for column in columns],
+        [field.type for field in fields],
+        reserve_null_wide=True,
+    )
+    return stored, ids.astype(np.int32)
+
+
+def _codes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return equal numbers for equal values; null is a value."""
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    codes: npt.NDArray[np.int64] = encoded.indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _paired(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return equal numbers for equal pairs, made dense so that they never overflow."""
+    paired = left * (int(right.max(initial=0)) + 1) + right
+    dense: npt.NDArray[np.int64] = np.unique(paired, return_inverse=True)[1].astype(np.int64)
+    return dense
+
+
+def partitions_of(schema: TableSchema, specs: Sequence[dict[str, object]]) -> list[bytes]:
+    """Return complete partition specs, each a value per partition column, as stored rows."""
+    fields = schema.select(schema.partition_keys)
+    if not fields:
+        return [EMPTY_ROW for _ in specs]
+    arrow = schema.arrow
+    columns = [
+        pa.array([spec[field.name] for spec in specs], arrow.field(field.name).type)
+        for field in fields
+    ]
+    return encode_stored(columns, [field.type for field in fields], reserve_null_wide=True)

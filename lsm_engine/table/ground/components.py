@@ -1,0 +1,94 @@
+"""What a table is run with: storage, time, chance, an executor and listeners."""
+
+from dataclasses import field
+from typing import Protocol
+
+from lsm_engine.base.record import record
+from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.executor import Executor, LocalExecutor
+
+
+@record
+class CommittedFiles:
+    """What one commit published, for those who keep books about it."""
+
+    snapshot: Snapshot
+    schema: TableSchema
+    base_manifests: tuple[ManifestFileMeta, ...]
+    delta_manifests: tuple[ManifestFileMeta, ...]
+    changelog_manifests: tuple[ManifestFileMeta, ...]
+    delta: tuple[ManifestEntry, ...]
+    changelog: tuple[ManifestEntry, ...]
+
+
+@record
+class Removal:
+    """What one act of maintenance took away, and why. `files` are bare names, `branch` "" is main.
+
+    `kind`: expire-snapshots, expire-changelogs, expire-tags, delete-tag, replace-tag, rollback,
+    delete-branch, fast-forward, remove-orphans, empty-trash, repair.
+    """
+
+    removal_id: str
+    kind: str
+    reason: str
+    at_millis: int
+    branch: str = ""
+    snapshot_ids: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    freed_bytes: int = 0
+
+
+class TableListener(Protocol):
+    """Hears of what has become visible. A listener that fails is logged; it undoes nothing."""
+
+    def committed(self, table: str, files: CommittedFiles) -> None:
+        """A snapshot was published."""
+        ...
+
+    def altered(self, table: str, schema: TableSchema) -> None:
+        """A new schema is in force."""
+        ...
+
+    def tagged(self, table: str, tag: Tag) -> None:
+        """A tag was created."""
+        ...
+
+    def untagged(self, table: str, name: str) -> None:
+        """A tag was deleted."""
+        ...
+
+    def expired(
+        self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
+    ) -> None:
+        """Snapshots were taken by retention, and data files, by name, went with them."""
+        ...
+
+    def rolled_back(self, table: str, to_snapshot_id: int) -> None:
+        """Every snapshot after this one is gone; its ids will be used again."""
+        ...
+
+    def removed(self, table: str, removal: Removal) -> None:
+        """Maintenance took something away."""
+        ...
+
+    def on_branch(self, branch: str) -> "TableListener":
+        """Return the listener for a branch of the table that is heard of under the same name."""
+        ...
+
+
+@record
+class Components:
+    """Objects with behaviour; settings are in the table's options."""
+
+    file_io: FileIO
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+    executor: Executor = field(default_factory=LocalExecutor)
+    listeners: tuple[TableListener, ...] = ()

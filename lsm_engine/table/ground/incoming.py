@@ -1,0 +1,272 @@
+"""Rows as users hand them in → rows as the table stores them, or an error before anything is written."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import fixed_values
+from lsm_engine.kernels.row_kinds import adds
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.defaults import default_of
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
+from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
+
+
+@record
+class IncomingRows:
+    """A batch that fits the table: every column, in order, and what each row does."""
+
+    rows: pa.RecordBatch
+    kinds: pa.Array  # int8
+
+
+def joined(gathered: Sequence[IncomingRows]) -> IncomingRows:
+    """Return batches as one, in their order."""
+    if len(gathered) == 1:
+        return gathered[0]
+    table = pa.Table.from_batches([part.rows for part in gathered]).combine_chunks()
+    return IncomingRows(
+        rows=table.to_batches()[0], kinds=pa.concat_arrays([part.kinds for part in gathered])
+    )
+
+
+def _from_dictionaries(rows: list[Any]) -> pa.Table:
+    """Return rows as a table of every column that any of them names."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInputError("a list of rows has to hold dictionaries, column name to value")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, OverflowError) as cause:
+            raise InvalidInputError(
+                f"the values of column {name!r} have no type in common: {cause}", column=name
+            ) from cause
+    return pa.table(columns)
+
+
+def open_rows(rows: Any) -> pa.RecordBatchReader:
+    """Return a stream over anything with `__arrow_c_stream__`, or over a list of dictionaries.
+
+    Raises InvalidInputError for anything else, and for two columns of one name.
+    """
+    if isinstance(rows, pa.RecordBatchReader):
+        reader = rows
+    elif isinstance(rows, list):
+        reader = _from_dictionaries(rows).to_reader()
+    elif hasattr(rows, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(rows)
+    elif hasattr(rows, "__arrow_c_array__"):
+        batch = pa.record_batch(rows)
+        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    else:
+        raise InvalidInputError(
+            "rows must be Arrow data (a pyarrow Table, a polars or pandas frame, a DuckDB result) "
+            "or a list of dictionaries",
+            given=type(rows).__name__,
+        )
+    names = reader.schema.names
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise InvalidInputError("two columns share a name; rename one", columns=doubled)
+    return reader
+
+
+class Conformer:
+    """Makes batches of one incoming schema fit a table; checks names and types when built.
+
+    `deletes`: the rows name keys to delete, so that only key columns are needed.
+    """
+
+    def __init__(self, incoming: pa.Schema, table: TableSchema, *, deletes: bool = False) -> None:
+        self._table = table
+        self._deletes = deletes
+        self._required = frozenset(table.primary_keys)
+        self._defaults = {
+            field.name: default_of(field)
+            for field in table.fields
+            if field.default_value is not None and not deletes
+        }
+        self._kinds = RowKinds(incoming, table, deletes=deletes)
+        self._check_names(incoming)
+        for field in table.fields:
+            if field.name in incoming.names:
+                _check_type(field, incoming.field(field.name).type)
+
+    def conform(self, batch: pa.RecordBatch) -> IncomingRows:
+        """Return the batch with every column of the table; raises InvalidInputError naming the
+        column and the number of rows that do not fit.
+        """
+        kinds = self._kinds.of(batch)
+        dropped = self._kinds.dropped(kinds)
+        if dropped is not None:
+            kept = pa.array(~dropped)
+            batch, kinds = batch.filter(kept), kinds.filter(kept)
+        columns = [self._column(field, batch, kinds) for field in self._table.fields]
+        schema = pa.schema(
+            pa.field(field.name, arrow_type(field.type)) for field in self._table.fields
+        )
+        return IncomingRows(rows=pa.RecordBatch.from_arrays(columns, schema=schema), kinds=kinds)
+
+    def _check_names(self, incoming: pa.Schema) -> None:
+        known = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
+        unknown = [name for name in incoming.names if name not in known]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self._table.names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; add it with alter(AddColumn(...))"
+            raise InvalidInputError(
+                f"the table has no column {unknown[0]!r}{hint}",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                columns=unknown,
+            )
+        needed = set(self._required)
+        if not self._deletes and not self._kinds.has_kinds:
+            needed |= {
+                field.name
+                for field in self._table.fields
+                if not field.type.nullable and field.name not in self._defaults
+            }
+        missing = [name for name in self._table.names if name in needed - set(incoming.names)]
+        if missing:
+            raise InvalidInputError("rows lack columns that may not be null", columns=missing)
+
+    def _column(self, field: DataField, batch: pa.RecordBatch, kinds: pa.Array) -> pa.Array:
+        index = batch.schema.get_field_index(field.name)
+        wanted = arrow_type(field.type)
+        if self._deletes and field.name == self._kinds.stored_in:
+            column = self._kinds.column(kinds)
+        elif index < 0:
+            column = pa.nulls(batch.num_rows, wanted)
+        else:
+            column = _cast(field, batch.column(index), wanted)
+        default = self._defaults.get(field.name)
+        if column.null_count and default is not None:
+            column = pc.fill_null(column, default)
+        if column.null_count:
+            self._check_nulls(field, column, kinds)
+        _check_length(field, column)
+        return column
+
+    def _check_nulls(self, field: DataField, column: pa.Array, kinds: pa.Array) -> None:
+        if field.name in self._required:
+            raise InvalidInputError(
+                f"{column.null_count} rows have no value in key column {field.name!r}",
+                kind=ErrorKind.INVALID_KEY,
+                column=field.name,
+                rows=column.null_count,
+            )
+        if field.type.nullable or self._deletes:
+            return
+        added = pa.array(adds(fixed_values(kinds, np.int8)))
+        wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0
+        if wrong:
+            raise InvalidInputError(
+                f"{wrong} rows have no value in column {field.name!r}, which may not be null",
+                column=field.name,
+                rows=wrong,
+            )
+
+
+def conformed(
+    reader: pa.RecordBatchReader, table: TableSchema, *, deletes: bool = False
+) -> Iterator[IncomingRows]:
+    """Yield a stream's batches, made to fit; names and types are checked before the first."""
+    conformer = Conformer(reader.schema, table, deletes=deletes)
+    made = (conformer.conform(batch) for batch in reader if batch.num_rows)
+    return (incoming for incoming in made if incoming.rows.num_rows)
+
+
+_FAMILIES: tuple[tuple[str, Any], ...] = (
+    ("boolean", pa.types.is_boolean),
+    ("whole number", pa.types.is_integer),
+    ("floating number", pa.types.is_floating),
+    ("decimal", pa.types.is_decimal),
+    ("date", pa.types.is_date),
+    ("time", pa.types.is_time),
+    ("timestamp", pa.types.is_timestamp),
+)
+
+
+def _family(value: pa.DataType) -> str:
+    for name, test in _FAMILIES:
+        if test(value):
+            return name
+    if pa.types.is_nested(value):
+        return "nested"
+    if pa.types.is_binary(value) or pa.types.is_large_binary(value):
+        return "binary"
+    return "binary" if pa.types.is_fixed_size_binary(value) else str(value).removeprefix("large_")
+
+
+_WIDENS = {
+    ("whole number", "floating number"),
+    ("whole number", "decimal"),
+    ("string_view", "string"),
+    ("binary_view", "binary"),
+    ("date", "timestamp"),
+}
+
+
+def _check_type(field: DataField, given: pa.DataType) -> None:
+    """Refuse what only a guess could turn into the column's type."""
+    wanted = arrow_type(field.type)
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if given == wanted or pa.types.is_null(given):
+        return
+    families = (_family(given), _family(wanted))
+    narrowing = pa.types.is_float64(given) and pa.types.is_float32(wanted)
+    zoned = pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)
+    if zoned and (given.tz is None) != (wanted.tz is None):
+        narrowing = True
+    if narrowing or (families[0] != families[1] and families not in _WIDENS):
+        raise InvalidInputError(
+            f"column {field.name!r} takes {wanted}, not {given}; cast it first",
+            column=field.name,
+            given=str(given),
+            wanted=str(wanted),
+        )
+
+
+def _cast(field: DataField, column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type == wanted:
+        return column
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
+        raise InvalidInputError(
+            f"column {field.name!r} has values that do not fit {wanted}: {cause}",
+            column=field.name,
+            given=str(column.type),
+            wanted=str(wanted),
+        ) from cause
+
+
+def _check_length(field: DataField, column: pa.Array) -> None:
+    """CHAR(n), VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes."""
+    kind = field.type
+    if not isinstance(kind, ScalarType) or kind.precision is None:
+        return
+    if kind.root in TEXT and kind.root is not Root.STRING:
+        lengths = pc.utf8_length(column)
+    elif kind.root in BINARY and kind.root is not Root.BYTES:
+        lengths = pc.binary_length(column)
+    else:
+        return
+    wrong = pc.sum(pc.greater(lengths, kind.precision)).as_py() or 0
+    if wrong:
+        raise InvalidInputError(
+            f"{wrong} values of column {field.name!r} are longer than {kind.precision}",
+            column=field.name,
+            rows=wrong,
+        )

@@ -1,0 +1,83 @@
+"""Splits of very many files, made bucket by bucket when they are asked for.
+
+A million files as objects take gigabytes; as columns they take some hundred megabytes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.codec.manifest import entries_of
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.scan import Split
+from lsm_engine.table.ground.live_files import bucket_pairs
+
+MANY_FILES = 5_000
+"""Files from which on splits are made when asked for, where no filter has looked at each file."""
+
+PlanBucket = Callable[[list[ManifestEntry]], tuple[Split, ...]]
+
+
+class ManySplits(Sequence[Split]):
+    """The splits of live files given as columns, in order of partition and bucket.
+
+    Going through them costs memory for one bucket at a time. Their number is only known once all
+    have been made; asking for it makes them, and forgets them again.
+    """
+
+    def __init__(self, rows: pa.Table, plan_bucket: PlanBucket) -> None:
+        self._rows = rows
+        self._plan_bucket = plan_bucket
+        pairs, of_row = bucket_pairs(rows)
+        rank = np.empty(len(pairs), np.int64)
+        rank[sorted(range(len(pairs)), key=pairs.__getitem__)] = np.arange(len(pairs))
+        ranks = rank[of_row]
+        self._order = np.argsort(ranks, kind="stable")
+        self._starts = np.searchsorted(ranks[self._order], np.arange(len(pairs) + 1))
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
+
+    def __iter__(self) -> Iterator[Split]:
+        for bucket in range(len(self._starts) - 1):
+            yield from self._of(bucket)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Split: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Split, ...]: ...
+    def __getitem__(self, index: int | slice) -> Split | tuple[Split, ...]:
+        if isinstance(index, slice):
+            begin, end = index.start or 0, index.stop
+            if begin >= 0 and (end is None or end >= 0) and (index.step or 1) > 0:
+                return tuple(islice(self, begin, end, index.step))  # each bucket is planned once
+            return tuple(self)[index]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(index)
+        bucket = int(np.searchsorted(self._ends, at, side="right")) - 1
+        return self._of(bucket)[at - self._ends[bucket]]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """How many splits there are before each bucket, and in all."""
+        buckets = range(len(self._starts) - 1)
+        return list(accumulate((len(self._of(bucket)) for bucket in buckets), initial=0))
+
+    def _of(self, bucket: int) -> tuple[Split, ...]:
+        places = self._order[self._starts[bucket] : self._starts[bucket + 1]]
+        # Files of a bucket mostly stand together: then nothing is copied.
+        together = len(places) == int(places[-1]) - int(places[0]) + 1
+        rows = (
+            self._rows.slice(int(places[0]), len(places))
+            if together
+            else self._rows.take(pa.array(places))
+        )
+        return self._plan_bucket(entries_of(rows))

@@ -1,0 +1,198 @@
+"""One open table: its schema, its stores, and the facts that several verbs ask for."""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import BucketMode, EntryKind, ExternalAccess
+from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
+from lsm_engine.codec.manifest import WITHOUT_STATS
+from lsm_engine.io.clock import Clock, IdSource
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.plan.snapshot_order import id_after
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.changelogs import ChangelogStore
+from lsm_engine.store.consumers import ConsumerStore
+from lsm_engine.store.manifests import ManifestStore
+from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.store.tags import TagStore
+from lsm_engine.table.ground.bucket_context import BucketContext, Staging
+from lsm_engine.table.ground.components import Components, TableListener
+from lsm_engine.table.ground.deletion_vectors import (
+    Bucket,
+    places_by_bucket,
+    vector_files_by_bucket,
+)
+from lsm_engine.table.ground.live_files import live_entries, live_rows, newest_sequence_numbers
+from lsm_engine.table.ground.many_splits import MANY_FILES
+from lsm_engine.table.ground.schema_keys import key_order_of
+
+log = logging.getLogger(__name__)
+
+
+class TableSession:
+    """What the recipes of one table share. Cheap to make; caches only what never changes."""
+
+    def __init__(
+        self, name: str, components: Components, schema: TableSchema, *, branch: str = ""
+    ) -> None:
+        self.name = name
+        self.components = components
+        self.schema = schema
+        self.paths = TablePaths(branch_name=branch)
+        file_io = components.file_io
+        self.snapshots = SnapshotStore(file_io, self.paths)
+        self.manifests = ManifestStore(file_io, self.paths)
+        self.schemas = SchemaStore(file_io, self.paths)
+        self.tags = TagStore(file_io, self.paths)
+        self.changelogs = ChangelogStore(file_io, self.paths)
+        self.consumers = ConsumerStore(file_io, self.paths)
+
+    @property
+    def options(self) -> TableOptions:
+        """The table's options."""
+        return self.schema.options
+
+    @property
+    def file_io(self) -> FileIO:
+        """Storage, rooted at the table's directory."""
+        return self.components.file_io
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self.components.clock
+
+    @property
+    def ids(self) -> IdSource:
+        """Chance."""
+        return self.components.ids
+
+    @cached_property
+    def key_order(self) -> Callable[[bytes], bytes] | None:
+        """How stored keys compare; None for tables without a primary key."""
+        return key_order_of(self.schema)
+
+    def context(self, schema_ids: Iterable[int] = ()) -> BucketContext:
+        """Return what work on buckets needs, with the schemas that its files were written with."""
+        schemas = {number: self.schemas.load(number) for number in set(schema_ids)}
+        return BucketContext(
+            file_io=self.file_io,
+            paths=self.paths,
+            schema=self.schema,
+            schemas={**schemas, self.schema.id: self.schema},
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def with_schema(self, schema: TableSchema) -> "TableSession":
+        """Return the table as another schema sees it."""
+        return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
+
+    def as_of(self, snapshot: Snapshot) -> "TableSession":
+        """Return the table with the columns and options that it had when a snapshot was made.
+
+        Raises UnsupportedError for an option of that time that this version cannot read.
+        """
+        if snapshot.schema_id == self.schema.id:
+            return self
+        schema = self.schemas.load(snapshot.schema_id)
+        refuse_unhonoured(schema.options, [ExternalAccess.READ])
+        return self.with_schema(schema)
+
+    def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
+        """Return the manifests that make up a snapshot's whole state, oldest first."""
+        return [
+            *self.manifests.read_list(snapshot.base_manifest_list),
+            *self.manifests.read_list(snapshot.delta_manifest_list),
+        ]
+
+    def live_entries(
+        self, snapshot: Snapshot, holds: Callable[[bytes, int], bool] | None = None
+    ) -> list[ManifestEntry]:
+        """Return a snapshot's live files, those in buckets that `holds(partition, bucket)` or all."""
+        return live_entries(self.manifests, self.manifest_metas(snapshot), holds)
+
+    def live_rows(self, snapshot: Snapshot) -> pa.Table | None:
+        """Return a snapshot's live files as columns (table/ground/live_files); None if there are none.
+
+        Of very many files without statistics, which are most of the bytes.
+        """
+        metas = self.manifest_metas(snapshot)
+        count = sum(meta.added_file_count - meta.deleted_file_count for meta in metas)
+        columns = WITHOUT_STATS if count >= MANY_FILES else None
+        return live_rows(self.manifests, metas, columns=columns)
+
+    def index_entries(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
+        """Return the index files of a snapshot: deletion vectors and hash indexes."""
+        name = snapshot.index_manifest
+        return [] if name is None else self.manifests.read_index(name)
+
+    def vector_files(self, snapshot: Snapshot) -> dict[Bucket, tuple[IndexFileMeta, ...]]:
+        """Return the index files of deletion vectors of each bucket that has any."""
+        return vector_files_by_bucket(self.index_entries(snapshot))
+
+    def vector_places(self, snapshot: Snapshot) -> dict[Bucket, dict[str, VectorPlace]]:
+        """Return where each bucket's deletion vectors are, by data file; see table/ground/deletion_vectors."""
+        return places_by_bucket(self.index_entries(snapshot))
+
+    def staging(self, base: Snapshot | None, *, deletes: bool = False) -> Staging:
+        """Return what writing new rows on top of a snapshot needs.
+
+        Raises UnsupportedError for tables with an option that writers would have to honour and this
+        version does not.
+        """
+        refuse_unhonoured(self.options, [ExternalAccess.WRITE])
+        if self.schema.orders_by_snapshot:
+            # What others have numbered does not matter: numbers are given by the commit.
+            return Staging(
+                context=self.context(), newest={}, deletes=deletes, snapshot_id=id_after(base)
+            )
+        newest = (
+            {}
+            if base is None or self.schema.bucket_mode is BucketMode.UNAWARE
+            else newest_sequence_numbers(self.manifests, self.manifest_metas(base))
+        )
+        return Staging(context=self.context(), newest=newest, deletes=deletes)
+
+    def data_path(self, entry: ManifestEntry) -> str:
+        """Return where a data or changelog file lies."""
+        return self.context().data_file(entry.partition, entry.bucket, entry.file.file_name)
+
+    def staged_paths(self, step: CommitStep) -> list[str]:
+        """Return the files that were written for a step and nothing else may name yet."""
+        moved = {entry.file.file_name for entry in step.delta if entry.kind is EntryKind.DELETE}
+        added = (entry for entry in step.delta if entry.kind is EntryKind.ADD)
+        staged = [self.data_path(entry) for entry in added if entry.file.file_name not in moved]
+        staged += [self.data_path(entry) for entry in step.changelog]
+        new = (change for change in step.index_changes if change.kind is EntryKind.ADD)
+        return staged + [self.paths.index_file(change.index_file.file_name) for change in new]
+
+    def delete_staged(self, step: CommitStep) -> None:
+        """Delete a step's files, which are known not to be visible."""
+        self.delete_quietly(self.staged_paths(step))
+
+    def delete_quietly(self, paths: Iterable[str]) -> None:
+        """Delete files that nothing names. One that cannot be deleted is an orphan, no error."""
+        for path in paths:
+            try:
+                self.file_io.delete(path)
+            except LsmError as error:
+                log.warning("left a file behind that nothing names: %s", error)
+
+    def tell(self, what: Callable[[TableListener], None]) -> None:
+        """Tell every listener; the failure of one is logged and undoes nothing."""
+        for listener in self.components.listeners:
+            try:
+                what(listener)
+            except Exception:  # a listener is a guest: whatever it raises, the commit stands
+                log.exception("a listener of table %s failed", self.name)

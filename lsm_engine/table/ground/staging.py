@@ -1,0 +1,121 @@
+"""What writing on top of a snapshot needs to know: sequence numbers, and where buckets are."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
+from lsm_engine.table.ground.live_files import TOTAL_BUCKETS, bucket_pairs
+from lsm_engine.table.ground.session import TableSession
+
+Bucket = tuple[bytes, int]
+
+
+def staging_on(
+    session: TableSession, base: Snapshot | None, *, deletes: bool = False, replaces: bool = False
+) -> Staging:
+    """Return what writing new rows on top of a snapshot needs.
+
+    Raises UnsupportedError for tables with an option that writers would have to honour and this
+    version does not. `deletes` and `replaces` as in Staging.
+    """
+    staging = session.staging(base, deletes=deletes)
+    buckets = (
+        BucketFacts() if replaces and not _keeps_totals(session) else bucket_facts(session, base)
+    )
+    unindexed = [entry for entries in buckets.unindexed.values() for entry in entries]
+    context = session.context(entry.file.schema_id for entry in unindexed)
+    return replace(staging, context=context, replaces=replaces, buckets=buckets)
+
+
+def _keeps_totals(session: TableSession) -> bool:
+    """Whether a partition keeps its number of buckets when its rows are replaced."""
+    return session.schema.bucket_mode is BucketMode.POSTPONE
+
+
+def bucket_facts(session: TableSession, base: Snapshot | None) -> BucketFacts:
+    """Return what writers of the table have to know about the buckets of a snapshot."""
+    if base is None:
+        return BucketFacts()
+    match session.schema.bucket_mode:
+        case BucketMode.FIXED | BucketMode.POSTPONE:
+            return BucketFacts(totals=partition_totals(session, base))
+        case BucketMode.DYNAMIC:
+            indexes = indexes_by_partition(session.index_entries(base))
+            return BucketFacts(indexes=indexes, unindexed=_unindexed(session, base, indexes))
+        case BucketMode.CROSS_PARTITION:
+            return BucketFacts(base=base)
+        case BucketMode.UNAWARE:
+            return BucketFacts()
+
+
+def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
+    """Return how many buckets the live files of each partition were written for.
+
+    Waiting rows (bucket -2) do not count. Where a whole table agrees with its schema nothing is
+    folded, and partitions that have no file any more may be among those returned.
+    """
+    said: dict[bytes, set[int]] = {}
+    for meta in session.manifest_metas(base):
+        for partition, totals in session.manifests.fact(meta, _totals_of).items():
+            said.setdefault(partition, set()).update(totals)
+    if any(len(totals) > 1 for totals in said.values()):
+        entries = session.live_entries(base, lambda _, bucket: bucket >= 0)
+        said = {entry.partition: {entry.total_buckets} for entry in entries}
+    return {partition: max(totals) for partition, totals in said.items()}
+
+
+def _totals_of(entries: pa.Table) -> dict[bytes, set[int]]:
+    said: dict[bytes, set[int]] = {}
+    if not entries.num_rows:
+        return said
+    pairs, of_row = bucket_pairs(entries)
+    totals = entries.column(TOTAL_BUCKETS).to_numpy()
+    both = np.unique(np.stack([of_row, totals], axis=1), axis=0)
+    for pair, total in both.tolist():
+        partition, bucket = pairs[pair]
+        if bucket >= 0:
+            said.setdefault(partition, set()).add(total)
+    return said
+
+
+def indexes_by_partition(
+    entries: Iterable[IndexManifestEntry],
+) -> dict[bytes, tuple[tuple[int, IndexFileMeta], ...]]:
+    """Return the index files of dynamic buckets, by partition; buckets ascend."""
+    found: dict[bytes, list[tuple[int, IndexFileMeta]]] = {}
+    for entry in entries:
+        if entry.index_file.index_type == HASH:
+            found.setdefault(entry.partition, []).append((entry.bucket, entry.index_file))
+    return {
+        partition: tuple(sorted(files, key=lambda pair: pair[0]))
+        for partition, files in found.items()
+    }
+
+
+def _unindexed(
+    session: TableSession,
+    base: Snapshot,
+    indexes: Mapping[bytes, tuple[tuple[int, IndexFileMeta], ...]],
+) -> dict[bytes, tuple[ManifestEntry, ...]]:
+    indexed = {(partition, bucket) for partition, files in indexes.items() for bucket, _ in files}
+    named: set[Bucket] = set()
+    for meta in session.manifest_metas(base):
+        named.update(session.manifests.fact(meta, _buckets_of))
+    missing = {pair for pair in named - indexed if pair[1] >= 0}
+    if not missing:
+        return {}
+    found: dict[bytes, list[ManifestEntry]] = {}
+    for entry in session.live_entries(base, lambda *bucket: bucket in missing):
+        found.setdefault(entry.partition, []).append(entry)
+    return {partition: tuple(entries) for partition, entries in found.items()}
+
+
+def _buckets_of(entries: pa.Table) -> list[Bucket]:
+    return bucket_pairs(entries)[0] if entries.num_rows else []

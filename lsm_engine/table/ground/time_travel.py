@@ -1,0 +1,69 @@
+"""Which snapshot a read sees: the newest, or the one that an id, a tag or a time names."""
+
+from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.ownership import same_state
+from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.ground.session import TableSession
+
+
+def snapshot_to_read(
+    session: TableSession,
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    as_of_millis: int | None = None,
+) -> Snapshot | None:
+    """Return the snapshot to read; None for the newest of an empty table.
+
+    Raises NotFoundError or ExpiredError for what is not there, InvalidInputError if more than one
+    is named.
+    """
+    named = [what for what in (snapshot_id, tag, as_of_millis) if what is not None]
+    if len(named) > 1:
+        raise InvalidInputError("name a snapshot, a tag or a time, not several", given=len(named))
+    if snapshot_id is not None:
+        return session.snapshots.load(snapshot_id)
+    if tag is not None:
+        return session.tags.load(tag).snapshot
+    if as_of_millis is not None:
+        return snapshot_at(session, as_of_millis)
+    return session.snapshots.latest()
+
+
+def snapshot_at(session: TableSession, millis: int) -> Snapshot:
+    """Return the latest snapshot at or before a time; NotFoundError if all are later.
+
+    Snapshot times never decrease with the id, so the search halves the range; a snapshot that
+    expires under it is older than all that are left.
+    """
+    found: Snapshot | None = None
+    low, high = session.snapshots.earliest_id() or 1, session.snapshots.latest_id() or 0
+    while low <= high:
+        middle = (low + high) // 2
+        snapshot = session.snapshots.find(middle)
+        if snapshot is None or snapshot.time_millis <= millis:
+            found = snapshot or found
+            low = middle + 1
+        else:
+            high = middle - 1
+    if found is None:
+        raise NotFoundError(
+            "no snapshot is that old; the earliest is later, or has expired",
+            kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            as_of_millis=millis,
+        )
+    return found
+
+
+def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
+    """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
+    found, earliest = snapshots.find(snapshot.id), snapshots.earliest_hint()
+    is_marked = earliest is not None and snapshot.id < earliest
+    if is_marked or found is None or not same_state(found, snapshot):
+        raise ExpiredError(
+            f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
+            "newer one or a tag, or set 'scan.plan-auto-tag-for-read.time-retained'",
+            snapshot_id=snapshot.id,
+            earliest_id=earliest,
+        ) from cause

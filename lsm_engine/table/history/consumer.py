@@ -1,0 +1,69 @@
+"""Consumers: named readers of changes. What they still need does not expire."""
+
+import fnmatch
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
+from lsm_engine.meta.consumer import Consumer
+from lsm_engine.plan.names import checked_name
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.storage_clock import storage_now
+
+
+def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
+    """Put a consumer at a snapshot, made if it is new; None: forget it. Returns it as it is now.
+
+    Raises ExpiredError, with nothing changed, for a snapshot that no longer can be read from.
+    """
+    if next_snapshot_id is None:
+        if not session.consumers.delete(name):
+            raise NotFoundError(f"no consumer {name!r}", kind=ErrorKind.NO_SUCH_FILE, consumer=name)
+        return None
+    if next_snapshot_id < 1:
+        raise InvalidInputError("snapshots are numbered from 1", next_snapshot_id=next_snapshot_id)
+    before = session.consumers.find(checked_name("consumer", name, numeric=True))
+    session.consumers.reset(name, next_snapshot_id)
+    # Written before it is looked, as an expiry does the reverse (decisions/0004).
+    first = first_readable(session)
+    if first is not None and next_snapshot_id < first:
+        if before is None:
+            session.consumers.delete(name)
+        else:
+            session.consumers.reset(name, before.next_snapshot_id)
+        raise ExpiredError(
+            f"snapshot {next_snapshot_id} has expired; the oldest whose changes can be read is {first}",
+            snapshot_id=next_snapshot_id,
+            earliest_id=first,
+        )
+    return session.consumers.find(name)
+
+
+def first_readable(session: TableSession) -> int | None:
+    """Return the oldest id whose changes can be read, from a snapshot or a changelog."""
+    marked = session.snapshots.earliest_hint()
+    ids = [session.changelogs.earliest_id(), marked or session.snapshots.earliest_id()]
+    known = [number for number in ids if number is not None]
+    return min(known, default=None)
+
+
+def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
+    """Forget the consumers whose names match a pattern such as "etl-*"; return them."""
+    gone = [
+        one.name
+        for one in session.consumers.list()
+        if fnmatch.fnmatchcase(one.name, including)
+        and not (excluding and fnmatch.fnmatchcase(one.name, excluding))
+    ]
+    for name in gone:
+        session.consumers.delete(name)
+    return tuple(gone)
+
+
+def consumers_over(session: TableSession) -> tuple[str, ...]:
+    """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
+    lifetime = session.options[declared.CONSUMER_EXPIRATION_TIME]
+    consumers = session.consumers.list() if lifetime is not None else []
+    if lifetime is None or not consumers:
+        return ()
+    now = storage_now(session)
+    return tuple(one.name for one in consumers if now - one.modified_millis > lifetime)

@@ -1,0 +1,171 @@
+"""Expire: move the hint → read every root → plan → delete data, then metadata, snapshots last.
+
+The snapshot file goes last because it is the to-do list: after a crash the same plan is found again.
+Consumers and tags whose time is over go first, so that they hold nothing back; changelogs that have
+outlived their snapshots go last, by a retention of their own.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CommitConflictError
+from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
+from lsm_engine.base.units import format_bytes, parse_millis
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.expire import (
+    ExpirePlan,
+    MetadataNames,
+    candidate_buckets,
+    dead_candidates,
+    plan_expiry,
+    snapshots_to_replay,
+)
+from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history import expire_changelogs, trash
+from lsm_engine.table.history.consumer import consumers_over
+from lsm_engine.table.history.expire_changelogs import changelogs_outlive
+from lsm_engine.table.history.rollback import refuse_while_rolled_back
+from lsm_engine.table.tags import expire_tags, roots
+from lsm_engine.table.tags.removal import carry_out
+
+log = logging.getLogger(__name__)
+
+
+@record
+class ExpiryReport:
+    """What an expiry did, or with `dry_run` would do.
+
+    `plan` is of snapshots, `changelogs` of changelogs that had outlived theirs; `tags` and
+    `consumers` are names of those whose time was over.
+    """
+
+    plan: ExpirePlan
+    dry_run: bool
+    changelogs: ExpirePlan | None = None
+    tags: tuple[str, ...] = ()
+    consumers: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        feed = self.changelogs is not None and not self.changelogs.is_empty
+        return self.plan.is_empty and not (feed or self.tags or self.consumers)
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """Snapshots that go, oldest first."""
+        return tuple(snapshot.id for snapshot in self.plan.expired)
+
+    def __str__(self) -> str:
+        verb = "would expire" if self.dry_run else "expired"
+        files = len(self.plan.data_files) + len(self.plan.changelog_files)
+        freed = format_bytes(self.plan.freed_bytes)
+        kept = "".join(f"; {name} keeps {count} files" for name, count in self.plan.kept_by)
+        more = self._others()
+        return (
+            f"{verb} {len(self.plan.expired)} snapshots and {files} data files ({freed})"
+            f"{more}; {self.plan.reason}{kept}"
+        )
+
+    def _others(self) -> str:
+        feed = () if self.changelogs is None else self.changelogs.expired_changelogs
+        counts = (("changelogs", feed), ("tags", self.tags), ("consumers", self.consumers))
+        return "".join(f", {len(some)} {what}" for what, some in counts if some)
+
+
+def retention_of(
+    options: TableOptions,
+    *,
+    retain_min: int | None = None,
+    retain_max: int | None = None,
+    older_than: str | None = None,
+) -> Retention:
+    """Return a table's retention, single rules of it replaced. `older_than`: an age such as "1 h".
+
+    A `retain_max` below the option's minimum takes the minimum along.
+    """
+    largest = options[declared.SNAPSHOT_NUM_RETAINED_MAX] if retain_max is None else retain_max
+    smallest = options[declared.SNAPSHOT_NUM_RETAINED_MIN] if retain_min is None else retain_min
+    if retain_min is None and retain_max is not None:
+        smallest = min(smallest, largest)
+    age = options[declared.SNAPSHOT_TIME_RETAINED]
+    return Retention(
+        retained_min=smallest,
+        retained_max=largest,
+        time_retained_millis=age if older_than is None else parse_millis(older_than),
+        expire_limit=options[declared.SNAPSHOT_EXPIRE_LIMIT],
+    )
+
+
+def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
+    """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    over = consumers_over(session)
+    tags = expire_tags.expire_tags(session, dry_run=dry_run, automatic=True).names
+    if not dry_run:
+        for consumer in over:
+            session.consumers.delete(consumer)
+    positions = _positions(session, over)
+    choice = choose_expired(
+        session.snapshots.settled(),
+        retention,
+        now_millis=session.clock.now_millis(),
+        consumer_next_ids=() if session.options[declared.CONSUMER_CHANGELOG_ONLY] else positions,
+    )
+    if choice.expired and not dry_run:
+        # Said before any root is read: who tags one of these from now on sees it and gives up, and
+        # who did before is a root that the plan sees (decisions/0004).
+        session.snapshots.hint_earliest(choice.kept[0].id)
+        try:
+            refuse_while_rolled_back(session, choice.kept[-1])
+        except CommitConflictError:
+            session.snapshots.hint_earliest(choice.expired[0].id)
+            raise
+    plan = _plan(session, choice)
+    log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
+    if not dry_run and not plan.is_empty:
+        carry_out(session, plan)
+        names = tuple(file.file_name for file in plan.data_files)
+        gone = tuple(snapshot.id for snapshot in plan.expired)
+        session.tell(lambda listener: listener.expired(session.name, gone, names))
+    changelogs = expire_changelogs.expire_changelogs(
+        session, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
+    )
+    if session.options[declared.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
+        trash.empty(session, everything=False, dry_run=False)
+    return ExpiryReport(
+        plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
+    )
+
+
+def _positions(session: TableSession, over: Sequence[str]) -> list[int]:
+    """Return the next snapshot of each consumer but those whose time is over."""
+    return [one.next_snapshot_id for one in session.consumers.list() if one.name not in over]
+
+
+def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
+    replayed = roots.delta_entries(session, snapshots_to_replay(choice), keeps=False)
+    candidates = dead_candidates(replayed)
+    buckets = candidate_buckets(candidates)
+
+    def holds(partition: bytes, bucket: int) -> bool:
+        return (partition, bucket) in buckets
+
+    outlived: tuple[Snapshot, ...] = ()
+    if changelogs_outlive(session.options):
+        outlived = choice.expired
+    feeds = [*session.changelogs.all(), *outlived]
+    kept = roots.kept_roots(session, choice.kept, holds, changelogs=feeds)
+    names = MetadataNames.union(roots.expiring_names(session, one) for one in choice.expired)
+    return plan_expiry(
+        choice,
+        candidates,
+        changelogs=roots.changelog_entries(session, choice.expired, keeps=False),
+        names=names,
+        kept=kept,
+        outlived=outlived,
+    )

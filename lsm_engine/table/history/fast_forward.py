@@ -1,0 +1,160 @@
+"""Fast-forward: let the table go on as one of its branches has gone.
+
+The branch's snapshots after the one that both share are published on main one by one, each a state of
+its own: a fast-forward that died has come part of the way, and doing it again finishes. What main
+committed since is never dropped unless that is asked for; then main is rolled back first.
+"""
+
+from collections.abc import Sequence
+
+from lsm_engine.base.errors import CommitConflictError, InvalidInputError
+from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.ownership import same_state
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.committed_files import committed_files
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history.rollback import RollbackPlan, plan_rollback, rollback
+from lsm_engine.table.tags.branch import on_branch
+
+
+@record
+class FastForwardPlan:
+    """What main takes over from a branch after `common_id`, oldest first; 0: from the beginning.
+
+    `dropped` is what main loses first, None if nothing.
+    """
+
+    branch: str
+    common_id: int
+    schemas: tuple[TableSchema, ...]
+    snapshots: tuple[Snapshot, ...]
+    tags: tuple[Tag, ...]
+    dropped: RollbackPlan | None = None
+
+
+@record
+class FastForwardReport:
+    """What a fast-forward did, or with `dry_run` would do."""
+
+    plan: FastForwardPlan
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would take" if self.dry_run else "took"
+        dropped = () if self.plan.dropped is None else self.plan.dropped.snapshots
+        loss = f", and lose {len(dropped)} of its own" if dropped else ""
+        return f"main {verb} {len(self.plan.snapshots)} snapshots of {self.plan.branch!r}{loss}"
+
+
+def fast_forward(
+    session: TableSession, name: str, *, force: bool, dry_run: bool
+) -> FastForwardReport:
+    """Bring main to where a branch is. `force` drops what main committed since they parted.
+
+    Raises CommitConflictError where that would be needed, or where both changed the schema.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    if session.paths.branch_name:
+        raise InvalidInputError("only the table itself is fast-forwarded", branch=name)
+    branch = on_branch(session, name)
+    plan = _plan(session, branch, name, force=force)
+    if not dry_run:
+        _carry_out(session, plan)
+    return FastForwardReport(plan=plan, dry_run=dry_run)
+
+
+def _plan(
+    session: TableSession, branch: TableSession, name: str, *, force: bool
+) -> FastForwardPlan:
+    own, theirs = session.snapshots.settled(), branch.snapshots.settled()
+    common = _common(own, theirs, name)
+    lost = [one for one in own if common is None or one.id > common.id]
+    dropped = None
+    if lost:
+        if not force or common is None:
+            raise CommitConflictError(
+                f"the table has gone on since branch {name!r} began: {len(lost)} snapshots would be "
+                "lost; look at them, and pass force=True to drop them",
+                branch=name,
+                snapshot_ids=[one.id for one in lost[:20]],
+            )
+        dropped = plan_rollback(session, common)
+    after = 0 if common is None else common.id
+    mine = {tag.name for tag in session.tags.settled()}
+    began = theirs[0].id if theirs else 0
+    return FastForwardPlan(
+        branch=name,
+        common_id=after,
+        schemas=_new_schemas(session, branch, name),
+        snapshots=tuple(one for one in theirs if one.id > after),
+        tags=tuple(
+            tag for tag in branch.tags.settled() if tag.snapshot.id > began and tag.name not in mine
+        ),
+        dropped=dropped,
+    )
+
+
+def _common(own: Sequence[Snapshot], theirs: Sequence[Snapshot], name: str) -> Snapshot | None:
+    """Return the newest snapshot that both have; None if main has none at all."""
+    by_id = {one.id: one for one in theirs}
+    for one in reversed(own):
+        if same_state(by_id.get(one.id), one):
+            return one
+    if own:
+        raise InvalidInputError(
+            f"the table and branch {name!r} have no snapshot in common; nothing can be taken over",
+            branch=name,
+        )
+    return None
+
+
+def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tuple[TableSchema, ...]:
+    own = {schema.id: schema for schema in session.schemas.all()}
+    theirs = branch.schemas.all()
+    for schema in theirs:
+        if schema.id in own and own[schema.id] != schema:
+            raise CommitConflictError(
+                f"the table and branch {name!r} have both changed their schema, each in its way",
+                branch=name,
+                schema_id=schema.id,
+            )
+    return tuple(schema for schema in theirs if schema.id not in own)
+
+
+def _carry_out(session: TableSession, plan: FastForwardPlan) -> None:
+    if plan.dropped is not None:
+        rollback(session, plan.dropped.target, dry_run=False)
+    for schema in plan.schemas:
+        if not session.schemas.publish(schema):
+            raise _overtaken(plan, f"schema {schema.id}")
+    for snapshot in plan.snapshots:
+        landed = session.snapshots.publish_only(snapshot)
+        session.snapshots.announce(snapshot.id)
+        if not landed and not same_state(session.snapshots.find(snapshot.id), snapshot):
+            raise _overtaken(plan, f"snapshot {snapshot.id}")
+        _tell(session, snapshot)
+    for tag in plan.tags:
+        session.tags.create(tag, numeric=True)
+        _tell_tag(session, tag)
+
+
+def _tell(session: TableSession, snapshot: Snapshot) -> None:
+    if session.components.listeners:
+        files = committed_files(session, snapshot)
+        session.tell(lambda listener: listener.committed(session.name, files))
+
+
+def _tell_tag(session: TableSession, tag: Tag) -> None:
+    session.tell(lambda listener: listener.tagged(session.name, tag))
+
+
+def _overtaken(plan: FastForwardPlan, what: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"somebody else made {what} while the table was fast-forwarded; what both have in common "
+        "has changed, look at the plan again",
+        branch=plan.branch,
+    )

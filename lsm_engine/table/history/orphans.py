@@ -1,0 +1,186 @@
+"""Orphan files: list everything → read every root → delete what is old and nothing names.
+
+Listing comes first: a file that a commit adds meanwhile is then named by its snapshot, or not listed.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.modes import EntryKind, ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.units import format_bytes, parse_millis
+from lsm_engine.io.file_io import FileStatus
+from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.expire import KeptRoot, MetadataNames, empty_plan
+from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.table.ground.components import Removal
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.storage_clock import storage_now
+from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.removal import keep_in_trash
+
+log = logging.getLogger(__name__)
+
+
+@record
+class OrphanReport:
+    """What was removed, or with `dry_run` would be."""
+
+    plan: OrphanPlan
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would remove" if self.dry_run else "removed"
+        plan = self.plan
+        return (
+            f"{verb} {len(plan.orphans)} orphan files ({format_bytes(plan.freed_bytes)}); of "
+            f"{plan.listed_count} files {plan.reachable_count} are named by a root and "
+            f"{plan.young_count} are too young to tell"
+        )
+
+
+def remove_orphans(
+    session: TableSession, *, dry_run: bool, older_than: str, force: bool
+) -> OrphanReport:
+    """Remove files that no root names and that are older than an age; fail closed.
+
+    Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
+    for tables that nobody is writing to.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    try:
+        age = parse_millis(older_than)
+    except ValueError as cause:
+        raise InvalidInputError(
+            f"an age is a time such as '1 d', not {older_than!r}", older_than=older_than
+        ) from cause
+    now = storage_now(session)
+    listed = list(_listed(session))
+    plan = plan_orphans(
+        listed,
+        reachable_paths(session),
+        store_now_millis=now,
+        older_than_millis=age,
+        force=force,
+    )
+    log.info("orphan plan table=%s files=%d", session.name, len(plan.orphans))
+    if not dry_run and plan.orphans:
+        _carry_out(session, plan)
+    return OrphanReport(plan=plan, dry_run=dry_run)
+
+
+def _carry_out(session: TableSession, plan: OrphanPlan) -> None:
+    reason = "no snapshot, tag, changelog or branch names these, and they are old"
+    gone = [path for path, _ in plan.orphans]
+    if keep_in_trash(session, empty_plan(reason), paths=gone) is None:
+        for path in gone:
+            session.file_io.delete(path)
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind="remove-orphans",
+        reason=reason,
+        at_millis=session.clock.now_millis(),
+        files=tuple(path.rpartition("/")[2] for path in gone),
+        freed_bytes=plan.freed_bytes,
+    )
+    session.tell(lambda listener: listener.removed(session.name, removal))
+
+
+def _listed(session: TableSession) -> Iterator[FileStatus]:
+    """Yield the files that may be orphans. Where only metadata lives, those are temporary files."""
+    file_io, paths = session.file_io, session.paths
+    for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
+        yield from (status for status in file_io.list(directory) if not status.is_directory)
+    of_people = [
+        directory
+        for line in roots.lines(session)
+        for directory in (
+            line.paths.snapshot_directory,
+            line.paths.schema_directory,
+            line.paths.tag_directory,
+            line.paths.changelog_directory,
+            line.paths.consumer_directory,
+        )
+    ]
+    for directory in (*of_people, paths.trash_directory, paths.at("")):
+        yield from (status for status in file_io.list(directory) if _is_temporary(status))
+    yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
+
+
+def _is_temporary(status: FileStatus) -> bool:
+    return not status.is_directory and status.name.startswith(".") and status.name.endswith(".tmp")
+
+
+def _bucket_files(session: TableSession, directory: str, depth: int) -> Iterator[FileStatus]:
+    """Yield the files of all buckets: `depth` directories of partition values, then one bucket."""
+    for status in session.file_io.list(directory):
+        if not status.is_directory:
+            continue
+        if depth > 0:
+            if "=" in status.name:
+                yield from _bucket_files(session, status.path, depth - 1)
+        elif status.name.startswith(BUCKET_PREFIX):
+            yield from (file for file in session.file_io.list(status.path) if not file.is_directory)
+
+
+def reachable_paths(session: TableSession, *, besides: str | None = None) -> set[str]:
+    """Return every path that a snapshot, tag, changelog, branch or trash record names.
+
+    `besides`: a trash record that is no root.
+    """
+    reachable: set[str] = set()
+    for line in roots.lines(session):
+        snapshots = line.snapshots.settled()
+        changelogs = line.changelogs.all()
+        reachable |= root_paths(
+            session,
+            chain(
+                roots.kept_snapshots(line, snapshots, everywhere),
+                roots.kept_tags(line, everywhere),
+                roots.kept_changelogs(line, changelogs),
+            ),
+        )
+        for entry in roots.changelog_entries(line, snapshots):
+            reachable.update(entry_paths(session, entry))
+    for one in TrashStore(session.file_io, session.paths).list():
+        if one.name != besides:
+            reachable |= root_paths(session, roots.record_roots(session, one, everywhere))
+            reachable.update(one.paths)
+    return reachable
+
+
+def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
+    """Return every path that some roots name."""
+    paths: set[str] = set()
+    for root in found:
+        paths.update(metadata_paths(session.paths, root.names))
+        for entry in chain(root.entries, root.changelog):
+            if entry.kind is EntryKind.ADD:
+                paths.update(entry_paths(session, entry))
+    return paths
+
+
+def everywhere(_: bytes, __: int) -> bool:
+    """Every bucket is wanted."""
+    return True
+
+
+def metadata_paths(paths: TablePaths, names: MetadataNames) -> Iterator[str]:
+    """Yield where metadata files lie."""
+    yield from map(paths.manifest, names.manifest_lists | names.manifests | names.index_manifests)
+    yield from map(paths.index_file, names.index_files)
+    yield from map(paths.statistics_file, names.statistics)
+
+
+def entry_paths(session: TableSession, entry: ManifestEntry) -> Iterator[str]:
+    """Yield where a data file and its sidecars lie."""
+    context = session.context()
+    for name in (entry.file.file_name, *entry.file.extra_files):
+        yield context.data_file(entry.partition, entry.bucket, name)

@@ -1,0 +1,173 @@
+"""The trash: give back what maintenance took, or let it go for good."""
+
+from collections.abc import Sequence
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.trash import TrashRecord
+from lsm_engine.plan.ownership import same_state
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.table.ground.components import Removal
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history.orphans import everywhere, reachable_paths, root_paths
+from lsm_engine.table.tags import roots
+
+
+@record
+class TrashReport:
+    """Records that were emptied, and the files that went; or would, in a `dry_run`."""
+
+    records: tuple[str, ...]
+    paths: tuple[str, ...]
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would delete" if self.dry_run else "deleted"
+        return f"{verb} {len(self.paths)} files of {len(self.records)} records of the trash"
+
+
+def trash_of(session: TableSession) -> TrashStore:
+    """Return the table's trash."""
+    return TrashStore(session.file_io, session.paths)
+
+
+def undo(session: TableSession, name: str | None) -> TrashRecord:
+    """Give back what one record holds (None: the newest): its snapshots, changelogs and tags.
+
+    Nothing is changed unless all of it can come back. A kill leaves some of it back and the record
+    there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
+    the table has gone on so that the snapshots no longer fit.
+    """
+    one = _record(session, name)
+    line = session
+    if one.branch != session.paths.branch_name:
+        raise InvalidInputError(
+            f"that was taken from branch {one.branch or 'main'!r}; undo it there", record=one.name
+        )
+    missing = [path for path in one.paths if not session.file_io.exists(path)]
+    if missing:
+        raise CorruptFileError(
+            "files of the trash are gone; it cannot be undone", file=missing[0], count=len(missing)
+        )
+    order = _fitting(line, one)
+    for tag in one.tags:
+        there = line.tags.find(tag.name)
+        if there is not None and there != tag:
+            raise AlreadyExistsError(
+                f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
+            )
+    for snapshot in order:
+        line.snapshots.publish_only(snapshot)
+    if order:
+        line.snapshots.announce(max(one.id for one in order))
+        oldest = line.snapshots.settled()[0].id
+        line.snapshots.hint_earliest(oldest)
+    for changelog in one.changelogs:
+        line.changelogs.publish(changelog)
+    for tag in one.tags:
+        if line.tags.find(tag.name) is None:
+            line.tags.create(tag, numeric=True)
+        _tell_tag(session, one, tag.name)
+    trash_of(session).delete(one.name)
+    return one
+
+
+def _tell_tag(session: TableSession, one: TrashRecord, name: str) -> None:
+    tag = next(tag for tag in one.tags if tag.name == name)
+    session.tell(lambda listener: listener.tagged(session.name, tag))
+
+
+def _record(session: TableSession, name: str | None) -> TrashRecord:
+    store = trash_of(session)
+    if name is None:
+        records = store.list()
+        if records:
+            return records[-1]
+        raise NotFoundError(
+            "the trash is empty; with 'maintenance.trash-retained' it is filled",
+            kind=ErrorKind.NO_SUCH_FILE,
+        )
+    found = store.find(name)
+    if found is None:
+        raise NotFoundError(
+            f"no record {name!r} in the trash", kind=ErrorKind.NO_SUCH_FILE, record=name
+        )
+    return found
+
+
+def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
+    """Return the record's snapshots that are not back yet, in the order in which they come back.
+
+    They have to join those that are there without a gap: below the oldest, newest first, or above the
+    newest, oldest first.
+    """
+    there = {snapshot.id: snapshot for snapshot in line.snapshots.settled()}
+    absent = [snapshot for snapshot in one.snapshots if snapshot.id not in there]
+    wrong = [
+        snapshot.id
+        for snapshot in one.snapshots
+        if snapshot.id in there and not same_state(there[snapshot.id], snapshot)
+    ]
+    if not absent and not wrong:
+        return ()
+    below = bool(there) and bool(absent) and absent[-1].id + 1 == min(there)
+    above = bool(absent) and absent[0].id == max(there, default=0) + 1
+    if wrong or not (below or above):
+        raise InvalidInputError(
+            "the table has gone on, and these snapshots no longer join the ones that are there; "
+            "tag what you need with rollback_to_as_latest instead",
+            snapshot_ids=[snapshot.id for snapshot in one.snapshots][:20],
+        )
+    return absent[::-1] if below else absent
+
+
+def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
+    """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
+
+    Files that some root names by now stay. Nothing is deleted unless every root could be read.
+    """
+    store = trash_of(session)
+    retained = session.options[declared.MAINTENANCE_TRASH_RETAINED]
+    now = session.clock.now_millis()
+    over = [
+        one
+        for one in store.list()
+        if everything or retained is None or now - one.created_millis > retained
+    ]
+    gone: list[str] = []
+    for one in over:
+        reachable = reachable_paths(session, besides=one.name)
+        held = root_paths(session, roots.record_roots(session, one, everywhere))
+        paths = [
+            path for path in dict.fromkeys([*one.paths, *sorted(held)]) if path not in reachable
+        ]
+        gone += paths
+        if dry_run:
+            continue
+        for path in paths:
+            session.manifests.forget(path.rpartition("/")[2])
+            session.file_io.delete(path)
+        store.delete(one.name)
+        _tell_emptied(session, one, paths)
+    return TrashReport(records=tuple(one.name for one in over), paths=tuple(gone), dry_run=dry_run)
+
+
+def _tell_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind="empty-trash",
+        reason=f"{one.reason}; its time in the trash is over",
+        at_millis=session.clock.now_millis(),
+        files=tuple(path.rpartition("/")[2] for path in paths),
+    )
+    session.tell(lambda listener: listener.removed(session.name, removal))

@@ -1,0 +1,248 @@
+"""Explain a key: every version that a snapshot's files hold, in merge order, and what decided."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.modes import RowKind
+from lsm_engine.base.record import record
+from lsm_engine.kernels.merge_runs import merge_order
+from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys, locate
+from lsm_engine.merge.rule_texts import column_rule_texts, row_rule_text
+from lsm_engine.mergetree.levels import Levels
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_history import FACTS, POSITION, KeyExplanation
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.predicate import Predicate
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules, read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.inspect.file_origins import Bucket, FileOrigins, origins_of
+from lsm_engine.table.inspect.key_outcome import KeyOutcome, outcome_of
+from lsm_engine.table.read.prune_files import prune_files
+from lsm_engine.table.read.split_read import BucketReader
+
+_UNREAD = "not read yet: level 0 is read once it is compacted"
+_DELETED = "a deletion vector has taken it out"
+_STOOD_FOR = "not read: the version of a smaller level was made from it and stands for both"
+
+
+def explain_key(
+    session: TableSession, snapshot: Snapshot | None, key: Mapping[str, Any]
+) -> KeyExplanation:
+    """Return why a key reads as it does in a snapshot (None: of an empty table).
+
+    Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
+    """
+    schema = session.schema
+    keys = keys_of(schema, [dict(key)])
+    shown = keys.to_pylist()[0]
+    found = [] if snapshot is None else _buckets(session, snapshot, keys)
+    told = [_explained(session, each) for each in found]
+    settled = [each for each in told if each.row is not None] or told
+    versions = [each.versions for each in told]
+    empty = pa.schema([*FACTS, *schema.arrow]).empty_table()
+    verdict = "no file of the snapshot holds the key: it is not there"
+    if settled:
+        verdict = settled[0].verdict
+    if len(settled) > 1 and settled[0].row is not None:
+        verdict += f"; {len(settled)} partitions hold the key, which no reader tells apart"
+    return KeyExplanation(
+        table=session.name,
+        snapshot_id=None if snapshot is None else snapshot.id,
+        key=shown,
+        versions=pa.concat_tables(versions) if versions else empty,
+        row=settled[0].row if settled else None,
+        rule=row_rule_text(schema),
+        column_rules=column_rule_texts(schema),
+        verdict=verdict,
+    )
+
+
+@record
+class _Version:
+    """One stored row of the key: a batch of one row, and the file that holds it.
+
+    `deleted`: a deletion vector of the snapshot names it.
+    """
+
+    file: DataFileMeta
+    run: int
+    row: pa.RecordBatch
+    deleted: bool
+
+
+@record
+class _KeyBucket:
+    """The versions of the key in one bucket, newest run last, and where their files came from."""
+
+    where: Bucket
+    versions: tuple[_Version, ...]
+    origins: FileOrigins
+
+
+@record
+class _Told:
+    """What one bucket says."""
+
+    versions: pa.Table
+    row: Mapping[str, Any] | None
+    verdict: str
+
+
+def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) -> list[_KeyBucket]:
+    predicate = _predicate(session.schema, keys)
+    held = prune_files(session, snapshot, predicate, predicate).entries
+    places = {(entry.partition, entry.bucket) for entry in held}
+    live = session.live_entries(snapshot, lambda *place: place in places) if places else []
+    vectors = session.vector_places(snapshot)
+    found = []
+    for place in sorted(places):
+        files = [entry.file for entry in live if (entry.partition, entry.bucket) == place]
+        wanted = {
+            (entry.file.file_name, entry.file.level)
+            for entry in held
+            if (entry.partition, entry.bucket) == place
+        }
+        versions = _versions(session, place, files, wanted, keys, predicate, vectors.get(place, {}))
+        if versions:
+            names = {version.file.file_name for version in versions}
+            origins = origins_of(session, snapshot, place, names)
+            found.append(_KeyBucket(where=place, versions=tuple(versions), origins=origins))
+    return found
+
+
+def _predicate(schema: TableSchema, keys: pa.RecordBatch) -> Predicate | None:
+    """Return the key as a filter, floats left out: as a key NaN equals NaN, in a filter it does not."""
+    parts = [
+        pc.field(field.name) == keys.column(at)[0]
+        for at, field in enumerate(keys.schema)
+        if not pa.types.is_floating(field.type)
+    ]
+    return from_expression(reduce(and_, parts), schema.arrow) if parts else None
+
+
+def _versions(
+    session: TableSession,
+    place: Bucket,
+    files: Sequence[DataFileMeta],
+    wanted: set[tuple[str, int]],
+    keys: pa.RecordBatch,
+    predicate: Predicate | None,
+    vectors: Mapping[str, VectorPlace],
+) -> list[_Version]:
+    """Return the versions in the files of a bucket, the oldest run first; which are hidden, too."""
+    schema = session.schema
+    assert session.key_order is not None, "keys_of has refused tables without a key"
+    levels = Levels.of(files, level_count=session.options.level_count, key_order=session.key_order)
+    rules = merge_rules(schema)
+    fields = schema.select(schema.trimmed_primary_keys)
+    columns = [keys.column(field.name) for field in fields]
+    batch, _ = KeyBatch.of(columns, [field.type for field in fields])
+    context = session.context(file.schema_id for file in files)
+    whole, reader = BucketReader(context, *place), BucketReader(context, *place, vectors.values())
+    names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
+    found = []
+    for number, run in reversed(list(enumerate(levels.runs))):
+        for file in run.files:
+            if (file.file_name, file.level) not in wanted:
+                continue
+            stored, seen = (
+                [
+                    row
+                    for rows in source.file(file, names, matching=predicate)
+                    for row in _rows_of_key(rows, rules, batch, keys)
+                ]
+                for source in (whole, reader)
+            )
+            # A vector takes rows out and leaves the rest as it is: what is seen is stored, too.
+            found += [
+                _Version(file=file, run=number, row=row, deleted=not any(map(row.equals, seen)))
+                for row in stored
+            ]
+    return found
+
+
+def _rows_of_key(
+    rows: pa.RecordBatch, rules: MergeRules, batch: KeyBatch, keys: pa.RecordBatch
+) -> list[pa.RecordBatch]:
+    if not rows.num_rows:
+        return []
+    here = locate(SearchKeys.of(rules.keys(rows)), batch.search, np.zeros(1, np.int64))
+    first, last = int(here.first[0]), int(here.last[0])
+    found = [rows.slice(at, 1) for at in range(first, last + 1)]
+    others = [name for name in keys.schema.names if name not in rules.key_columns]
+    return [
+        row for row in found if row.select(others).to_pylist() == keys.select(others).to_pylist()
+    ]
+
+
+def _explained(session: TableSession, bucket: _KeyBucket) -> _Told:
+    schema, rules = session.schema, merge_rules(session.schema)
+    above_zero = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
+    seen = [each for each in bucket.versions if not each.deleted]
+    levels = [each.file.level for each in seen if each.file.level > 0]
+    youngest = min(levels, default=0) if rules.newest_stands else max(levels, default=0)
+    read = [
+        each
+        for each in seen
+        if each.file.level <= youngest and not (above_zero and each.file.level == 0)
+    ]
+    taken = set(map(id, read))
+    unread = [each for each in bucket.versions if id(each) not in taken]
+    rows = [each.row for each in read]
+    order = merge_order([rules.keys(row) for row in rows], [rules.ranks(row) for row in rows])
+    ordered = [read[at] for at in order.run.tolist()]
+    outcome = outcome_of(schema, rules.function, order, rows)
+    return _Told(
+        versions=_as_table(session, bucket, [*ordered, *unread], outcome),
+        row=outcome.row,
+        verdict=outcome.verdict,
+    )
+
+
+def _unread(version: _Version) -> str:
+    if version.deleted:
+        return _DELETED
+    return _UNREAD if version.file.level == 0 else _STOOD_FOR
+
+
+def _as_table(
+    session: TableSession, bucket: _KeyBucket, versions: Sequence[_Version], outcome: KeyOutcome
+) -> pa.Table:
+    partition = session.context().partition_path(bucket.where[0])
+    facts = []
+    for at, version in enumerate(versions):
+        sequence = version.row.column(SEQUENCE_NUMBER)[0].as_py()
+        read = at < len(outcome.verdicts)
+        facts.append(
+            {
+                POSITION: at,
+                "_row_kind": RowKind(version.row.column(VALUE_KIND)[0].as_py()).symbol,
+                "_sequence_number": sequence,
+                "_partition": partition,
+                "_bucket": bucket.where[1],
+                "_level": version.file.level,
+                "_run": version.run,
+                "_file_name": version.file.file_name,
+                "_file_snapshot_id": bucket.origins.file_snapshots.get(version.file.file_name),
+                "_snapshot_id": bucket.origins.writer_of(sequence),
+                "_gives": list(outcome.gives[at]) if read else [],
+                "_verdict": outcome.verdicts[at] if read else _unread(version),
+            }
+        )
+    told = pa.Table.from_pylist(facts, schema=FACTS)
+    names = session.schema.names
+    values = pa.Table.from_batches([each.row.select(names) for each in versions])
+    for name in names:
+        told = told.append_column(session.schema.arrow.field(name), values.column(name))
+    return told

@@ -1,0 +1,93 @@
+"""Simulate a retention: what stays readable, what is freed, what pins what. Touches nothing."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.io.clock import Clock
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.expire import (
+    PhysicalFile,
+    candidate_buckets,
+    dead_candidates,
+    physical,
+)
+from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.retention_pins import RetentionSimulation, pins_of
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history.expire import expire
+from lsm_engine.table.tags import roots
+
+_NO_LIMIT = 1 << 40
+_NUMBERED = re.compile(r"^(snapshot|changelog) \d+")
+
+
+@record
+class _At:
+    """A clock that stands still at `millis`."""
+
+    millis: int
+    clock: Clock
+
+    def now_millis(self) -> int:
+        """Return the time that is asked about."""
+        return self.millis
+
+    def local_time(self) -> tuple[int, int, int, int, int, int, int]:
+        """Return the wall clock of now."""
+        return self.clock.local_time()
+
+    def sleep_millis(self, millis: int) -> None:
+        """Nothing here waits."""
+        raise AssertionError(millis)
+
+
+def simulate_retention(
+    session: TableSession, retention: Retention, *, later_millis: int = 0
+) -> RetentionSimulation:
+    """Return what expiry would do with a retention, repeated until nothing more would go.
+
+    `later_millis`: as if that much time had passed without a commit.
+    """
+    if later_millis < 0:
+        raise InvalidInputError("only the future can be simulated", later_millis=later_millis)
+    whole = replace(retention, expire_limit=_NO_LIMIT)
+    at = session.clock.now_millis() + later_millis
+    clock = _At(millis=at, clock=session.clock)
+    then = TableSession(
+        session.name,
+        replace(session.components, clock=clock),
+        session.schema,
+        branch=session.paths.branch_name,
+    )
+    report = expire(then, whole, dry_run=True)
+    gone = {snapshot.id for snapshot in report.plan.expired}
+    snapshots = session.snapshots.settled()
+    kept = [snapshot for snapshot in snapshots if snapshot.id not in gone]
+    history = dead_candidates(roots.delta_entries(session, snapshots[1:]))
+    buckets = candidate_buckets(history)
+
+    def holds(partition: bytes, bucket: int) -> bool:
+        return (partition, bucket) in buckets
+
+    held: dict[str, list[PhysicalFile]] = {}
+    for root in roots.kept_roots(session, kept, holds, besides=report.tags):
+        held.setdefault(_NUMBERED.sub(r"\1s", root.name), []).extend(_files(root.entries))
+    return RetentionSimulation(
+        table=session.name,
+        retention=retention,
+        at_millis=at,
+        readable=tuple(snapshot.id for snapshot in kept),
+        tags=tuple(tag.name for tag in session.tags.list() if tag.name not in report.tags),
+        expired_tags=report.tags,
+        plan=report.plan,
+        changelogs=report.changelogs,
+        pins=pins_of(history, list(held.items())),
+    )
+
+
+def _files(entries: Iterable[ManifestEntry]) -> list[PhysicalFile]:
+    return [physical(entry) for entry in entries if entry.kind is EntryKind.ADD]

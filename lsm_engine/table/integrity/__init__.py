@@ -1,0 +1,1 @@
+"""Verify what is stored, and repair what is broken."""

@@ -1,0 +1,184 @@
+"""Repair tools: each shows its plan first, and acts only when it is told to."""
+
+from collections.abc import Sequence
+
+from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base.modes import CommitKind, ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.retention import Retention
+from lsm_engine.store.listing import settled_listing
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.commit.flat_commit import Change, commit_flat
+from lsm_engine.table.ground.components import Removal
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history import expire, expire_changelogs
+from lsm_engine.table.integrity.verify import verify
+from lsm_engine.table.tags import branch, tag
+
+_ALL = 1 << 40
+
+
+@record
+class RepairReport:
+    """What a repair did, or with `dry_run` would do. `found` are the things it is about, by name."""
+
+    what: str
+    found: tuple[str, ...]
+    dry_run: bool
+    snapshot: Snapshot | None = None
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        return f"{self.what}: {len(self.found)} {would}taken care of"
+
+
+def remove_unexisting_files(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool
+) -> RepairReport:
+    """Take data files out of the newest state whose files are gone, so that the rest can be read.
+
+    A file counts as gone only if the storage says so twice over: it is not there, and its
+    directory, listed until two answers agree, does not have it.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    base = session.snapshots.latest()
+    lost = [] if base is None else _lost(session, base)
+    paths = tuple(session.data_path(entry) for entry in lost)
+    made = None
+    if lost and not dry_run:
+        names = {entry.identity for entry in lost}
+
+        def gone(on: Snapshot | None) -> Sequence[ManifestEntry]:
+            return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
+
+        made = commit(session, identity, (), planned_on=base, overwritten=gone)
+    return RepairReport(what="files that are gone", found=paths, dry_run=dry_run, snapshot=made)
+
+
+def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
+    """Return the live entries whose files do not exist; any doubt raises."""
+    listed: dict[str, set[str]] = {}
+    lost = []
+    for entry in session.live_entries(snapshot):
+        path = session.data_path(entry)
+        if session.file_io.exists(path):
+            continue
+        directory = path.rpartition("/")[0]
+        if directory not in listed:
+            listed[directory] = {one.path for one in settled_listing(session.file_io, directory)}
+        if path not in listed[directory] and not session.file_io.exists(path):
+            lost.append(entry)
+    return lost
+
+
+def compact_manifest(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool
+) -> RepairReport:
+    """Write the manifests of the newest state anew, without entries of files that are gone."""
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    base = session.snapshots.latest()
+    metas = [] if base is None else session.manifest_metas(base)
+    stale = sum(meta.deleted_file_count for meta in metas)
+    names = tuple(meta.file_name for meta in metas)
+    made = None
+    if not dry_run and (stale or len(metas) > 1):
+
+        def nothing_new(_: Snapshot, __: Sequence[ManifestEntry]) -> Change:
+            return Change(kind=CommitKind.COMPACT)
+
+        made = commit_flat(session, identity, nothing_new)
+    return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=made)
+
+
+def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
+    """Find the oldest snapshot from which on all are whole; the files of broken ones below it go.
+
+    Data is not touched. Raises CorruptFileError if the newest snapshot itself is broken: go back to
+    one that is not.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    ids = session.snapshots.ids()
+    whole: int | None = None
+    for number in reversed(ids):
+        if (whole is not None and number != whole - 1) or not _is_whole(session, number):
+            break
+        whole = number
+    if ids and whole is None:
+        raise CorruptFileError(
+            "the newest snapshot is broken itself; roll back to one that verify finds whole",
+            file=session.paths.snapshot_file(ids[-1]),
+        )
+    broken = [number for number in ids if whole is not None and number < whole]
+    if whole is not None and not dry_run:
+        session.snapshots.hint_earliest(whole)
+        for number in broken:
+            session.snapshots.delete(number)
+        _tell(session, "snapshots below the oldest whole one", broken)
+    paths = tuple(session.paths.snapshot_file(number) for number in broken)
+    return RepairReport(what="broken snapshots", found=paths, dry_run=dry_run)
+
+
+def _is_whole(session: TableSession, number: int) -> bool:
+    try:
+        return verify(session, snapshot_id=number).is_clean
+    except LsmError:
+        return False
+
+
+def _tell(session: TableSession, reason: str, ids: Sequence[int]) -> None:
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind="repair",
+        reason=reason,
+        at_millis=session.clock.now_millis(),
+        branch=session.paths.branch_name,
+        snapshot_ids=tuple(ids),
+    )
+    session.tell(lambda listener: listener.removed(session.name, removal))
+
+
+def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: bool) -> RepairReport:
+    """Empty a table for good: its rows, snapshots, tags, branches, changelogs and consumers.
+
+    One empty snapshot stays, and the schema. Nothing but the trash, where there is one, gives
+    anything back. A kill leaves part of it done; doing it again finishes.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    store = branch.branches(session)
+    found = [
+        *(f"branch {name}" for name in store.directories()),
+        *(f"tag {one.name}" for one in session.tags.settled()),
+        *(f"consumer {one.name}" for one in session.consumers.list()),
+        *(f"changelog {number}" for number in session.changelogs.ids()),
+        *(f"snapshot {one.id}" for one in session.snapshots.settled()),
+    ]
+    made = None
+    if not dry_run and found:
+        made = _purge(session, identity)
+    return RepairReport(what="everything", found=tuple(found), dry_run=dry_run, snapshot=made)
+
+
+def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
+    base = session.snapshots.latest()
+
+    def everything(on: Snapshot | None) -> Sequence[ManifestEntry]:
+        return () if on is None else session.live_entries(on)
+
+    made = None
+    if base is not None and session.live_entries(base):
+        made = commit(session, identity, (), planned_on=base, overwritten=everything)
+    for name in branch.branches(session).directories():
+        branch.delete(session, name)
+    for one in session.consumers.list():
+        session.consumers.delete(one.name)
+    for known in session.tags.settled():
+        tag.delete(session, known.name)
+    last = Retention(retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=_ALL)
+    expire.expire(session, last, dry_run=False)
+    expire_changelogs.take_all(session, reason="the table was purged")
+    return made

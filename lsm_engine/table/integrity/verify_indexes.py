@@ -1,0 +1,87 @@
+"""Verify the index files of a root: they are there, whole, and speak of files and rows that exist."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.codec.deletion_vector import DeletionVector
+from lsm_engine.meta.index_file import DELETION_VECTORS, IndexFileMeta, IndexManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.store.indexes import DeletionVectorStore
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.verify_buckets import BucketVerification
+
+
+class IndexVerification:
+    """Looks at each index file once, however many roots name it."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._store = DeletionVectorStore(session.file_io, session.paths)
+        self._buckets = BucketVerification(session)
+        self._seen: dict[str, dict[str, DeletionVector] | str] = {}
+
+    @property
+    def file_count(self) -> int:
+        """How many index files were looked at."""
+        return len(self._seen)
+
+    def problems(self, snapshot: Snapshot, live: Sequence[ManifestEntry]) -> Iterator[str]:
+        """Yield what is wrong with the index files of a root whose live files are `live`."""
+        try:
+            entries = self._session.index_entries(snapshot)
+        except LsmError as error:
+            yield str(error)
+            return
+        rows = {
+            (entry.partition, entry.bucket, entry.file.file_name): entry.file.row_count
+            for entry in live
+        }
+        yield from self._buckets.problems(entries)
+        marked: set[tuple[bytes, int, str]] = set()
+        for entry in entries:
+            found = self._read(entry.index_file)
+            if isinstance(found, str):
+                yield found
+                continue
+            for name, vector in found.items():
+                key = (entry.partition, entry.bucket, name)
+                yield from _of_vector(entry, name, vector, rows.get(key), is_second=key in marked)
+                marked.add(key)
+
+    def _read(self, file: IndexFileMeta) -> dict[str, DeletionVector] | str:
+        if file.file_name not in self._seen:
+            try:
+                self._seen[file.file_name] = self._vectors(file)
+            except LsmError as error:
+                self._seen[file.file_name] = str(error)
+        return self._seen[file.file_name]
+
+    def _vectors(self, file: IndexFileMeta) -> dict[str, DeletionVector] | str:
+        path = self._session.paths.index_file(file.file_name)
+        if file.index_type != DELETION_VECTORS:
+            size = self._session.file_io.status(path).size
+            return (
+                {} if size == file.file_size else f"{path} has {size} bytes, not {file.file_size}"
+            )
+        found = self._store.read_file(file)
+        if file.row_count != len(found):
+            return f"{path} holds {len(found)} deletion vectors, not {file.row_count}"
+        return found
+
+
+def _of_vector(
+    entry: IndexManifestEntry,
+    name: str,
+    vector: DeletionVector,
+    row_count: int | None,
+    *,
+    is_second: bool,
+) -> Iterable[str]:
+    where = f"index file {entry.index_file.file_name}"
+    if is_second:
+        yield f"{where} holds a second deletion vector of {name}"
+    if row_count is None:
+        yield f"{where} deletes rows of {name}, which is not live"
+    elif len(vector) and int(vector.positions[-1]) >= row_count:
+        yield f"{where} deletes row {vector.positions[-1]} of {name}, which has {row_count}"

@@ -1,0 +1,174 @@
+"""Tells the catalog what has become visible, right after a commit or from files alone."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.record import record
+from lsm_engine.catalog.facts import (
+    BASE_LIST,
+    CHANGELOG_LIST,
+    DELTA_LIST,
+    CommitFacts,
+    InheritedFiles,
+    ManifestListFacts,
+    RemovalFacts,
+    TagFacts,
+    commit_facts,
+    inherited_files,
+)
+from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.committed_files import committed_files
+from lsm_engine.table.ground.components import CommittedFiles, Removal
+from lsm_engine.table.ground.live_files import live_entries
+from lsm_engine.table.ground.schema_keys import key_order_of, partition_path_of
+from lsm_engine.table.ground.session import TableSession
+
+
+@record
+class CatalogListener:
+    """A TableListener that keeps the catalog in step. Tables are named "database.table"."""
+
+    names: SqlCatalog
+    branch: str = MAIN_BRANCH
+
+    @property
+    def lineage(self) -> Lineage:
+        """Where commits, tags and expiries are recorded."""
+        return self.names.lineage
+
+    def altered(self, table: str, schema: TableSchema) -> None:
+        """Copy the options and keys anew, for people who look at the catalog; not those of a branch."""
+        if self.branch != MAIN_BRANCH:
+            return
+        self.names.replace_table_properties(
+            TableName.parse(table),
+            options=schema.options.texts,
+            primary_key=schema.primary_keys,
+            partitioned_by=schema.partition_keys,
+        )
+
+    def committed(self, table: str, files: CommittedFiles) -> None:
+        """Record a snapshot with its manifests and files."""
+        self.lineage.record_commit(_facts(self._table(table), files))
+
+    def tagged(self, table: str, tag: Tag) -> None:
+        """Record a tag."""
+        self.lineage.record_tag(TagFacts(table=self._table(table), tag=tag))
+
+    def untagged(self, table: str, name: str) -> None:
+        """Record that a tag is gone."""
+        self.lineage.record_tag_deletion(self._table(table), name)
+
+    def expired(
+        self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
+    ) -> None:
+        """Record what retention took."""
+        self.lineage.record_expiry(self._table(table), snapshot_ids, removed_files)
+
+    def rolled_back(self, table: str, to_snapshot_id: int) -> None:
+        """Forget the snapshots that are gone, as the table has."""
+        self.lineage.record_rollback(self._table(table), to_snapshot_id)
+
+    def removed(self, table: str, removal: Removal) -> None:
+        """Record what maintenance took, and why."""
+        self.lineage.record_removal(
+            RemovalFacts(
+                table=self._table(table),
+                removal_id=removal.removal_id,
+                kind=removal.kind,
+                reason=removal.reason,
+                at_millis=removal.at_millis,
+                snapshot_ids=removal.snapshot_ids,
+                tags=removal.tags,
+                file_count=len(removal.files),
+                freed_bytes=removal.freed_bytes,
+            )
+        )
+
+    def on_branch(self, branch: str) -> "CatalogListener":
+        """Return the listener for a branch: its snapshots have a lineage of their own."""
+        return replace(self, branch=branch)
+
+    def _table(self, table: str) -> TableName:
+        return replace(TableName.parse(table), branch=self.branch)
+
+
+def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
+    """Record everything that a table's files say; return the number of snapshots told.
+
+    Gives the same rows as recording commit by commit, for what the files still know.
+    """
+    table = TableName.parse(session.name)
+    tags = session.tags.list()
+    told = [TagFacts(table=table, tag=tag) for tag in tags]
+    return lineage.rebuild(table, _history(session, table), told)
+
+
+def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:
+    snapshots: dict[int, Snapshot] = {tag.snapshot.id: tag.snapshot for tag in session.tags.list()}
+    expired = set(snapshots)
+    for snapshot in session.snapshots.all():
+        snapshots[snapshot.id] = snapshot
+        expired.discard(snapshot.id)
+    oldest = min(snapshots, default=None)
+    if oldest is None:
+        return
+    inherited = session.manifests.read_list(snapshots[oldest].base_manifest_list)
+    if inherited:
+        yield inherited_files(
+            table,
+            live_entries(session.manifests, inherited),
+            partial(partition_path_of, session.schema),
+        )
+    for number in sorted(snapshots):
+        try:
+            files = committed_files(session, snapshots[number])
+        except NotFoundError:
+            continue  # expired while we read: history that nobody can tell any more
+        yield _facts(table, files, expired=number in expired)
+
+
+def _facts(table: TableName, files: CommittedFiles, *, expired: bool = False) -> CommitFacts:
+    return commit_facts(
+        table,
+        files.snapshot,
+        manifest_lists=_lists(files),
+        entries=files.delta,
+        changelog_entries=files.changelog,
+        partition_text=partial(partition_path_of, files.schema),
+        key_order=key_order_of(files.schema),
+        expired=expired,
+    )
+
+
+def _lists(files: CommittedFiles) -> Iterator[ManifestListFacts]:
+    snapshot = files.snapshot
+    for kind, name, size, manifests in (
+        (
+            BASE_LIST,
+            snapshot.base_manifest_list,
+            snapshot.base_manifest_list_size,
+            files.base_manifests,
+        ),
+        (
+            DELTA_LIST,
+            snapshot.delta_manifest_list,
+            snapshot.delta_manifest_list_size,
+            files.delta_manifests,
+        ),
+        (
+            CHANGELOG_LIST,
+            snapshot.changelog_manifest_list,
+            snapshot.changelog_manifest_list_size,
+            files.changelog_manifests,
+        ),
+    ):
+        if name is not None:
+            yield ManifestListFacts(kind=kind, file_name=name, file_size=size, manifests=manifests)

@@ -1,0 +1,160 @@
+"""Sorted runs → one sorted stream of merged rows, in memory that does not grow with the runs.
+
+The key space is cut wherever the first of the loaded batches ends: rows up to that key are all
+loaded, so they can be merged; the rest waits for the next cut. Memory is one batch per run.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.record import record
+from lsm_engine.io.spill import SpillArea
+from lsm_engine.kernels.arrow_views import fixed_values
+from lsm_engine.kernels.keys import SortKeys, upper_bound
+from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
+from lsm_engine.kernels.row_kinds import adds
+from lsm_engine.merge.changes import BeforeMerge
+from lsm_engine.merge.sequence import Rows
+from lsm_engine.schema.table_schema import VALUE_KIND
+from lsm_engine.table.ground.merge_rules import MergeRules
+
+Batches = Iterable[pa.RecordBatch]
+SPILL_ROWS = 64 * 1024
+"""Rows of a spilled batch: what each spilled run holds in memory while it is merged."""
+
+
+def merge_runs(
+    runs: Sequence[Batches],
+    rules: MergeRules,
+    *,
+    drop_deletes: bool,
+    ages: Sequence[int] | None = None,
+) -> Iterator[Rows]:
+    """Yield the merged rows of runs in key order; of runs with equal claims the later one wins.
+
+    Each run is in key order, over all of its batches. With `drop_deletes` keys whose last word is
+    a -U or -D are left out; otherwise those rows stay, as an older run elsewhere may hold the key.
+    `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest counts.
+    """
+    for parts in merge_slices(runs, rules):
+        if len(parts) == 1:
+            yield from _emitted(parts[0].rows, drop_deletes=drop_deletes)
+            continue
+        order = order_of(parts, rules)
+        if ages is not None:
+            order = BeforeMerge.of(order, [ages[part.run] for part in parts]).order
+        rows = [part.rows for part in parts]
+        merged = rules.function.merge(order, rows, drop_deletes=drop_deletes)
+        if merged.num_rows:
+            yield merged
+
+
+@record
+class Part:
+    """Loaded rows of one run, by its number, with their keys; None where nothing had to compare."""
+
+    run: int
+    rows: pa.RecordBatch
+    keys: SortKeys | None
+
+
+def merge_slices(runs: Sequence[Batches], rules: MergeRules) -> Iterator[list[Part]]:
+    """Yield stretches of the key space, in order: all rows that runs have there, in their order."""
+    heads = [_Head(number, iter(run), rules) for number, run in enumerate(runs)]
+    heads = [head for head in heads if head.load()]
+    while len(heads) > 1:
+        bound = min(head.last_key for head in heads)
+        yield [part for head in heads if (part := head.take_up_to(bound)) is not None]
+        heads = [head for head in heads if not head.is_spent or head.load()]
+    for head in heads:
+        yield [Part(run=head.run, rows=head.rest(), keys=None)]
+        for batch in head.source:
+            if batch.num_rows:
+                yield [Part(run=head.run, rows=batch, keys=None)]
+
+
+def order_of(parts: Sequence[Part], rules: MergeRules) -> MergeOrder:
+    """Return the rows of some runs in the order of a merge."""
+    keys = [rules.keys(part.rows) if part.keys is None else part.keys for part in parts]
+    return merge_order(keys, [rules.ranks(part.rows) for part in parts])
+
+
+def spilled_runs(
+    runs: Sequence[Batches], rules: MergeRules, spills: SpillArea, runs_max: int
+) -> list[Batches]:
+    """Merge neighbouring runs to local disk until at most `runs_max` are left; their order stays.
+
+    Deletes stay: an older run of another group may hold their key.
+    """
+    left = list(runs)
+    while len(left) > runs_max:
+        groups = [left[at : at + runs_max] for at in range(0, len(left), runs_max)]
+        left = [
+            group[0]
+            if len(group) == 1
+            else spills.spill(_batches(merge_runs(group, rules, drop_deletes=False)))
+            for group in groups
+        ]
+    return left
+
+
+def _batches(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+    for some in rows:
+        if isinstance(some, pa.Table):
+            yield from some.to_batches(max_chunksize=SPILL_ROWS)
+        else:
+            yield from pa.Table.from_batches([some]).to_batches(max_chunksize=SPILL_ROWS)
+
+
+class _Head:
+    """The loaded batch of a run, and how much of it is used up."""
+
+    def __init__(self, run: int, source: Iterator[pa.RecordBatch], rules: MergeRules) -> None:
+        self.run = run
+        self.source = source
+        self._rules = rules
+        self._at = 0
+        self.last_key = b""
+
+    def load(self) -> bool:
+        """Load the next batch that has rows; False at the end of the run."""
+        for batch in self.source:
+            if batch.num_rows:
+                self._rows = batch
+                self._keys = self._rules.keys(batch)
+                self.last_key = self._keys.bytes_of(batch.num_rows - 1)
+                self._at = 0
+                return True
+        return False
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no loaded row is left."""
+        return bool(self._at >= self._rows.num_rows)
+
+    def take_up_to(self, bound: bytes) -> Part | None:
+        """Use up the rows whose key is not above `bound`; None if there are none."""
+        end = self._rows.num_rows
+        if self.last_key > bound:
+            end = self._at + upper_bound(self._keys.slice(self._at, end), bound)
+        start, self._at = self._at, end
+        if start == end:
+            return None
+        rows = self._rows.slice(start, end - start)
+        return Part(run=self.run, rows=rows, keys=self._keys.slice(start, end))
+
+    def rest(self) -> pa.RecordBatch:
+        """Return the loaded rows that are left."""
+        return self._rows.slice(self._at)
+
+
+def _emitted(rows: pa.RecordBatch, *, drop_deletes: bool) -> Iterator[pa.RecordBatch]:
+    """Yield rows that no other run has a say in; each key is in them once."""
+    if drop_deletes and rows.num_rows:
+        kept = adds(fixed_values(rows.column(VALUE_KIND), np.int8))
+        if not kept.all():
+            rows = rows.filter(pa.array(kept))
+    if rows.num_rows:
+        yield rows

@@ -1,0 +1,270 @@
+"""Which files of a snapshot may hold a match: by partition, bucket, key range and statistics."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import encode_rows
+from lsm_engine.codec.manifest import WITHOUT_STATS, entries_of
+from lsm_engine.kernels.hashing import bucket_of, murmur32
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.explain import PruneCounts, prune_counts
+from lsm_engine.prune.bucket import candidate_buckets
+from lsm_engine.prune.partition import manifest_mask, partition_mask
+from lsm_engine.prune.predicate import Predicate
+from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_mask
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.live_files import BUCKET, PARTITION, TOTAL_BUCKETS, live_rows
+from lsm_engine.table.ground.many_splits import MANY_FILES
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.value_stats import stats_layouts
+from lsm_engine.table.read.fallback import outside
+
+KEY_STATS = "_FILE._KEY_STATS"
+ROW_COUNT = "_FILE._ROW_COUNT"
+Mask = npt.NDArray[np.bool_]
+
+
+@record
+class PrunedFiles:
+    """Live files that may hold a match. `kept_after` counts what was left after each step.
+
+    `many`: so many files that they stay columns (`many_splits`); then there are no `entries`.
+    """
+
+    entries: list[ManifestEntry]
+    many: pa.Table | None
+    manifests: PruneCounts
+    file_count: int
+    kept_after: tuple[tuple[str, int], ...]
+    value_match: Callable[[DataFileMeta], bool] | None
+
+
+def without_partitions(found: PrunedFiles, hidden: frozenset[bytes]) -> PrunedFiles:
+    """Return what is left without the files of some partitions."""
+    many = None if found.many is None else outside(found.many, hidden)
+    entries = [entry for entry in found.entries if entry.partition not in hidden]
+    left = len(entries) if many is None else many.num_rows
+    kept = (*found.kept_after, ("by_partition", left))
+    return replace(found, entries=entries, many=many, kept_after=kept)
+
+
+def prune_files(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    predicate: Predicate | None,
+    pushed: Predicate | None,
+) -> PrunedFiles:
+    """Return the live files of a snapshot (None: an empty table) that a filter leaves.
+
+    `pushed` is the part of `predicate` that reads only key and partition columns: only that may
+    take away a file by itself, the rest may take away a section (plan/scan).
+    """
+    metas = [] if snapshot is None else session.manifest_metas(snapshot)
+    buckets = None if pushed is None else _Buckets(session.schema, pushed)
+    kept, counts = _prune_manifests(session.schema, metas, pushed, buckets)
+    steps = _EntrySteps(session.schema, pushed, buckets)
+    rows = live_rows(
+        session.manifests,
+        kept,
+        steps.keep if pushed is not None else None,
+        # Without a filter nobody looks at statistics, which are most of what entries hold; entries
+        # of smaller tables are kept whole, for the next scan.
+        WITHOUT_STATS if predicate is None and _are_many(kept) else None,
+    )
+    if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
+        # Rows that wait for a bucket (below 0) are not visible yet.
+        rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+    count = 0 if rows is None else rows.num_rows
+    many = rows if predicate is None and count >= MANY_FILES else None
+    entries = [] if rows is None or many is not None else entries_of(rows)
+    return PrunedFiles(
+        entries=entries,
+        many=many,
+        manifests=counts,
+        file_count=count + steps.dropped,
+        kept_after=steps.kept_after(count),
+        value_match=None if predicate is None else _value_match(session, entries, predicate),
+    )
+
+
+def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
+    return sum(meta.added_file_count - meta.deleted_file_count for meta in metas) >= MANY_FILES
+
+
+class _Buckets:
+    """The buckets that may hold a match, by the number of buckets that a file was written for.
+
+    A partition that was not rescaled yet has another number than the schema says.
+    """
+
+    def __init__(self, schema: TableSchema, pushed: Predicate) -> None:
+        self._fields = schema.select(schema.bucket_keys)
+        self._pushed = pushed
+        self._found: dict[int, frozenset[int] | None] = {}
+
+    def candidates(self, total: int) -> frozenset[int] | None:
+        """Return the buckets to look into of `total`; None: any, as where rows are not hashed."""
+        if total <= 1 or not self._fields:
+            return None
+        if total not in self._found:
+            self._found[total] = candidate_buckets(
+                self._pushed, self._fields, partial(self._hashed, total)
+            )
+        return self._found[total]
+
+    def _hashed(self, total: int, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+        types = [field.type for field in self._fields]
+        rows = encode_rows(columns, types, reserve_null_wide=True)
+        return bucket_of(murmur32(rows.data, rows.offsets), total)
+
+    def may_be_in(self, meta: ManifestFileMeta) -> bool:
+        """Whether a manifest may list files of buckets to look into."""
+        if meta.min_bucket is None or meta.max_bucket is None or meta.total_buckets is None:
+            return True
+        buckets = self.candidates(meta.total_buckets)
+        if buckets is None:
+            return True
+        return any(meta.min_bucket <= bucket <= meta.max_bucket for bucket in buckets)
+
+    def mask(self, entries: pa.Table) -> Mask:
+        """Return which entries lie in buckets to look into."""
+        totals = entries.column(TOTAL_BUCKETS).to_numpy()
+        buckets = entries.column(BUCKET).to_numpy()
+        wanted = np.ones(entries.num_rows, np.bool_)
+        for total in np.unique(totals).tolist():
+            candidates = self.candidates(total)
+            if candidates is not None:
+                own = totals == total
+                wanted[own] = np.isin(buckets[own], list(candidates))
+        return wanted
+
+
+def _prune_manifests(
+    schema: TableSchema,
+    metas: Sequence[ManifestFileMeta],
+    pushed: Predicate | None,
+    buckets: _Buckets | None,
+) -> tuple[list[ManifestFileMeta], PruneCounts]:
+    kept = list(metas)
+    if pushed is None:
+        return kept, PruneCounts(total=len(metas))
+    if schema.partition_keys:
+        mask = manifest_mask(pushed, kept, schema.select(schema.partition_keys))
+        kept = [meta for meta, may in zip(kept, mask, strict=True) if may]
+    after_partition = len(kept)
+    if buckets is not None:
+        kept = [meta for meta in kept if buckets.may_be_in(meta)]
+    steps = [("by_partition", after_partition), ("by_bucket", len(kept))]
+    return kept, prune_counts(len(metas), steps)
+
+
+class _EntrySteps:
+    """The pushed filter against manifest entries, manifest by manifest, with its counts.
+
+    ADD and DELETE of one file carry the same facts, so both stay or both go.
+    """
+
+    def __init__(
+        self, schema: TableSchema, pushed: Predicate | None, buckets: _Buckets | None
+    ) -> None:
+        self._schema = schema
+        self._pushed = pushed
+        self._buckets = buckets
+        self._dropped: Counter[str] = Counter()
+
+    @property
+    def dropped(self) -> int:
+        """Entries taken out: ADD entries less DELETE entries, so files."""
+        return sum(self._dropped.values())
+
+    def kept_after(self, kept: int) -> tuple[tuple[str, int], ...]:
+        """Return what was left after each step, given what was left after the last."""
+        left = kept + self.dropped
+        steps = []
+        for step in ("by_partition", "by_bucket", "by_key_range"):
+            left -= self._dropped[step]
+            steps.append((step, left))
+        return tuple(steps)
+
+    def keep(self, entries: pa.Table) -> Mask:
+        """Return which entries of one manifest the filter leaves."""
+        assert self._pushed is not None
+        left = np.ones(entries.num_rows, np.bool_)
+        for step, mask in (
+            ("by_partition", self._partitions),
+            ("by_bucket", self._bucket_mask),
+            ("by_key_range", self._key_ranges),
+        ):
+            if not left.any():
+                break
+            now = left.copy()
+            now[left] = mask(entries.filter(pa.array(left)))
+            signs = np.where(entries.column("_KIND").to_numpy() == 0, 1, -1)
+            self._dropped[step] += int(signs[left & ~now].sum())
+            left = now
+        return left
+
+    def _partitions(self, entries: pa.Table) -> Mask:
+        assert self._pushed is not None
+        fields = self._schema.select(self._schema.partition_keys)
+        if not fields:
+            return np.ones(entries.num_rows, np.bool_)
+        column = entries.column(PARTITION)
+        distinct = pc.unique(column)
+        mask = partition_mask(self._pushed, distinct, fields)
+        matching = distinct.filter(pa.array(mask))
+        return _mask(pc.is_in(column, value_set=matching))
+
+    def _bucket_mask(self, entries: pa.Table) -> Mask:
+        if self._buckets is None:
+            return np.ones(entries.num_rows, np.bool_)
+        return self._buckets.mask(entries)
+
+    def _key_ranges(self, entries: pa.Table) -> Mask:
+        assert self._pushed is not None
+        if not self._schema.has_primary_key:
+            return np.ones(entries.num_rows, np.bool_)
+        fields = self._schema.select(self._schema.trimmed_primary_keys)
+        stats = _stats(entries, KEY_STATS)
+        return stored_mask(self._pushed, stats, covered_columns(fields, fields))
+
+
+def _stats(entries: pa.Table, prefix: str) -> StoredStats:
+    return StoredStats(
+        min_values=_whole(entries.column(f"{prefix}._MIN_VALUES")),
+        max_values=_whole(entries.column(f"{prefix}._MAX_VALUES")),
+        null_counts=_whole(entries.column(f"{prefix}._NULL_COUNTS")),
+        row_counts=_whole(entries.column(ROW_COUNT)),
+    )
+
+
+def _value_match(
+    session: TableSession, entries: Sequence[ManifestEntry], predicate: Predicate
+) -> Callable[[DataFileMeta], bool]:
+    """Return whether a file's own statistics allow a match, worked out per layout of statistics."""
+    files = (entry.file for entry in entries)
+    without: set[str] = set()
+    for layout in stats_layouts(files, session.schema, session.schemas.load):
+        mask = stored_mask(predicate, layout.stats, layout.covered)
+        without |= {file.file_name for file, may in zip(layout.files, mask, strict=True) if not may}
+    return lambda file: file.file_name not in without
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _mask(column: pa.ChunkedArray) -> Mask:
+    mask: Mask = column.to_numpy(zero_copy_only=False)
+    return mask

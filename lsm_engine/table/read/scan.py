@@ -1,0 +1,316 @@
+"""Scan: snapshot → manifests → files that may hold a match → splits → rows."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidInputError, NotFoundError
+from lsm_engine.base.modes import ChangelogProducer
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.explain import ScanExplanation, prune_counts
+from lsm_engine.plan.incremental import told_state
+from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
+from lsm_engine.prune.expression import from_expression, to_expression
+from lsm_engine.prune.predicate import Predicate, split_conjuncts
+from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.live_files import LEVEL, SCHEMA_ID
+from lsm_engine.table.ground.many_splits import ManySplits
+from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
+from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
+from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
+from lsm_engine.table.read.read_ahead import read_ahead
+from lsm_engine.table.read.split_read import ReadRows, SplitSource, read_split
+from lsm_engine.table.tags.read_tag import Line, tag_for_read, tagged
+
+
+@record
+class ScanRequest:
+    """What to read: columns (None: all), rows, and as of when (None: now).
+
+    `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
+    opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
+    the table's options say so. `before_changes`: the state that a reader of what this producer tells
+    begins with.
+    """
+
+    columns: tuple[str, ...] | None = None
+    where: pc.Expression | None = None
+    snapshot_id: int | None = None
+    tag: str | None = None
+    as_of_millis: int | None = None
+    limit: int | None = None
+    read_optimized: bool = False
+    is_batch: bool = True
+    before_changes: ChangelogProducer | None = None
+
+    @property
+    def is_of_the_past(self) -> bool:
+        """Whether a snapshot, a tag or a time is named."""
+        return (self.snapshot_id, self.tag, self.as_of_millis) != (None, None, None)
+
+
+@record
+class PlannedScan:
+    """The splits of one scan, and how they came about."""
+
+    splits: Sequence[Split]
+    explanation: ScanExplanation
+    source: SplitSource
+
+
+class Scan:
+    """One read of one snapshot. Rows of a primary-key table come merged, deletes gone."""
+
+    def __init__(
+        self, session: TableSession, request: ScanRequest, snapshot: Snapshot | None = None
+    ) -> None:
+        """`snapshot`: the one that the request names, where that is known already."""
+        self._request = request
+        if request.limit is not None and request.limit < 0:
+            raise InvalidInputError("a limit cannot be negative", limit=request.limit)
+        self.snapshot = snapshot or snapshot_to_read(
+            session,
+            snapshot_id=request.snapshot_id,
+            tag=request.tag,
+            as_of_millis=request.as_of_millis,
+        )
+        self._fallback = None
+        if request.is_batch:
+            past = request.is_of_the_past
+            self._fallback = fallback_of(session, self.snapshot, past=past)
+        self._kept_millis = session.options[declared.SCAN_PLAN_AUTO_TAG_TIME_RETAINED]
+        # The past is read with its own columns; only the newest state has today's.
+        if request.is_of_the_past and self.snapshot is not None:
+            session = session.as_of(self.snapshot)
+        self._session = session
+        for name in request.columns or ():
+            session.schema.field(name)
+        self._predicate = (
+            None if request.where is None else from_expression(request.where, session.schema.arrow)
+        )
+
+    @property
+    def untagged(self) -> Snapshot | None:
+        """The snapshot that is read, which may expire meanwhile; None if a tag keeps it."""
+        return None if self._request.tag is not None else self.snapshot
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that rows come out with."""
+        names = self._request.columns
+        table = self._session.schema
+        return arrow_schema(table.fields if names is None else table.select(names))
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows; in no promised order."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches, a few splits at a time, in memory that does not grow."""
+        left = self._request.limit
+        for batch in self._batches():
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            if batch.num_rows:
+                yield batch
+            if left == 0:
+                return
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream that other Arrow libraries take."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def count(self) -> int:
+        """Return the number of rows; raw splits without a filter are counted from metadata."""
+        limit = self._request.limit
+        names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
+        rows = 0
+        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+            plan = self._planned
+            for split in plan.splits:
+                if self._request.where is None and split.raw and split.is_counted:
+                    rows += split.row_count
+                    continue
+                source = plan.source.of(split)
+                narrow = replace(source.rows, names=tuple(names))
+                rows += sum(batch.num_rows for batch in read_split(source.context, narrow, split))
+        return rows if limit is None else min(rows, limit)
+
+    def splits(self) -> Sequence[Split]:
+        """Return what reader tasks would read; the values pickle.
+
+        Of very many files the splits are made as they are asked for: go through them once.
+        """
+        return self.plan.splits
+
+    def explain(self) -> ScanExplanation:
+        """Return what is read, what was pruned and why; `print(scan.explain().text())`."""
+        return self._planned.explanation
+
+    @cached_property
+    def plan(self) -> PlannedScan:
+        """Everything decided before the first data file is opened, for reader tasks elsewhere.
+
+        Nobody knows when they are done: a tag made for the read stays until it expires.
+        """
+        if self._kept_millis is not None:
+            for line in self._lines:
+                tag_for_read(line, self._kept_millis)
+        with self._telling_expiry():
+            return self._planned
+
+    @cached_property
+    def _planned(self) -> PlannedScan:
+        plan = plan_scan(self._session, self.snapshot, self._predicate, self._request)
+        return plan if self._fallback is None else self._with_fallback(plan, self._fallback)
+
+    def _with_fallback(self, plan: PlannedScan, fallback: Fallback) -> PlannedScan:
+        """Add the partitions that only the branch has, under its own rules of merging."""
+        where, there = self._request.where, fallback.session
+        other = plan_scan(
+            there,
+            fallback.snapshot,
+            None if where is None else from_expression(where, there.schema.arrow),
+            replace(self._request, columns=tuple(self.schema.names)),
+            hidden=held_partitions(self._session, self.snapshot),
+        )
+        added = [replace(split, branch=fallback.branch) for split in other.splits]
+        splits = (*plan.splits, *added) if added else plan.splits
+        return PlannedScan(
+            splits=splits,
+            explanation=replace(plan.explanation, splits=splits, fallback=other.explanation),
+            source=replace(plan.source, fallback=other.source),
+        )
+
+    @property
+    def _lines(self) -> list[Line]:
+        """What a batch read may tag for itself: not a snapshot that it reads by a tag."""
+        fallback, lines = self._fallback, []
+        if self._request.is_batch and self._request.tag is None and self.snapshot is not None:
+            lines.append((self._session, self.snapshot))
+        if fallback is not None and fallback.snapshot is not None:
+            lines.append((fallback.session, fallback.snapshot))
+        return lines
+
+    @contextmanager
+    def _telling_expiry(self) -> Iterator[None]:
+        """Say of a file that is missing because its snapshot has expired meanwhile that this is so."""
+        try:
+            yield
+        except NotFoundError as cause:
+            if self.untagged is not None:
+                raise_if_expired(self._session.snapshots, self.untagged, cause)
+            raise
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+            if self._fallback is None:
+                yield from self._read()
+                return
+            schema = self.schema  # the branch's columns may be stricter about nulls
+            yield from (batch.cast(schema) for batch in self._read())
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        plan = self._planned
+        executor = LocalExecutor()
+        if self._request.limit is not None or executor.threads == 1:
+            for split in plan.splits:
+                yield from plan.source.batches(split)
+            return
+        parts = chain.from_iterable(map(plan.source.parts, plan.splits))
+        yield from read_ahead(parts, threads=executor.threads)
+
+
+def plan_scan(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    predicate: Predicate | None,
+    request: ScanRequest,
+    *,
+    hidden: frozenset[bytes] = frozenset(),
+) -> PlannedScan:
+    """Plan the read of one snapshot, without the `hidden` partitions; None is an empty table."""
+    schema = session.schema
+    pushable = {*schema.partition_keys, *schema.trimmed_primary_keys}
+    if not schema.has_primary_key:
+        pushable = set(schema.names)
+    pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
+    found = prune_files(session, snapshot, predicate, pushed)
+    if hidden:
+        found = without_partitions(found, hidden)
+    mode, reach = _mode_and_reach(schema, request)
+    plan = partial(
+        plan_splits,
+        key_order=session.key_order or bytes,
+        mode=mode,
+        packing=Packing(
+            target_size_bytes=session.options[declared.SOURCE_SPLIT_TARGET_SIZE],
+            open_file_cost_bytes=session.options[declared.SOURCE_SPLIT_OPEN_FILE_COST],
+        ),
+        snapshot_id=None if snapshot is None else snapshot.id,
+        value_match=found.value_match,
+        merge_keeps_rows=schema.has_primary_key and merge_rules(schema).function.keeps_rows,
+        vectors={} if snapshot is None else session.vector_places(snapshot),
+        reach=reach,
+    )
+    splits: Sequence[Split]
+    if found.many is not None:
+        splits = ManySplits(found.many, lambda entries: plan(entries).splits)
+        levels = found.many.column(LEVEL)
+        seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
+        read = int(pc.sum(seen).as_py() or 0)
+        ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
+    else:
+        splits = plan(found.entries).splits
+        read = sum(len(split.files) for split in splits)
+        ids = [file.schema_id for split in splits for file in split.files]
+    names = schema.names if request.columns is None else request.columns
+    return PlannedScan(
+        splits=splits,
+        explanation=_explanation(snapshot, pushed, residual, found, splits, read),
+        source=SplitSource(
+            context=session.context(ids),
+            rows=ReadRows.of(names, request.where, predicate, pushed),
+        ),
+    )
+
+
+def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
+    mode = read_mode(schema)
+    if request.before_changes is not None:
+        return told_state(request.before_changes, mode)
+    optimized = request.read_optimized and mode is ReadMode.MERGE
+    return mode, Reach.DEEPEST if optimized else Reach.ALL
+
+
+def _explanation(
+    snapshot: Snapshot | None,
+    pushed: Predicate | None,
+    residual: Predicate | None,
+    found: PrunedFiles,
+    splits: Sequence[Split],
+    read: int,
+) -> ScanExplanation:
+    return ScanExplanation(
+        snapshot_id=None if snapshot is None else snapshot.id,
+        pushed_filter=None if pushed is None else str(to_expression(pushed)),
+        residual_filter=None if residual is None else str(to_expression(residual)),
+        manifests=found.manifests,
+        files=prune_counts(found.file_count, [*found.kept_after, ("by_stats", read)]),
+        splits=splits,
+    )

@@ -1,0 +1,300 @@
+"""Read: a split → merged, filtered, projected batches. Runs in any process."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import FileFormat
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
+from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
+from lsm_engine.io.data_formats import format_of
+from lsm_engine.io.spill import SpillArea
+from lsm_engine.mergetree.sections import runs_by_age
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.plan.scan import Run, Section, Split
+from lsm_engine.prune.predicate import Predicate, columns_of
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.deletion_vectors import BucketVectors
+from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.read.merge_stream import merge_runs, spilled_runs
+from lsm_engine.table.read.read_ahead import Part
+from lsm_engine.table.read.row_groups import matching_row_groups
+
+_DECODED_BYTES_PER_STORED_BYTE = 4
+_PART_BYTES = 64 << 20
+_MERGE_ROWS_MIN = 1024
+
+
+@record
+class ReadRows:
+    """Which columns come out, and which rows.
+
+    `filter_columns` are those that `where` reads; `predicate` says what it says, and `key_predicate`
+    as much of it as holds for all versions of a key or for none.
+    """
+
+    names: tuple[str, ...]
+    where: pc.Expression | None = None
+    filter_columns: frozenset[str] = frozenset()
+    predicate: Predicate | None = None
+    key_predicate: Predicate | None = None
+
+    @staticmethod
+    def of(
+        names: Sequence[str],
+        where: pc.Expression | None,
+        predicate: Predicate | None,
+        key_predicate: Predicate | None = None,
+    ) -> "ReadRows":
+        """Return what a filter, given as expression and as tree, asks for."""
+        columns = frozenset() if predicate is None else columns_of(predicate)
+        return ReadRows(
+            names=tuple(names),
+            where=where,
+            filter_columns=columns,
+            predicate=predicate,
+            key_predicate=key_predicate,
+        )
+
+    def pruned_by(self, predicate: Predicate | None) -> "ReadRows":
+        """Return the same rows, with less of the filter used to leave row groups out."""
+        return replace(self, predicate=predicate)
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The columns that come out or are filtered by."""
+        return self.filter_columns.union(self.names)
+
+    def needed(self, schema: TableSchema, also: Iterable[str] = ()) -> tuple[str, ...]:
+        """Return the table columns to read, in the table's order."""
+        wanted = self.asked.union(also)
+        return tuple(name for name in schema.names if name in wanted)
+
+    def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield rows filtered and projected."""
+        if self.where is not None:
+            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+            rows = table.filter(self.where)
+        chosen = rows.select(list(self.names))
+        batches = chosen.to_batches() if isinstance(chosen, pa.Table) else [chosen]
+        yield from (batch for batch in batches if batch.num_rows)
+
+
+@record
+class SplitSource:
+    """What the splits of one scan are read with. It pickles. `fallback`: those of a branch."""
+
+    context: BucketContext
+    rows: ReadRows
+    fallback: "SplitSource | None" = None
+
+    def of(self, split: Split) -> "SplitSource":
+        """Return what a split of the scan is read with."""
+        if split.branch is None:
+            return self
+        assert self.fallback is not None, "a split of a branch comes with its source"
+        return self.fallback
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split."""
+        source = self.of(split)
+        yield from read_split(source.context, source.rows, split)
+
+    def parts(self, split: Split) -> Iterator[Part]:
+        """Yield what of a split is read at a time where several are read at once, in order."""
+        source = self.of(split)
+        yield from split_parts(source.context, source.rows, split, max_bytes=_PART_BYTES)
+
+
+def read_split(context: BucketContext, rows: ReadRows, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one split, merged, without deleted keys."""
+    for part in split_parts(context, rows, split):
+        yield from part()
+
+
+def split_parts(
+    context: BucketContext, rows: ReadRows, split: Split, *, max_bytes: int | None = None
+) -> Iterator[Part]:
+    """Yield what of a split is read by itself: each section to merge, and each raw file.
+
+    `max_bytes`: raw files are cut into parts of about so many decoded bytes.
+    """
+    bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
+    for section in split.sections:
+        if not split.raw:
+            yield partial(_merged_rows, bucket, rows, section)
+            continue
+        names = rows.needed(context.schema)
+        for file in (file for run in section for file in run):
+            for part in file_parts(file, max_bytes):
+                yield partial(_raw_rows, bucket, rows, names, file, part)
+
+
+def _merged_rows(
+    bucket: "BucketReader", rows: ReadRows, section: Section
+) -> Iterator[pa.RecordBatch]:
+    for merged in bucket.merged(section, rows):
+        yield from rows.finish(merged)
+
+
+def _raw_rows(
+    bucket: "BucketReader", rows: ReadRows, names: Sequence[str], file: DataFileMeta, part: range
+) -> Iterator[pa.RecordBatch]:
+    for batch in bucket.file(file, names, matching=rows.predicate, part=part):
+        yield from rows.finish(batch)
+
+
+def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
+    """Cut the rows of a file into parts of about so many decoded bytes, and not below a row group.
+
+    Opening a file again for each part is cheap where its footer says where row groups are.
+    """
+    whole = range(file.row_count)
+    if max_bytes is None or format_of(file.file_name) is FileFormat.AVRO:
+        return [whole]
+    row_bytes = max(1, _DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
+    step = max(ROW_GROUP_ROWS, max_bytes // row_bytes)
+    return [whole[first : first + step] for first in whole[::step]]
+
+
+class BucketReader:
+    """Reads the files of one bucket as rows of the table's present schema, less deleted ones.
+
+    `vectors`: where the deletion vectors of the files are.
+    """
+
+    def __init__(
+        self,
+        context: BucketContext,
+        partition: bytes,
+        bucket: int,
+        vectors: Iterable[VectorPlace] = (),
+    ) -> None:
+        self._context = context
+        self._partition = partition
+        self._bucket = bucket
+        self._vectors = BucketVectors(context, vectors)
+        self._rules = merge_rules(context.schema) if context.schema.has_primary_key else None
+
+    def run(
+        self,
+        run: Run,
+        names: Sequence[str],
+        *,
+        matching: Predicate | None = None,
+        max_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files that follow each other in key order."""
+        for file in run:
+            yield from self.file(file, names, matching=matching, max_rows=max_rows)
+
+    def file(
+        self,
+        file: DataFileMeta,
+        names: Sequence[str],
+        *,
+        matching: Predicate | None = None,
+        max_rows: int | None = None,
+        part: range | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
+
+        `part`: only the row groups whose first row is one of these.
+        """
+        schema = self._context.schema
+        columns = ReadColumns(
+            file_schema=self._context.schemas[file.schema_id],
+            read_schema=schema,
+            names=tuple(names),
+        )
+        path = self._context.data_file(self._partition, self._bucket, file.file_name)
+        checked = schema.options[declared.PAGE_CHECKSUM]
+        deleted = self._vectors.of(file.file_name)
+        with open_data_file(
+            self._context.file_io, path, file, columns, verify_checksums=checked
+        ) as reader:
+            if deleted is not None:
+                reader.without(deleted)
+            groups = reader.groups_from(range(file.row_count) if part is None else part)
+            if matching is not None:
+                wanted = set(matching_row_groups(reader, matching))
+                groups = [group for group in groups if group in wanted]
+            yield from reader.batches(groups, max_rows=max_rows)
+
+    def merged(
+        self, section: Section, rows: ReadRows | None = None, *, drop_deletes: bool = True
+    ) -> Iterator[pa.Table | pa.RecordBatch]:
+        """Yield a section's merged rows with sequence numbers and kinds; `rows` None: all columns.
+
+        The runs of a section come oldest first, so that equal sequence numbers have one order.
+        """
+        assert self._rules is not None, "a table without a key has nothing to merge"
+        schema = self._context.schema
+        ages: list[int] | None = None
+        if self._rules.newest_stands:
+            cut = runs_by_age(section, settled_from=1)
+            section, ages = tuple(run for _, run in cut), [age for age, _ in cut]
+        names = schema.names
+        if rows is not None:
+            names = rows.needed(schema, self._rules.needs(rows.asked))
+        wanted = (*names, SEQUENCE_NUMBER, VALUE_KIND)
+        limits = MergeLimits.of(schema.options, section)
+        # Of other columns only the merged row counts, so they cannot tell what to leave out.
+        matching = None if rows is None else rows.key_predicate
+        runs = [
+            self.run(run, wanted, matching=matching, max_rows=limits.batch_rows) for run in section
+        ]
+        # Runs of a section may interleave in time: only a choice among rows can be made in groups.
+        if not limits.spills or not self._rules.function.keeps_rows:
+            yield from merge_runs(runs, self._rules, drop_deletes=drop_deletes, ages=ages)
+            return
+        spills = SpillArea()
+        try:
+            few = spilled_runs(runs, self._rules, spills, limits.runs_max)
+            yield from merge_runs(few, self._rules, drop_deletes=drop_deletes)
+        finally:
+            spills.close()
+
+
+@record
+class MergeLimits:
+    """What one merge may hold: rows of a batch of each run, and runs at a time.
+
+    `spills`: there are more runs than that, and their batches would not fit in memory together.
+    """
+
+    batch_rows: int
+    runs_max: int
+    spills: bool
+
+    @staticmethod
+    def of(options: TableOptions, section: Section) -> "MergeLimits":
+        """Return the limits that `sort-spill-buffer-size` and `sort-spill-threshold` set.
+
+        Unless somebody set the threshold, runs beyond it are still merged in one pass while the row
+        groups that are open at a time fit in a write buffer: a spilled pass costs as much as half
+        the compaction.
+        """
+        files = [file for run in section for file in run]
+        decoded = _DECODED_BYTES_PER_STORED_BYTE * sum(file.file_size for file in files)
+        row_bytes = max(1, decoded // max(1, sum(file.row_count for file in files)))
+        memory = options[declared.SORT_SPILL_BUFFER_SIZE]
+        rows = memory // (row_bytes * len(section))
+        held, most = decoded, memory
+        if options[declared.SORT_SPILL_THRESHOLD] is None:
+            open_rows = (max(file.row_count for file in run) for run in section)
+            held = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
+            most = max(memory, options[declared.WRITE_BUFFER_SIZE])
+        return MergeLimits(
+            batch_rows=max(_MERGE_ROWS_MIN, rows),
+            runs_max=options.spill_threshold,
+            spills=len(section) > options.spill_threshold and held > most,
+        )

@@ -1,0 +1,1 @@
+"""Rows to files that nothing names yet: buckets are assigned, rows sorted and written to level 0."""

@@ -1,0 +1,66 @@
+"""Append: rows for a table without a primary key; nothing is sorted, merged or replaced."""
+
+import pyarrow as pa
+
+from lsm_engine.base.modes import FileSource
+from lsm_engine.io.data_file_writer import DataFileWriter
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+from lsm_engine.table.ground.bucket_context import BucketContext
+
+
+class AppendWriter:
+    """Writes the rows of one bucket of an append table as they come. Runs in any process.
+
+    `first_sequence_number` numbers the first row; the numbers stand in manifests only.
+    """
+
+    def __init__(
+        self,
+        context: BucketContext,
+        partition: bytes,
+        bucket: int,
+        *,
+        total_buckets: int,
+        first_sequence_number: int,
+    ) -> None:
+        self._message = CommitMessage(
+            partition=partition, bucket=bucket, total_buckets=total_buckets
+        )
+        self._writer: DataFileWriter = context.new_files(
+            partition,
+            bucket,
+            level=0,
+            source=FileSource.APPEND,
+            first_sequence_number=first_sequence_number,
+        )
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes held in memory."""
+        return self._writer.waiting_bytes
+
+    def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Take rows of this bucket; all are new ones, so that kinds say nothing."""
+        del kinds
+        self._writer.write(rows)
+
+    def relieve(self) -> None:
+        """Give up the memory."""
+        self._writer.relieve()
+
+    def finish(self) -> CommitMessage | None:
+        """Write what is left and return what to commit; None if no row came."""
+        files = self._writer.close()
+        if not files:
+            return None
+        message = self._message
+        return CommitMessage(
+            partition=message.partition,
+            bucket=message.bucket,
+            total_buckets=message.total_buckets,
+            data=DataIncrement(new_files=tuple(files)),
+        )
+
+    def abort(self) -> None:
+        """Delete what was written; nothing of it was visible."""
+        self._writer.abort()

@@ -1,0 +1,174 @@
+"""Which bucket rows go to, for tables of every kind: what a writer of several buckets asks."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.plan.postponed_buckets import waits_for_size
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_keys import (
+    RoutedRows,
+    Router,
+    bucket_hashes,
+    cut,
+    partition_numbers,
+)
+from lsm_engine.table.ground.incoming import IncomingRows
+from lsm_engine.table.stage.cross_partition import CrossPartitionRouting
+from lsm_engine.table.stage.dynamic_buckets import DynamicRouting
+
+POSTPONED = -2
+"""The bucket of rows that wait for a real one, and what manifest entries say of their number."""
+
+
+class Routing(Protocol):
+    """Sends batches to buckets. One for each write; not for several threads."""
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Return a batch cut by bucket; one bucket's rows keep their order."""
+        ...
+
+    def rest(self) -> list[RoutedRows]:
+        """Return rows that were held back, cut by bucket; call it after the last batch."""
+        ...
+
+    def total_buckets(self, partition: bytes) -> int:
+        """Return what manifest entries of a partition say about its number of buckets."""
+        ...
+
+    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Return what to commit, with what routing adds to it."""
+        ...
+
+    def abort(self) -> None:
+        """Delete what was written; nothing of it was visible."""
+        ...
+
+
+def routing_of(staging: Staging) -> Routing:
+    """Return what sends rows to their buckets, as the table's `bucket` option says."""
+    match staging.context.schema.bucket_mode:
+        case BucketMode.DYNAMIC:
+            return DynamicRouting(staging)
+        case BucketMode.CROSS_PARTITION:
+            return CrossPartitionRouting(staging)
+        case BucketMode.POSTPONE:
+            return PostponeRouting(staging)
+        case _:
+            return FixedRouting(staging)
+
+
+class PartitionRouting:
+    """Rows by partition alone: on their way to the one who gives them buckets."""
+
+    def __init__(self, staging: Staging) -> None:
+        schema = staging.context.schema
+        self._partition_fields = schema.select(schema.partition_keys)
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Return a batch cut by partition; `bucket` says nothing."""
+        partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
+        return cut(incoming, partitions, partition_ids, None)
+
+
+def assigns_buckets(mode: BucketMode) -> bool:
+    """Whether one writer has to give buckets to all rows of a partition, or of the table."""
+    return mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION)
+
+
+class FixedRouting:
+    """Fixed buckets, and the single one of an append table: the row and the schema say it all."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._router = Router(staging.context.schema)
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Return a batch cut by bucket."""
+        return self._router.route(incoming)
+
+    def total_buckets(self, partition: bytes) -> int:
+        """Return the schema's number; InvalidOptionError if the partition has another one."""
+        total = self._router.total_buckets
+        stored = self._staging.buckets.totals.get(partition, total)
+        if stored != total:
+            context = self._staging.context
+            raise InvalidOptionError(
+                f"a partition has {stored} buckets and the table's 'bucket' is {total}: a row would "
+                "miss the older rows of its key; call table.rescale() first",
+                key=declared.BUCKET.key,
+                partition=context.partition_path(partition),
+                stored=stored,
+                bucket=total,
+            )
+        return total
+
+    def rest(self) -> list[RoutedRows]:
+        """Nothing is held back."""
+        return []
+
+    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Nothing is added."""
+        return list(messages)
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+class PostponeRouting:
+    """Tables whose rows get real buckets late: at once for a batch, or not before a compaction.
+
+    Each partition has its own number of buckets, that of its files, or the default of new ones.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        schema = staging.context.schema
+        self._totals = staging.buckets.totals
+        self._default = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
+        self._waits = not schema.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+        self._by_size = waits_for_size(schema.options)
+        self._partition_fields = schema.select(schema.partition_keys)
+        self._bucket_fields = schema.select(schema.bucket_keys)
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Return a batch cut by bucket."""
+        partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
+        counts = np.array([self.total_buckets(partition) for partition in partitions], np.int64)
+        if (counts == POSTPONED).all():
+            return [_waiting(routed) for routed in cut(incoming, partitions, partition_ids, None)]
+        hashes = bucket_hashes(self._bucket_fields, incoming.rows)
+        # What waits is together until its partition tells it apart.
+        counts = np.where(counts == POSTPONED, 1, counts)
+        buckets = np.abs(np.fmod(hashes.astype(np.int64), counts[partition_ids]))
+        return [
+            _waiting(routed) if self.total_buckets(routed.partition) == POSTPONED else routed
+            for routed in cut(incoming, partitions, partition_ids, buckets)
+        ]
+
+    def total_buckets(self, partition: bytes) -> int:
+        """Return the number of buckets of a partition; POSTPONED where rows wait."""
+        if self._waits:
+            return POSTPONED
+        return self._totals.get(partition, POSTPONED if self._by_size else self._default)
+
+    def rest(self) -> list[RoutedRows]:
+        """Nothing is held back."""
+        return []
+
+    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Nothing is added."""
+        return list(messages)
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+def _waiting(routed: RoutedRows) -> RoutedRows:
+    return RoutedRows(
+        partition=routed.partition, bucket=POSTPONED, rows=routed.rows, kinds=routed.kinds
+    )

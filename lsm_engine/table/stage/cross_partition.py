@@ -1,0 +1,282 @@
+"""Keys that lack partition columns: a row finds its key in whatever partition it is by now.
+
+Incoming rows are gathered, their keys are looked for in the files that may hold them (table/find/row_locations),
+and rows go where plan/key_moves says. What earlier rows of the same write have moved is remembered.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.modes import MergeEngine, RowKind
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.codec.manifest import entries_of
+from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
+from lsm_engine.kernels.row_kinds import adds
+from lsm_engine.lookup.key_batch import KeyBatch, locate
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.plan.key_moves import Moves, SortedRows, fill_buckets, moves
+from lsm_engine.plan.remembered_keys import remembered_buckets
+from lsm_engine.table.find.key_search import KeySearch, SearchWay
+from lsm_engine.table.find.locate import moves_records
+from lsm_engine.table.find.row_locations import gone_rows, search_files
+from lsm_engine.table.find.searched_files import with_buckets
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_keys import RoutedRows, cut, partition_numbers
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.incoming import IncomingRows, joined
+from lsm_engine.table.ground.live_files import BUCKET, PARTITION, ROW_COUNT
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.stage.dynamic_buckets import DYNAMIC_TOTAL, assignment_rules
+
+_GATHERED_BYTES = 64 << 20
+"""Rows whose keys are looked for at once: each time, the key columns of candidate files are read."""
+
+
+@record
+class Whereabouts:
+    """Keys in order, and the partition (by number) and bucket of each; -1: it is nowhere."""
+
+    keys: KeyBatch
+    partition: Longs
+    bucket: Longs
+
+
+class CrossPartitionRouting:
+    """Sends rows to where their keys are, or takes them away from there. One for all partitions."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        context = staging.context
+        self._schema = context.schema
+        self._engine = self._schema.options[declared.MERGE_ENGINE]
+        self._rules = assignment_rules(self._schema.options)
+        self._gathered: list[IncomingRows] = []
+        self._byte_count = 0
+        self._partitions: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+        self._earlier: list[Whereabouts] = []
+        self._counts: dict[int, Longs] = {}
+        components = Components(
+            file_io=context.file_io,
+            clock=context.clock,
+            ids=context.ids,
+            executor=LocalExecutor(threads=1),
+        )
+        self._session = TableSession("", components, self._schema, branch=context.paths.branch_name)
+        base = staging.buckets.base
+        # As columns: there may be very many, and one at a time is looked into.
+        self._files = None if base is None else with_buckets(self._session.live_rows(base))
+        self._gone = None if base is None else gone_rows(self._session, base)
+        remembers = self._schema.options[declared.CROSS_PARTITION_UPSERT_INDEX_TTL]
+        self._elsewhere: frozenset[tuple[bytes, int]] | None = None
+        if remembers is not None and self._files is not None:
+            since = context.clock.now_millis() - remembers
+            self._elsewhere = remembered_buckets(entries_of(self._files), since_millis=since)
+
+    def route(self, incoming: IncomingRows) -> list[RoutedRows]:
+        """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
+        self._gathered.append(incoming)
+        self._byte_count += incoming.rows.nbytes
+        return self.rest() if self._byte_count >= _GATHERED_BYTES else []
+
+    def rest(self) -> list[RoutedRows]:
+        """Return what was gathered, cut by bucket."""
+        if not self._gathered:
+            return []
+        incoming = joined(self._gathered)
+        self._gathered, self._byte_count = [], 0
+        return self._routed(incoming)
+
+    def total_buckets(self, partition: bytes) -> int:
+        """What manifest entries say about the number of buckets."""
+        del partition
+        return DYNAMIC_TOTAL
+
+    def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Nothing is added: the data files are the index."""
+        return list(messages)
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+    def _routed(self, incoming: IncomingRows) -> list[RoutedRows]:
+        schema = self._schema
+        stored, local = partition_numbers(schema.select(schema.partition_keys), incoming.rows)
+        own = np.array([self._number(partition) for partition in stored], np.int64)[local]
+        fields = schema.select(schema.primary_keys)
+        columns = [incoming.rows.column(field.name) for field in fields]
+        keys, order = KeyBatch.of(columns, [field.type for field in fields])
+        whole: Longs = np.arange(len(order), dtype=np.int64)
+        leader = locate(keys.search, keys.search, whole).first
+        # Rows of one key in the order in which they came.
+        order = order[np.lexsort((order, leader))]
+        heads = leader == whole
+        known = self._known(incoming, keys, order, heads)
+        is_added = adds(fixed_values(incoming.kinds, np.int8)[order])
+        of_key = np.cumsum(heads) - 1
+        rows = SortedRows(
+            heads=heads,
+            own=own[order],
+            adds=is_added,
+            known_partition=known.partition[of_key],
+            known_bucket=known.bucket[of_key],
+        )
+        keeps = not moves_records(schema.options)
+        found = moves(rows, self._engine, deletes=self._staging.deletes, keeps=keeps)
+        buckets = self._buckets(found)
+        self._remember(known.keys, rows, found, buckets)
+        return self._cut(incoming, order, rows, found, buckets)
+
+    def _known(
+        self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
+    ) -> Whereabouts:
+        """Return where each distinct key is: as earlier rows of this write, or else files, say."""
+        firsts = np.flatnonzero(heads)
+        columns = [column.take(pa.array(firsts)) for column in keys.columns]
+        distinct, _ = KeyBatch.of(columns, keys.types)
+        partition, bucket = np.full(len(firsts), -1, np.int64), np.full(len(firsts), -1, np.int64)
+        unknown = np.ones(len(firsts), np.bool_)
+        for earlier in reversed(self._earlier):
+            asked: Longs = np.flatnonzero(unknown)
+            at = locate(earlier.keys.search, distinct.search, asked).last
+            asked, at = asked[at >= 0], at[at >= 0]
+            partition[asked], bucket[asked] = earlier.partition[at], earlier.bucket[at]
+            unknown[asked] = False
+        asked = np.flatnonzero(unknown)
+        if len(asked) and self._files is not None:
+            rows = incoming.rows.take(pa.array(order[firsts[asked]]))
+            partition[asked], bucket[asked] = self._searched(rows)
+        return Whereabouts(keys=distinct, partition=partition, bucket=bucket)
+
+    def _searched(self, rows: pa.RecordBatch) -> tuple[Longs, Longs]:
+        """Return the partition and bucket of each row's key in the base snapshot."""
+        schema, options = self._schema, self._schema.options
+        names = list(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
+        search = KeySearch(schema, rows.select(names))
+        way = SearchWay(
+            by_ranges=options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_blooms=options[declared.INDEX_TYPE].reads_blooms,
+            gone=self._gone,
+            elsewhere=self._elsewhere,
+        )
+        search_files(self._session, search, self._files, way, everywhere=True)
+        # A computed record may be there although its newest version takes something back.
+        newest = self._engine is MergeEngine.DEDUPLICATE
+        there = search.is_there if newest else search.place >= 0
+        places = np.array(
+            [(self._number(one.partition), one.bucket) for one in search.places] + [(-1, -1)],
+            np.int64,
+        )
+        found = places[np.where(there, search.place, -1)]
+        return found[:, 0], found[:, 1]
+
+    def _buckets(self, found: Moves) -> Longs:
+        """Return the bucket of each row, new keys having been given one."""
+        bucket = found.bucket.copy()
+        begins = found.root == np.arange(len(bucket))
+        new = np.flatnonzero(begins & (bucket < 0) & (found.target >= 0))
+        for partition in np.unique(found.target[new]).tolist():
+            mine = new[found.target[new] == partition]
+            filled = fill_buckets(
+                self._counted(partition),
+                len(mine),
+                target_rows=self._rules.target_rows,
+                bucket_limit=self._rules.bucket_limit,
+            )
+            if filled is None:
+                raise InvalidOptionError(
+                    "a partition has no bucket for a new key; raise 'dynamic-bucket.max-buckets'",
+                    key=declared.DYNAMIC_BUCKET_MAX_BUCKETS.key,
+                )
+            bucket[mine], self._counts[partition] = filled
+        buckets: Longs = bucket[found.root]
+        return buckets
+
+    def _counted(self, partition: int) -> Longs:
+        """Return the rows of each bucket of a partition, by now and not merged."""
+        if partition not in self._counts:
+            self._counts[partition] = _rows_by_bucket(self._files, self._partitions[partition])
+        return self._counts[partition]
+
+    def _remember(self, keys: KeyBatch, rows: SortedRows, found: Moves, buckets: Longs) -> None:
+        """Note where each key is after its last row."""
+        last = np.append(np.flatnonzero(rows.heads)[1:], len(rows.heads)) - 1
+        if self._engine is MergeEngine.DEDUPLICATE:
+            is_there = rows.adds[last]
+            partition = np.where(is_there, found.target[last], -1)
+            bucket = np.where(is_there, buckets[last], -1)
+        else:
+            heads = np.flatnonzero(rows.heads)
+            known = rows.known_partition[heads]
+            partition = np.where(known >= 0, known, found.target[heads])
+            bucket = np.where(known >= 0, rows.known_bucket[heads], buckets[heads])
+        self._earlier.append(Whereabouts(keys=keys, partition=partition, bucket=bucket))
+
+    def _cut(
+        self,
+        incoming: IncomingRows,
+        order: Longs,
+        rows: SortedRows,
+        found: Moves,
+        buckets: Longs,
+    ) -> list[RoutedRows]:
+        kept = np.flatnonzero(found.target >= 0)
+        leaves = np.flatnonzero(found.left >= 0)
+        before = buckets[np.maximum(leaves - 1, 0)]
+        left_bucket = np.where(found.left_bucket[leaves] >= 0, found.left_bucket[leaves], before)
+        of_row = np.concatenate([order[leaves], order[kept]])
+        partition = np.concatenate([found.left[leaves], found.target[kept]])
+        bucket = np.concatenate([left_bucket, buckets[kept]])
+        given = fixed_values(incoming.kinds, np.int8)[order[kept]]
+        kinds = np.concatenate([np.full(len(leaves), RowKind.DELETE, np.int8), given])
+        moved = len(leaves) > 0 or bool((found.target != rows.own)[kept].any())
+        # A key leaves its old place before its row comes to the new one.
+        arrival = np.argsort(
+            np.concatenate([2 * order[leaves], 2 * order[kept] + 1]), kind="stable"
+        )
+        if not len(arrival):
+            return []
+        taken = incoming.rows.take(pa.array(of_row[arrival]))
+        if moved:
+            taken = self._in_partitions(taken, partition[arrival])
+        return cut(
+            IncomingRows(rows=taken, kinds=pa.array(kinds[arrival])),
+            self._partitions,
+            partition[arrival],
+            bucket[arrival],
+        )
+
+    def _in_partitions(self, rows: pa.RecordBatch, partition: Longs) -> pa.RecordBatch:
+        """Return rows with the values of the partitions that they are written to."""
+        fields = self._schema.select(self._schema.partition_keys)
+        stored = pa.array(self._partitions, pa.binary())
+        values = decode_columns(stored, [field.type for field in fields])
+        columns = list(rows.columns)
+        for field, value in zip(fields, values, strict=True):
+            at = rows.schema.get_field_index(field.name)
+            columns[at] = value.take(pa.array(partition)).cast(rows.schema.field(at).type)
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+    def _number(self, partition: bytes) -> int:
+        if partition not in self._numbers:
+            self._numbers[partition] = len(self._partitions)
+            self._partitions.append(partition)
+        return self._numbers[partition]
+
+
+def _rows_by_bucket(files: pa.Table | None, partition: bytes) -> Longs:
+    """Return the rows of each bucket of a partition, from live files as columns."""
+    if files is None:
+        return np.zeros(0, np.int64)
+    own = files.filter(pc.equal(files.column(PARTITION), pa.scalar(partition, pa.binary())))
+    buckets, rows = own.column(BUCKET).to_numpy(), own.column(ROW_COUNT).to_numpy()
+    counts: Longs = np.zeros(int(buckets.max(initial=-1)) + 1, np.int64)
+    np.add.at(counts, buckets, rows)
+    return counts

@@ -1,0 +1,52 @@
+"""Rows of one key merged where they are read, before they are shuffled: fewer rows travel.
+
+What is written is the same as without. So nothing is merged where it would not be: where a function
+that computes meets a `sequence.field` (a merged row stands where its newest version stood, and a row
+of another task may belong between, decisions/0013), and where keys move between partitions.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.io.spill import SpillArea
+from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
+from lsm_engine.table.ground.bucket_keys import RoutedRows
+from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.stage.write_buffer import WriteBuffer
+
+
+class LocalMerge:
+    """Merges rows that were routed together. For one thread."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._rules = merge_rules(schema)
+        self._spills = SpillArea()
+
+    @staticmethod
+    def of(schema: TableSchema) -> "LocalMerge | None":
+        """Return what merges rows of a table; None: its rows travel as they come."""
+        if not schema.has_primary_key or schema.options[declared.LOCAL_MERGE_BUFFER_SIZE] is None:
+            return None
+        if schema.bucket_mode is BucketMode.CROSS_PARTITION:
+            return None
+        merge = LocalMerge(schema)
+        computes = not merge._rules.function.keeps_rows
+        return None if computes and schema.sequence_fields else merge
+
+    def merged(self, routed: RoutedRows) -> Iterator[RoutedRows]:
+        """Yield what rows of one partition and bucket merge into, in the order in which it counts."""
+        arrow = self._schema.key_value_arrow
+        buffer = WriteBuffer(arrow, self._rules, self._spills, 0)
+        buffer.add(routed.rows, routed.kinds)
+        for rows in buffer.merged():
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                yield RoutedRows(
+                    partition=routed.partition,
+                    bucket=routed.bucket,
+                    rows=batch.select(list(self._schema.names)),
+                    kinds=batch.column(VALUE_KIND),
+                )

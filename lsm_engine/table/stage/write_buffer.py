@@ -1,0 +1,109 @@
+"""Rows of one bucket on their way to level 0: numbered as they come, sorted and merged in memory."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.io.spill import SpillArea, SpilledRows
+from lsm_engine.kernels.arrow_views import fixed_values
+from lsm_engine.kernels.order import sort_orders
+from lsm_engine.kernels.row_kinds import adds
+from lsm_engine.table.ground.merge_rules import MergeRules
+from lsm_engine.table.read.merge_stream import SPILL_ROWS, Batches, merge_runs
+from lsm_engine.table.stage.input_changelog import InputLog
+
+
+class WriteBuffer:
+    """Buffered rows of one bucket. `next_sequence_number` numbers the next row that comes.
+
+    `log` is handed every row as it came; None where nobody asks for them.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        rules: MergeRules,
+        spills: SpillArea,
+        next_sequence_number: int,
+        log: InputLog | None = None,
+    ) -> None:
+        self._log = log
+        self._schema = schema
+        self._rules = rules
+        self._spills = spills
+        self._rows: list[pa.RecordBatch] = []
+        self._kinds: list[pa.Array] = []
+        self._spilled: list[SpilledRows] = []
+        self._retracts = False
+        self.next_sequence_number = next_sequence_number
+        self.byte_count = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered, in memory or on disk."""
+        return not self._rows and not self._spilled
+
+    def add(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Take rows in the order in which they arrived."""
+        if self._rules.function.may_lose and not self._retracts:
+            self._retracts = not adds(fixed_values(kinds, np.int8)).all()
+        self._rows.append(rows)
+        self._kinds.append(kinds)
+        self.byte_count += rows.nbytes + kinds.nbytes + 8 * rows.num_rows
+
+    def spill(self) -> None:
+        """Move what is in memory to local disk, sorted and merged."""
+        if self._rows:
+            self._spilled += [
+                self._spills.spill(layer.to_batches(max_chunksize=SPILL_ROWS))
+                for layer in self._drain()
+            ]
+            if self._log is not None:
+                self._log.spill()
+
+    def runs(self) -> Iterator[Iterable[pa.Table | pa.RecordBatch]]:
+        """Yield everything buffered as sorted runs, one row per key in each, and forget it.
+
+        It is a single run unless a retract reaches below what is buffered (MergeFunction.may_lose):
+        then what one row cannot say comes as several runs, oldest first.
+        """
+        latest = self._drain() if self._rows else []
+        spilled, self._spilled = self._spilled, []
+        retracts, self._retracts = self._retracts, False
+        if not spilled and len(latest) <= 1:
+            yield from ([layer] for layer in latest)
+            return
+        runs: list[Batches] = [
+            *spilled,
+            *(layer.to_batches(max_chunksize=SPILL_ROWS) for layer in latest),
+        ]
+        if retracts and self._rules.function.may_lose:
+            yield from runs
+        else:
+            yield merge_runs(runs, self._rules, drop_deletes=False)
+
+    def merged(self) -> Iterator[pa.Table | pa.RecordBatch]:
+        """Yield everything buffered run by run; see `runs`."""
+        for run in self.runs():
+            yield from run
+
+    def _drain(self) -> list[pa.Table]:
+        """Sort and merge what is in memory; the buffer is empty afterwards."""
+        batches = [self._numbered(*pair) for pair in zip(self._rows, self._kinds, strict=True)]
+        self._rows, self._kinds, self.byte_count = [], [], 0
+        order = sort_orders(
+            [self._rules.keys(batch) for batch in batches],
+            [self._rules.ranks(batch) for batch in batches],
+        )
+        if self._log is not None:
+            self._log.add(batches, order)
+        return self._rules.function.layers(order, batches)
+
+    def _numbered(self, rows: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
+        first = self.next_sequence_number
+        self.next_sequence_number += rows.num_rows
+        sequence = np.arange(first, self.next_sequence_number, dtype=np.int64)
+        return pa.RecordBatch.from_arrays(
+            [*rows.columns, pa.array(sequence), kinds], schema=self._schema
+        )

@@ -1,0 +1,223 @@
+"""Rows → files of their buckets, which nothing names yet: what a commit is made of. Runs in any process."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import ChangelogProducer, FileSource
+from lsm_engine.io.data_file_writer import DataFileWriter
+from lsm_engine.io.spill import SpillArea
+from lsm_engine.merge.sequence import Rows, with_number
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.table.ground.bucket_context import BucketContext, Staging
+from lsm_engine.table.ground.bucket_keys import RoutedRows
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
+from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.stage.append_writer import AppendWriter
+from lsm_engine.table.stage.bucket_routing import routing_of
+from lsm_engine.table.stage.input_changelog import InputLog
+from lsm_engine.table.stage.write_buffer import WriteBuffer
+
+
+class BucketWriter:
+    """Writes the rows of one bucket; `finish` gives what a commit needs. Runs in any process."""
+
+    def __init__(
+        self,
+        context: BucketContext,
+        partition: bytes,
+        bucket: int,
+        *,
+        total_buckets: int,
+        next_sequence_number: int,
+        spills: SpillArea,
+        logs_input: bool = False,
+        snapshot_id: int | None = None,
+    ) -> None:
+        self._context = context
+        self._partition = partition
+        self._bucket = bucket
+        self._total_buckets = total_buckets
+        self._snapshot_id = snapshot_id
+        schema = context.schema
+        rules = merge_rules(schema)
+        self._log = InputLog(schema, rules, spills) if logs_input else None
+        self._buffer = WriteBuffer(
+            schema.key_value_arrow, rules, spills, next_sequence_number, self._log
+        )
+        self._writers: list[DataFileWriter] = []
+        self._files: list[DataFileMeta] = []
+        self._changelog_files: list[DataFileMeta] = []
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes held in memory."""
+        return self._buffer.byte_count
+
+    def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
+        """Take rows of this bucket, in the order in which they came."""
+        self._buffer.add(rows, kinds)
+
+    def relieve(self) -> None:
+        """Give up the memory: spill, or write level-0 files where spilling is off."""
+        if self._context.schema.options[declared.WRITE_BUFFER_SPILLABLE]:
+            self._buffer.spill()
+        else:
+            self._flush()
+
+    def finish(self) -> CommitMessage | None:
+        """Write what is left and return what to commit; None if no row came."""
+        self._flush()
+        if not (self._files or self._changelog_files):
+            return None
+        return CommitMessage(
+            partition=self._partition,
+            bucket=self._bucket,
+            total_buckets=self._total_buckets,
+            data=DataIncrement(
+                new_files=tuple(self._files), changelog_files=tuple(self._changelog_files)
+            ),
+        )
+
+    def abort(self) -> None:
+        """Delete what was written; nothing of it was visible."""
+        for writer in self._writers:
+            writer.abort()
+
+    def _flush(self) -> None:
+        if self._buffer.is_empty:
+            return
+        for run in self._buffer.runs():
+            self._files += self._written(self._numbered(run))
+        if self._log is not None:
+            self._changelog_files += self._written(self._log.rows(), changelog=True)
+
+    def _numbered(self, run: Iterable[Rows]) -> Iterable[Rows]:
+        """Number all rows by their snapshot, where that orders them; a lost race corrects it."""
+        if self._snapshot_id is None:
+            return run
+        return (with_number(rows, self._snapshot_id) for rows in run)
+
+    def _written(self, run: Iterable[Rows], *, changelog: bool = False) -> list[DataFileMeta]:
+        writer = self._context.new_files(
+            self._partition,
+            self._bucket,
+            level=0,
+            source=FileSource.APPEND,
+            changelog=changelog,
+        )
+        self._writers.append(writer)
+        for rows in run:
+            writer.write(rows)
+        return writer.close()
+
+
+RowsWriter = BucketWriter | AppendWriter
+"""What writes the rows of one bucket."""
+
+
+def bucket_writer(
+    staging: Staging, partition: bytes, bucket: int, *, total_buckets: int, spills: SpillArea
+) -> RowsWriter:
+    """Return what writes the rows of one bucket, as the table has a key or has none.
+
+    Rows that wait for a bucket (below 0) are not logged: they will be when they come to one.
+    """
+    first = staging.next_sequence_number(partition, bucket)
+    if not staging.context.schema.has_primary_key:
+        return AppendWriter(
+            staging.context,
+            partition,
+            bucket,
+            total_buckets=total_buckets,
+            first_sequence_number=first,
+        )
+    return BucketWriter(
+        staging.context,
+        partition,
+        bucket,
+        total_buckets=total_buckets,
+        next_sequence_number=first,
+        spills=spills,
+        logs_input=logs_input(staging) and bucket >= 0,
+        snapshot_id=staging.snapshot_id,
+    )
+
+
+def logs_input(staging: Staging) -> bool:
+    """Whether rows are written to the changelog as they come. What an overwrite brings is not."""
+    producer = staging.context.schema.options[declared.CHANGELOG_PRODUCER]
+    return producer is ChangelogProducer.INPUT and not staging.replaces
+
+
+class TableWriter:
+    """Writes rows of any bucket in bounded memory."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._routing = routing_of(staging)
+        self._memory_bytes = staging.context.schema.options[declared.WRITE_BUFFER_SIZE]
+        self._spills = SpillArea()
+        self._writers: dict[tuple[bytes, int], RowsWriter] = {}
+
+    def write(self, incoming: IncomingRows) -> None:
+        """Take a batch; when the buffers are full, the largest is relieved."""
+        self._write(self._routing.route(incoming))
+
+    def _write(self, pieces: Iterable[RoutedRows]) -> None:
+        for routed in pieces:
+            self._writer(routed.partition, routed.bucket).write(routed.rows, routed.kinds)
+        while sum(writer.byte_count for writer in self._writers.values()) > self._memory_bytes:
+            max(self._writers.values(), key=lambda writer: writer.byte_count).relieve()
+
+    def finish(self) -> list[CommitMessage]:
+        """Write what is left and return what to commit."""
+        self._write(self._routing.rest())
+        writers = list(self._writers.values())
+        done = list(LocalExecutor().ordered(_finished, writers))
+        self._spills.close()
+        return self._routing.completed([message for message in done if message is not None])
+
+    def abort(self) -> None:
+        """Delete what was written; nothing of it was visible."""
+        for writer in self._writers.values():
+            writer.abort()
+        self._routing.abort()
+        self._spills.close()
+
+    def _writer(self, partition: bytes, bucket: int) -> RowsWriter:
+        key = (partition, bucket)
+        if key not in self._writers:
+            total = self._routing.total_buckets(partition)
+            self._writers[key] = bucket_writer(
+                self._staging, partition, bucket, total_buckets=total, spills=self._spills
+            )
+        return self._writers[key]
+
+
+def _finished(writer: RowsWriter) -> CommitMessage | None:
+    return writer.finish()
+
+
+def stage_rows(staging: Staging, rows: Any) -> list[CommitMessage]:
+    """Write rows as level-0 files that nothing names yet; what fails deletes what it wrote."""
+    if isinstance(rows, list) and not rows:
+        return []  # it names no columns, so there is nothing to check them against
+    batches = conformed(open_rows(rows), staging.context.schema, deletes=staging.deletes)
+    return stage_incoming(staging, batches)
+
+
+def stage_incoming(staging: Staging, batches: Iterable[IncomingRows]) -> list[CommitMessage]:
+    """Write rows that fit the table, as `stage_rows` does."""
+    writer = TableWriter(staging)
+    try:
+        for incoming in batches:
+            writer.write(incoming)
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise

@@ -1,0 +1,130 @@
+"""The part of a table that tells what changed. Each method is one line into a recipe of this floor."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
+from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
+from lsm_engine.table.ground.session import TableSession
+
+
+class TableFeed:
+    """What changed between snapshots, and what changes from now on."""
+
+    session: TableSession
+
+    def changelog(
+        self,
+        after: int | str | None = None,
+        upto: int | str | None = None,
+        *,
+        after_millis: int | None = None,
+        upto_millis: int | None = None,
+        mode: str = "auto",
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> pa.Table:
+        """Return what changed after one snapshot, up to and including another, oldest first.
+
+        Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's, or those of `columns`.
+        A -U stands right before its +U. See `changes`, which does not hold all rows at once.
+        """
+        return self.changes(
+            after,
+            upto,
+            after_millis=after_millis,
+            upto_millis=upto_millis,
+            mode=mode,
+            columns=columns,
+            where=where,
+        ).to_arrow()
+
+    def changes(
+        self,
+        after: int | str | None = None,
+        upto: int | str | None = None,
+        *,
+        after_millis: int | None = None,
+        upto_millis: int | None = None,
+        mode: str = "auto",
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> Changes:
+        """Return a read of what changed after one snapshot, up to and including another.
+
+        `after`, `upto`: snapshot ids or names of tags; 0 is before the first snapshot. `after_millis`,
+        `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
+        are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
+        `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
+        changelog where there is one and else the delta; "diff" compares the two states and says
+        nothing of what lies between. What overwrites did shows with `streaming-read-overwrite`.
+        `where` may also read `_row_kind` and `_snapshot_id`.
+
+        Raises ExpiredError for changes that retention has taken, NotFoundError for snapshots and tags
+        that are not there, InvalidInputError for a range that ends before it begins.
+        """
+        request = ChangesRequest(
+            after=after,
+            upto=upto,
+            after_millis=after_millis,
+            upto_millis=upto_millis,
+            mode=_mode(mode),
+            columns=None if columns is None else tuple(columns),
+            where=where,
+        )
+        return Changes(self.session, request)
+
+    def follow(
+        self,
+        start: str = "latest-full",
+        *,
+        snapshot_id: int | None = None,
+        timestamp_millis: int | None = None,
+        mode: str = "auto",
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        consumer_id: str | None = None,
+        poll_millis: int | None = 1000,
+        upto: int | None = None,
+    ) -> Follower:
+        """Return an iterator over what each snapshot brings, waiting for new ones.
+
+        `start`: "latest-full" (what has been told so far as +I, then changes), "latest" (changes),
+        "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
+        `timestamp_millis`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
+        `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
+        `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
+        what it still needs; asking for the next item says that the one before is done.
+        """
+        request = FollowRequest(
+            start=_start(start),
+            snapshot_id=snapshot_id,
+            timestamp_millis=timestamp_millis,
+            mode=_mode(mode),
+            columns=None if columns is None else tuple(columns),
+            where=where,
+            consumer_id=consumer_id,
+            poll_millis=poll_millis,
+            upto=upto,
+        )
+        return Follower(self.session, request)
+
+
+def _mode(text: str) -> ChangeMode:
+    try:
+        return ChangeMode(text)
+    except ValueError as cause:
+        known = ", ".join(mode.value for mode in ChangeMode)
+        raise InvalidInputError(f"changes are read in mode {known}", mode=text) from cause
+
+
+def _start(text: str) -> StartMode:
+    try:
+        return StartMode(text)
+    except ValueError as cause:
+        known = ", ".join(mode.value for mode in StartMode)
+        raise InvalidInputError(f"following starts at one of {known}", start=text) from cause

@@ -1,0 +1,238 @@
+"""The life of a table's history: the verbs of the facade that tag, branch, roll back and expire it."""
+
+from collections.abc import Mapping
+
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.meta.consumer import Consumer
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
+from lsm_engine.table.history import fast_forward as forwarding
+from lsm_engine.table.history.expire import ExpiryReport, retention_of
+from lsm_engine.table.history.fast_forward import FastForwardReport
+from lsm_engine.table.history.orphans import OrphanReport
+from lsm_engine.table.history.rollback import RollbackReport
+from lsm_engine.table.tags import auto_tags, branch, expire_tags, tag
+from lsm_engine.table.tags.auto_tags import AutoTagReport
+from lsm_engine.table.tags.branch import Branch
+from lsm_engine.table.tags.expire_tags import TagExpiryReport
+
+
+class TableLife:
+    """The part of a Table that keeps, names and takes away its states. Whatever deletes plans first."""
+
+    session: TableSession
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots that are there, oldest first."""
+        return self.session.snapshots.all()
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot; None for an empty table."""
+        return self.session.snapshots.latest()
+
+    def rollback_to(
+        self,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        *,
+        as_of_millis: int | None = None,
+        watermark: int | None = None,
+        dry_run: bool = False,
+    ) -> RollbackReport:
+        """Go back to a snapshot: later snapshots and tags go, and their ids are used again.
+
+        Name one of: a snapshot, a tag (its snapshot may have expired), a time or a watermark, which
+        mean the newest snapshot at or before. Stop writers first; `rollback_to_as_latest` needs no
+        stop and loses nothing. Data files are left to `remove_orphan_files`. Killed half way, the
+        table is at a snapshot in between, and doing it again finishes.
+        """
+        target = rollback.rollback_target(
+            self.session,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            as_of_millis=as_of_millis,
+            watermark=watermark,
+        )
+        return rollback.rollback(self.session, target, dry_run=dry_run)
+
+    def rollback_to_as_latest(
+        self,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        *,
+        as_of_millis: int | None = None,
+        watermark: int | None = None,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Make a former state the newest, by one commit: history stays, and writers may go on.
+
+        Returns the OVERWRITE snapshot made, None if nothing differs.
+        """
+        target = rollback.rollback_target(
+            self.session,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            as_of_millis=as_of_millis,
+            watermark=watermark,
+        )
+        identity = CommitIdentity(
+            commit_user=commit_user or self.session.ids.new_id(),
+            commit_identifier=commit_identifier,
+            properties=properties,
+        )
+        return restore.restore(self.session, target, identity)
+
+    def expire_snapshots(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
+        *,
+        retain_min: int | None = None,
+        retain_max: int | None = None,
+        older_than: str | None = None,
+    ) -> ExpiryReport:
+        """Take away snapshots that retention no longer keeps, and the files that only they name.
+
+        The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
+        argument does; `older_than` is an age such as "1 h". Tags, branches and changelogs keep their
+        files. Tags and consumers whose time is over go as well, and changelogs by the options
+        `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
+        deleted at all.
+        """
+        retention = retention_of(
+            self.session.options,
+            retain_min=retain_min,
+            retain_max=retain_max,
+            older_than=older_than,
+        )
+        return expire.expire(self.session, retention, dry_run=dry_run)
+
+    def remove_orphan_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- the documented front door
+        older_than: str = "1 d",
+        *,
+        force: bool = False,
+    ) -> OrphanReport:
+        """Find, and with `dry_run=False` delete, files that nothing names: no snapshot, tag,
+        changelog or branch.
+
+        Writers that died leave such files. Only files older than `older_than`, by the storage's own
+        clock, are touched; ages below a day need `force`, as a commit that is being written has
+        files that nothing names yet. Nothing is deleted unless every root could be read.
+        """
+        return orphans.remove_orphans(
+            self.session, dry_run=dry_run, older_than=older_than, force=force
+        )
+
+    # --- tags ------------------------------------------------------------------------------------
+
+    def create_tag(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        retained: str | None = None,
+        *,
+        from_millis: int | None = None,
+    ) -> Tag:
+        """Name a snapshot, by default the newest; its files stay as long as the tag does.
+
+        `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
+        as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
+        """
+        return tag.create(
+            self.session, name, snapshot_id=snapshot_id, from_millis=from_millis, retained=retained
+        )
+
+    def replace_tag(
+        self, name: str, snapshot_id: int | None = None, retained: str | None = None
+    ) -> Tag:
+        """Move a tag to another snapshot, by default the newest, in one step; NotFoundError if none."""
+        return tag.replace(self.session, name, snapshot_id=snapshot_id, retained=retained)
+
+    def rename_tag(self, name: str, new_name: str) -> Tag:
+        """Give a tag another name; raises AlreadyExistsError if that is taken."""
+        return tag.rename(self.session, name, new_name)
+
+    def delete_tag(self, name: str) -> None:
+        """Delete a tag, and the files that nothing else names any more."""
+        tag.delete(self.session, name)
+
+    def tags(self) -> list[Tag]:
+        """Return the tags by snapshot, then name."""
+        return self.session.tags.list()
+
+    def expire_tags(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        older_than: str | None = None,
+    ) -> TagExpiryReport:
+        """Take tags whose lifetime is over; `older_than`: those created before that age as well."""
+        return expire_tags.expire_tags(self.session, dry_run=dry_run, older_than=older_than)
+
+    def create_due_tags(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> AutoTagReport:
+        """Create the tags that `tag.automatic-creation` asks for and no commit has made yet."""
+        return auto_tags.create_due_tags(self.session, dry_run=dry_run)
+
+    # --- branches --------------------------------------------------------------------------------
+
+    def create_branch(self, name: str, tag: str | None = None) -> Branch:
+        """Make a branch from a tag, or an empty one with the newest schema; `branch(name)` opens it.
+
+        Raises InvalidInputError for names that cannot be, AlreadyExistsError for one that is taken.
+        """
+        return branch.create(self.session, name, tag=tag)
+
+    def branches(self) -> list[str]:
+        """Return the names of the branches, "main" left out."""
+        return branch.branches(self.session).names()
+
+    def delete_branch(self, name: str) -> None:
+        """Take a branch away; files that only it named are freed by `remove_orphan_files`."""
+        branch.delete(self.session, name)
+
+    def rename_branch(self, name: str, new_name: str) -> Branch:
+        """Give a branch another name; raises AlreadyExistsError if that is taken."""
+        return branch.rename(self.session, name, new_name)
+
+    def fast_forward(
+        self, name: str, *, force: bool = False, dry_run: bool = False
+    ) -> FastForwardReport:
+        """Let the table go on as a branch has gone since it began.
+
+        Raises CommitConflictError if the table has commits of its own since then; with `force` they
+        are rolled back first. Killed half way, the table is at a snapshot of the branch, and doing it
+        again finishes.
+        """
+        done = forwarding.fast_forward(self.session, name, force=force, dry_run=dry_run)
+        newest = self.session.schemas.latest()
+        if newest is not None and newest.id != self.session.schema.id:
+            self.session = self.session.with_schema(newest)
+        return done
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    def consumers(self) -> list[Consumer]:
+        """Return the named readers of changes and what they read next, by name."""
+        return self.session.consumers.list()
+
+    def reset_consumer(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
+        """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
+
+        Snapshots (or changelogs) from there on do not expire. Raises ExpiredError for what has gone.
+        """
+        return consumer.reset(self.session, name, next_snapshot_id)
+
+    def clear_consumers(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
+        """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
+        return consumer.clear(self.session, including, excluding)

@@ -1,0 +1,135 @@
+"""What a table is made of, and why: the verbs of the facade that only look."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.units import parse_millis
+from lsm_engine.plan.amplification import Amplification
+from lsm_engine.plan.file_history import FileExplanation
+from lsm_engine.plan.key_history import KeyExplanation
+from lsm_engine.plan.pressure import BucketPressure
+from lsm_engine.plan.pressure_forecast import BucketForecast
+from lsm_engine.plan.retention_pins import RetentionSimulation
+from lsm_engine.table.compact import pressure
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import snapshot_to_read
+from lsm_engine.table.history.expire import retention_of
+from lsm_engine.table.inspect import amplification, explain_file, explain_key, system_tables
+from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
+from lsm_engine.table.inspect.explain_retention import simulate_retention
+from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
+from lsm_engine.table.integrity import verify
+from lsm_engine.table.integrity.verify import VerifyReport
+
+
+class TableInsides:
+    """The part of a Table that looks inside of it and explains; nothing here changes anything."""
+
+    def __init__(self, session: TableSession) -> None:
+        self.session = session
+
+    # --- look inside -----------------------------------------------------------------------------
+
+    def system(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        where: pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a system table; docs/formats.md lists them and their columns.
+
+        snapshots, schemas, options, tags, branches, consumers and aggregation_fields tell of the
+        table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
+        and statistics of one snapshot, by default the newest. `where` keeps some rows. Raises
+        NotFoundError for a name that is none.
+        """
+        return system_tables.system_table(
+            self.session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
+        )
+
+    def tree(self) -> list[BucketTree]:
+        """Return each bucket's LSM tree: its sorted runs, newest first, with their sizes."""
+        return bucket_trees(self.session)
+
+    def pressure(self) -> list[BucketPressure]:
+        """Return the compaction debt of each bucket, the greatest first."""
+        return pressure.bucket_pressures(self.session)
+
+    def forecast(self) -> list[BucketForecast]:
+        """Return each bucket's debt, and when it is due at the pace of the newest commits."""
+        return pressure.bucket_forecasts(self.session)
+
+    def amplification(self, commit_count: int | None = None) -> Amplification:
+        """Return what the tree costs beside its rows: write, read and space amplification.
+
+        Over the newest `commit_count` snapshots, by default all that have not expired.
+        """
+        return amplification.measured(self.session, commit_count=commit_count)
+
+    def diff_snapshots(self, first_id: int | None, second_id: int | None = None) -> SnapshotDiff:
+        """Return which files came and went from one snapshot to another (None: to the newest).
+
+        `first_id` None: from nothing. Raises NotFoundError for a snapshot that is not there.
+        """
+        second = snapshot_to_read(self.session, snapshot_id=second_id)
+        if second is None:
+            raise NotFoundError(
+                "the table is empty; there is no snapshot to compare",
+                kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            )
+        first = None if first_id is None else self.session.snapshots.load(first_id)
+        return compare(self.session, first, second)
+
+    # --- explain ---------------------------------------------------------------------------------
+
+    def explain_key(
+        self, key: Mapping[str, Any], snapshot_id: int | None = None, tag: str | None = None
+    ) -> KeyExplanation:
+        """Return every stored version of one key in merge order, and the rule that decided.
+
+        `key`: the primary key columns. Of the newest snapshot, or of one that an id or a tag names.
+        `print(table.explain_key({"id": 5}))` is readable; `.versions` is an Arrow table. Raises
+        InvalidInputError for keys that are missing, null or of another type.
+        """
+        at = snapshot_to_read(self.session, snapshot_id=snapshot_id, tag=tag)
+        named = at is not None and (snapshot_id, tag) != (None, None)
+        session = self.session.as_of(at) if named and at is not None else self.session
+        return explain_key.explain_key(session, at, key)
+
+    def explain_file(self, file_name: str) -> FileExplanation:
+        """Return which commit added a data file, which compaction took it, and what pins it.
+
+        Raises NotFoundError if no snapshot and no tag names it.
+        """
+        return explain_file.explain_file(self.session, file_name)
+
+    def simulate_retention(
+        self,
+        *,
+        retain_min: int | None = None,
+        retain_max: int | None = None,
+        older_than: str | None = None,
+        later: str = "0 ms",
+    ) -> RetentionSimulation:
+        """Return what could still be read, what would be freed, and what pins what; touch nothing.
+
+        Arguments as of `expire_snapshots`; `later`: as if that much time had passed, such as "7 d".
+        """
+        retention = retention_of(
+            self.session.options,
+            retain_min=retain_min,
+            retain_max=retain_max,
+            older_than=older_than,
+        )
+        return simulate_retention(self.session, retention, later_millis=parse_millis(later))
+
+    def verify(self, snapshot_id: int | None = None) -> VerifyReport:
+        """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels."""
+        return verify.verify(self.session, snapshot_id=snapshot_id)

@@ -1,0 +1,99 @@
+"""Upkeep of a table: the verbs of the facade that drop what is old, mend what is broken, and undo."""
+
+from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.meta.trash import TrashRecord
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history import expire_partitions, trash
+from lsm_engine.table.history.expire_partitions import PartitionExpiryReport
+from lsm_engine.table.history.trash import TrashReport
+from lsm_engine.table.integrity import repair
+from lsm_engine.table.integrity.repair import RepairReport
+
+
+class TableUpkeep:
+    """The part of a Table that drops and mends. Repairs only show their plan unless told otherwise."""
+
+    session: TableSession
+
+    def expire_partitions(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        older_than: str | None = None,
+        commit_user: str | None = None,
+    ) -> PartitionExpiryReport:
+        """Drop partitions older than `partition.expiration-time`, or than an age such as "30 d".
+
+        One commit drops them all; their files go when its predecessors expire. A partition's age is
+        told by its values, or by its newest file (`partition.expiration-strategy`); values that spell
+        no time stay for ever.
+        """
+        identity = self._upkeep(commit_user)
+        return expire_partitions.expire_partitions(
+            self.session, identity, dry_run=dry_run, older_than=older_than
+        )
+
+    def remove_unexisting_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Find data files of the newest state that are gone; with `dry_run=False` drop them from it."""
+        identity = self._upkeep(commit_user)
+        return repair.remove_unexisting_files(self.session, identity, dry_run=dry_run)
+
+    def compact_manifest(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Write the manifests of the newest state anew, fewer and without what was deleted."""
+        return repair.compact_manifest(self.session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def repair_earliest_snapshot(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find snapshots below the oldest whole one; with `dry_run=False` take their files away."""
+        return repair.repair_earliest_snapshot(self.session, dry_run=dry_run)
+
+    def purge_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Say what is there; with `dry_run=False` empty the table for good, history and all."""
+        return repair.purge_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
+
+    # --- trash -----------------------------------------------------------------------------------
+
+    def trash(self) -> list[TrashRecord]:
+        """Return what maintenance has taken and can give back, oldest first."""
+        return trash.trash_of(self.session).list()
+
+    def undo_maintenance(self, name: str | None = None) -> TrashRecord:
+        """Give back what one record of the trash holds, by default the newest; return it.
+
+        Raises NotFoundError for an empty trash, InvalidInputError if the table has gone on so that
+        its snapshots no longer fit.
+        """
+        refuse_unhonoured(self.session.options, [ExternalAccess.WRITE])
+        return trash.undo(self.session, name)
+
+    def empty_trash(
+        self,
+        dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        everything: bool = False,
+    ) -> TrashReport:
+        """Delete the files of records older than `maintenance.trash-retained`, or `everything`."""
+        refuse_unhonoured(self.session.options, [ExternalAccess.WRITE])
+        return trash.empty(self.session, everything=everything, dry_run=dry_run)
+
+    def _upkeep(self, commit_user: str | None) -> CommitIdentity:
+        return CommitIdentity(commit_user=commit_user or self.session.ids.new_id())

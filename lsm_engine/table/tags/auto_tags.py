@@ -1,0 +1,169 @@
+"""Tags that make themselves, after a commit or when they are asked for (`tag.automatic-creation`)."""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    InvalidOptionError,
+    LsmError,
+    NotFoundError,
+)
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.tag_periods import BATCH_PREFIX, TagPeriods, automatic_tags, surplus
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags import tag as tags
+
+log = logging.getLogger(__name__)
+
+
+@record
+class AutoTagReport:
+    """Tags, by name, that made themselves, and those that were too many; or would, in a `dry_run`."""
+
+    created: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        would = "would " if self.dry_run else ""
+        return f"{would}create {len(self.created)} tags, {would}remove {len(self.removed)}"
+
+
+def tag_after_commit(session: TableSession, made: Snapshot) -> None:
+    """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
+    if session.options[declared.TAG_AUTOMATIC_CREATION] == "none":
+        return
+    try:
+        create_due_tags(session, [made])
+    except LsmError as error:
+        log.warning("table %s was not tagged by itself: %s", session.name, error)
+
+
+def create_due_tags(
+    session: TableSession, snapshots: Iterable[Snapshot] | None = None, *, dry_run: bool = False
+) -> AutoTagReport:
+    """Create the tags that are due for some snapshots, by default all since the last such tag."""
+    mode = session.options[declared.TAG_AUTOMATIC_CREATION]
+    if mode == "none":
+        return AutoTagReport(dry_run=dry_run)
+    if mode == "batch":
+        return _tag_batch(session, snapshots, dry_run=dry_run)
+    return _tag_periods(session, snapshots, mode, dry_run=dry_run)
+
+
+def periods_of(options: TableOptions) -> TagPeriods:
+    """Return a table's tag periods; raises InvalidOptionError for options that do not fit."""
+    return TagPeriods.of(
+        options[declared.TAG_CREATION_PERIOD],
+        length_millis=options[declared.TAG_CREATION_PERIOD_DURATION],
+        formatter=options[declared.TAG_PERIOD_FORMATTER],
+        delay_millis=options[declared.TAG_CREATION_DELAY],
+    )
+
+
+def wall_clock(options: TableOptions, snapshot: Snapshot, mode: str) -> datetime | None:
+    """Return the wall-clock time that a snapshot stands for; None for one without a watermark."""
+    millis, zone = snapshot.time_millis, options[declared.SINK_PROCESS_TIME_ZONE]
+    if mode == "watermark":
+        if snapshot.watermark is None:
+            return None
+        millis, zone = snapshot.watermark, options[declared.SINK_WATERMARK_TIME_ZONE]
+    try:
+        moment = datetime.fromtimestamp(millis / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # a watermark that means "for ever" closes no period
+    return moment.astimezone(_zone(zone)).replace(tzinfo=UTC)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as cause:
+        raise InvalidOptionError(f"there is no time zone {name!r}", value=name) from cause
+
+
+def _tag_periods(
+    session: TableSession, snapshots: Iterable[Snapshot] | None, mode: str, *, dry_run: bool
+) -> AutoTagReport:
+    options, periods = session.options, periods_of(session.options)
+    there = automatic_tags(session.tags.list(), periods)
+    last = max(there, default=None)
+    since = there[last].snapshot.id if last is not None else 0
+    if snapshots is None:
+        snapshots = [one for one in session.snapshots.all() if one.id > since]
+    names = [tag.name for tag in there.values()]
+    created: list[str] = []
+    for snapshot in snapshots:
+        moment = wall_clock(options, snapshot, mode)
+        if moment is None:
+            continue
+        complete = options[declared.TAG_AUTOMATIC_COMPLETION]
+        for start in periods.due(moment, last, complete=complete):
+            last = start
+            name = periods.name_of(start)
+            if name not in names and (dry_run or _create(session, name, snapshot)):
+                created.append(name)
+                names.append(name)
+    removed = surplus(names, options[declared.TAG_NUM_RETAINED_MAX])
+    if not dry_run:
+        _remove(session, removed)
+    return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
+
+
+def _tag_batch(
+    session: TableSession, snapshots: Iterable[Snapshot] | None, *, dry_run: bool
+) -> AutoTagReport:
+    """One tag a day, or of one name, that always stands at the newest commit."""
+    options = session.options
+    newest = (
+        max(snapshots or (), key=lambda one: one.id, default=None) or session.snapshots.latest()
+    )
+    if newest is None:
+        return AutoTagReport(dry_run=dry_run)
+    moment = wall_clock(options, newest, "process-time")
+    name = options[declared.TAG_BATCH_CUSTOMIZED_NAME] or (
+        f"{BATCH_PREFIX}{moment:%Y-%m-%d}" if moment is not None else ""
+    )
+    old = session.tags.find(name)
+    if not dry_run:
+        lifetime = options[declared.TAG_DEFAULT_TIME_RETAINED]
+        if old is None:
+            _create(session, name, newest)
+        elif old.snapshot.id < newest.id:
+            tags.moved(session, old, newest, lifetime)
+    known = {one.name for one in session.tags.list() if one.name.startswith(BATCH_PREFIX)}
+    removed = surplus(sorted(known | {name}), options[declared.TAG_NUM_RETAINED_MAX])
+    if not dry_run:
+        _remove(session, removed)
+    return AutoTagReport(
+        created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
+    )
+
+
+def _create(session: TableSession, name: str, snapshot: Snapshot) -> bool:
+    """Create one tag; False if somebody else has, or the snapshot is gone."""
+    lifetime = session.options[declared.TAG_DEFAULT_TIME_RETAINED]
+    try:
+        tags.of(session, name, snapshot, lifetime, numeric=True)
+    except AlreadyExistsError:
+        return False
+    except NotFoundError:
+        log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
+        return False
+    return True
+
+
+def _remove(session: TableSession, names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            tags.delete(session, name, kind="expire-tags")
+        except NotFoundError:
+            log.info("tag %s was gone already", name)

@@ -1,0 +1,196 @@
+"""Branches: other lines of snapshots over the same data files; made, named anew, taken away.
+
+Taking a branch away deletes its metadata alone: files that only it named are then orphans.
+"""
+
+from dataclasses import replace
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.codec.documents import encode_schema, encode_snapshot, encode_tag
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.expire import empty_plan
+from lsm_engine.plan.names import MAIN_BRANCH, checked_branch_name
+from lsm_engine.store.branches import BranchStore
+from lsm_engine.store.publishing import published
+from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags.removal import tell_removed
+from lsm_engine.table.tags.tag import without_changelog
+
+
+@record
+class Branch:
+    """A branch by name; `created_from` is the tag it began at, None if it began empty."""
+
+    name: str
+    created_from: str | None = None
+
+
+def branches(session: TableSession) -> BranchStore:
+    """Return the table's branches; the session must be the table's own line."""
+    if session.paths.branch_name:
+        raise UnsupportedError(
+            "a branch has no branches of its own; go on from the table", branch=_own_name(session)
+        )
+    return BranchStore(session.file_io, session.paths)
+
+
+def _own_name(session: TableSession) -> str:
+    return session.paths.branch_name or MAIN_BRANCH
+
+
+def on_branch(session: TableSession, name: str) -> TableSession:
+    """Return the table as a branch has it; raises NotFoundError for one that is not there."""
+    if name == MAIN_BRANCH:
+        name = ""
+    elif not BranchStore(session.file_io, replace(session.paths, branch_name="")).exists(name):
+        raise _missing(name)
+    paths = replace(session.paths, branch_name=name)
+    schema = SchemaStore(session.file_io, paths).latest()
+    if schema is None:
+        raise _missing(name)
+    refuse_unhonoured(schema.options, [ExternalAccess.READ])
+    shown = name or MAIN_BRANCH
+    listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
+    components = replace(session.components, listeners=listeners)
+    return TableSession(session.name, components, schema, branch=name)
+
+
+def create(session: TableSession, name: str, *, tag: str | None = None) -> Branch:
+    """Make a branch: from a tag, with its snapshot as the first; or empty, with the newest schema.
+
+    Of any number of makers of one name one succeeds. What a maker that died has left goes first.
+    """
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    checked_branch_name(name)
+    store = branches(session)
+    if store.exists(name):
+        raise AlreadyExistsError(
+            f"branch {name!r} exists; delete it first, or choose another name", branch=name
+        )
+    for left in store.files(name):
+        session.file_io.delete(left.path)
+    source = None if tag is None else session.tags.load(tag)
+    first = _first_files(session, name, source)
+    file_io, paths = session.file_io, store.paths(name)
+    for path, data in first.items():
+        published(file_io, path, data)
+    if source is not None and session.tags.find(source.name) != source:
+        # Its deletion may not have seen the branch, and may be taking the files (decisions/0004).
+        for left in store.files(name):
+            file_io.delete(left.path)
+        raise NotFoundError(
+            f"tag {source.name!r} went while a branch was made from it",
+            kind=ErrorKind.NO_SUCH_TAG,
+            tag=source.name,
+        )
+    if not published(file_io, paths.schema_file(0), encode_schema(session.schemas.load(0))):
+        raise AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
+    return Branch(name=name, created_from=tag)
+
+
+def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[str, bytes]:
+    """Return the files that a branch begins with, schema-0 left out, which makes it one."""
+    paths = branches(session).paths(name)
+    newest = session.schema.id if source is None else source.snapshot.schema_id
+    files = {
+        paths.schema_file(number): encode_schema(session.schemas.load(number))
+        for number in session.schemas.ids()
+        if 0 < number <= newest
+    }
+    if source is not None:
+        snapshot = without_changelog(session, source.snapshot)
+        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot))
+        files[paths.snapshot_file(snapshot.id)] = encode_snapshot(snapshot)
+        number = str(snapshot.id).encode()
+        files[paths.snapshot_hint("EARLIEST")] = number
+        files[paths.snapshot_hint("LATEST")] = number
+    return files
+
+
+def delete(session: TableSession, name: str) -> None:
+    """Take a branch away. A kill leaves it whole or gone; deleting again takes what was left."""
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    store = branches(session)
+    _require_not_fallen_back_on(session, name)
+    _take(session, store, name)
+    tell_removed(
+        session,
+        empty_plan(f"branch {name!r} was deleted; orphans are freed later"),
+        "delete-branch",
+    )
+
+
+def _require_not_fallen_back_on(session: TableSession, name: str) -> None:
+    if session.options[declared.SCAN_FALLBACK_BRANCH] == name:
+        raise InvalidInputError(
+            "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
+        )
+
+
+def _take(session: TableSession, store: BranchStore, name: str) -> None:
+    files = store.files(name)
+    if not files and name not in store.directories():
+        raise _missing(name)
+    file_io, paths = session.file_io, session.paths.branch(name)
+    durable: bool = session.options[declared.COMMIT_FSYNC]
+    for status in files:
+        file_io.delete(status.path)
+        if durable and status.path == paths.schema_file(0):
+            # After a power cut the branch must not be back without its snapshots.
+            file_io.sync([paths.schema_directory])
+    for directory in (*store.own_directories(name), paths.of_branch()):
+        file_io.remove_empty_directory(directory)
+
+
+def rename(session: TableSession, name: str, new_name: str) -> Branch:
+    """Give a branch another name. A kill may leave both; renaming again finishes."""
+    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    checked_branch_name(new_name)
+    _require_not_fallen_back_on(session, name)
+    store = branches(session)
+    if not store.exists(name):
+        raise _missing(name)
+    old, new = _contents(session, store, name), _contents(session, store, new_name)
+    if store.exists(new_name):
+        if old != new:
+            raise AlreadyExistsError(f"branch {new_name!r} exists", branch=new_name)
+    else:
+        for left in store.files(new_name):
+            session.file_io.delete(left.path)
+        directory = session.paths.branch(new_name).of_branch()
+        for path in sorted(old, key=lambda path: path == "schema/schema-0"):
+            published(session.file_io, f"{directory}/{path}", old[path])
+    _take(session, store, name)
+    return Branch(name=new_name)
+
+
+def _contents(session: TableSession, store: BranchStore, name: str) -> dict[str, bytes]:
+    """Return the files of a branch by path below its directory; StorageError for a short answer."""
+    directory = session.paths.branch(name).of_branch()
+    found = {}
+    for status in store.files(name):
+        if status.name.startswith("."):
+            continue
+        data = session.file_io.read(status.path)
+        if len(data) != status.size:
+            raise StorageError(
+                "the storage gave part of a file; nothing was changed, try again", path=status.path
+            )
+        found[status.path.removeprefix(directory + "/")] = data
+    return found
+
+
+def _missing(name: str) -> NotFoundError:
+    return NotFoundError(f"no branch {name!r}", kind=ErrorKind.NO_SUCH_FILE, branch=name)

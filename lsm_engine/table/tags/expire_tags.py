@@ -1,0 +1,64 @@
+"""Tags whose lifetime is over go, with the files that nothing else names."""
+
+from datetime import UTC, datetime
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_millis
+from lsm_engine.plan.tags import created_at, expired_tags
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags import tag as tags
+
+
+@record
+class TagExpiryReport:
+    """Tags, by name, whose lifetime was over; they are gone unless it was a `dry_run`."""
+
+    names: tuple[str, ...]
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would expire" if self.dry_run else "expired"
+        return f"{verb} {len(self.names)} tags" + (
+            f": {', '.join(self.names)}" if self.names else ""
+        )
+
+
+def expire_tags(
+    session: TableSession,
+    *,
+    dry_run: bool,
+    older_than: str | None = None,
+    automatic: bool = False,
+) -> TagExpiryReport:
+    """Take tags whose lifetime is over. `older_than`: those with a birthday before that age as well.
+
+    `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`.
+    """
+    if automatic and not session.options[declared.TAG_TIME_EXPIRE_ENABLED]:
+        return TagExpiryReport(names=(), dry_run=dry_run)
+    there = session.tags.settled()
+    year, month, day, hour, minute, second, nanos = session.clock.local_time()
+    now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
+    over = list(expired_tags(there, local_now=now))
+    if older_than is not None:
+        try:
+            age = parse_millis(older_than)
+        except ValueError as cause:
+            raise InvalidInputError(
+                f"an age is a time such as '7 d', not {older_than!r}", older_than=older_than
+            ) from cause
+        born = [(tag, created_at(tag)) for tag in there]
+        over += [
+            tag
+            for tag, birthday in born
+            if tag not in over
+            and birthday is not None
+            and (now - birthday).total_seconds() * 1000 > age
+        ]
+    names = tuple(sorted(tag.name for tag in over))
+    if not dry_run:
+        for name in names:
+            tags.delete(session, name, kind="expire-tags")
+    return TagExpiryReport(names=names, dry_run=dry_run)

@@ -1,0 +1,51 @@
+"""Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
+
+`scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
+who cannot say when that is, or dies, leaves it for the time that the option says.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags import tag as tags
+
+log = logging.getLogger(__name__)
+READ_PREFIX = "batch-read-"
+
+
+Line = tuple[TableSession, Snapshot]
+"""A line of the table, and where a read is at in it."""
+
+
+def tag_for_read(line: Line, lifetime_millis: int) -> Tag:
+    """Tag what is about to be read.
+
+    Raises NotFoundError (expired) for a snapshot that an expiry has got hold of.
+    """
+    session, snapshot = line
+    return tags.of(session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis)
+
+
+@contextmanager
+def tagged(lines: Iterable[Line], lifetime_millis: int | None) -> Iterator[None]:
+    """Keep snapshots of the table's lines while they are read; `lifetime_millis` None: do not."""
+    with ExitStack() as made:
+        if lifetime_millis is not None:
+            for line in lines:
+                made.callback(_take_back, line[0], tag_for_read(line, lifetime_millis))
+        yield
+
+
+def _take_back(session: TableSession, tag: Tag) -> None:
+    """Delete a tag, with files that it was the last to name; a failure leaves it to expire."""
+    try:
+        tags.delete(session, tag.name)
+    except NotFoundError:
+        log.info("tag %s of a read has expired before its end", tag.name)
+    except LsmError as error:
+        log.warning("tag %s of a read stays until it expires: %s", tag.name, error)

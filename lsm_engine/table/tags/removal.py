@@ -1,0 +1,134 @@
+"""Carry out what maintenance has planned: delete files in an order that a kill may cut anywhere.
+
+With `maintenance.trash-retained` the files stay, and a record keeps them from everybody else.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from lsm_engine.base import declared
+from lsm_engine.meta.trash import TrashRecord
+from lsm_engine.plan.expire import DeadFile, ExpirePlan
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.table.ground.components import Removal
+from lsm_engine.table.ground.session import TableSession
+
+
+def carry_out(
+    session: TableSession,
+    plan: ExpirePlan,
+    *,
+    kind: str = "expire-snapshots",
+    again: Callable[[], ExpirePlan] | None = None,
+) -> None:
+    """Delete what a plan names, in its order. Files that are gone already are no error.
+
+    `again` plans anew once the tags are gone: who made a tag of one of them meanwhile is a root then,
+    or has seen that it was gone.
+    """
+    _keep_changelogs(session, plan)
+    kept = keep_in_trash(session, plan)
+    for tag in plan.tags:
+        session.tags.delete(tag.name)
+    durable: bool = session.options[declared.COMMIT_FSYNC]
+    if plan.tags and durable:
+        # After a power cut a tag must not be back without its files.
+        session.file_io.sync([session.paths.tag_directory])
+    if again is not None and not kept:
+        plan = again()
+    directories = set() if kept else _delete_files(session, plan)
+    for snapshot in plan.expired:
+        session.snapshots.delete(snapshot.id)
+    for changelog in plan.expired_changelogs:
+        session.changelogs.delete(changelog.id)
+    if session.options[declared.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
+        for directory in sorted(directories):
+            session.file_io.remove_empty_directory(directory)
+    tell_removed(session, plan, kind)
+
+
+def tell_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
+    """Tell those who keep books what a plan took, and why."""
+    snapshots = (*plan.expired, *plan.expired_changelogs)
+    if not session.components.listeners:
+        return
+    removal = Removal(
+        removal_id=session.ids.new_id(),
+        kind=kind,
+        reason=plan.reason,
+        at_millis=session.clock.now_millis(),
+        branch=session.paths.branch_name,
+        snapshot_ids=tuple(snapshot.id for snapshot in snapshots),
+        tags=tuple(tag.name for tag in plan.tags),
+        files=tuple(file.file_name for file in (*plan.data_files, *plan.changelog_files)),
+        freed_bytes=plan.freed_bytes,
+    )
+    session.tell(lambda listener: listener.removed(session.name, removal))
+
+
+def keep_in_trash(
+    session: TableSession, plan: ExpirePlan, *, paths: Iterable[str] | None = None
+) -> TrashRecord | None:
+    """Write a record of what a plan takes, if the table has a trash; None without one.
+
+    `paths`: the files to keep, by default all that the plan would delete.
+    """
+    if session.options[declared.MAINTENANCE_TRASH_RETAINED] is None:
+        return None
+    now = session.clock.now_millis()
+    record = TrashRecord(
+        name=f"trash-{now:013d}-{session.ids.new_id()}",
+        created_millis=now,
+        reason=plan.reason,
+        branch=session.paths.branch_name,
+        snapshots=plan.expired,
+        changelogs=plan.expired_changelogs,
+        tags=plan.tags,
+        paths=tuple(planned_paths(session, plan) if paths is None else paths),
+    )
+    TrashStore(session.file_io, session.paths).put(record)
+    return record
+
+
+def planned_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
+    """Yield the files that a plan deletes, in the order in which they go: data before metadata."""
+    for file in chain(plan.data_files, plan.changelog_files):
+        yield from _paths_of(session, file)
+    yield from _metadata_paths(session, plan)
+
+
+def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
+    """Write the changelogs that outlive their snapshots, before anything of those goes."""
+    for snapshot in plan.outlived:
+        session.changelogs.publish(snapshot)
+    if plan.outlived:
+        session.changelogs.hint_latest(plan.outlived[-1].id)
+
+
+def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
+    """Delete files; return the directories that data files went from."""
+    directories = set()
+    for file in chain(plan.data_files, plan.changelog_files):
+        for path in _paths_of(session, file):
+            session.file_io.delete(path)
+            directories.add(path.rpartition("/")[0])
+    for path in _metadata_paths(session, plan):
+        session.manifests.forget(path.rpartition("/")[2])
+        session.file_io.delete(path)
+    return directories
+
+
+def _metadata_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
+    names, paths = plan.metadata, session.paths
+    yield from map(paths.manifest, sorted(names.manifests | names.index_manifests))
+    yield from map(paths.index_file, sorted(names.index_files))
+    yield from map(paths.statistics_file, sorted(names.statistics))
+    yield from map(paths.manifest, sorted(names.manifest_lists))
+
+
+def _paths_of(session: TableSession, file: DeadFile) -> Iterator[str]:
+    """A file outside of the table (`external_path`) is nobody's to delete but its owner's."""
+    if file.external_path is None:
+        context = session.context()
+        for name in (file.file_name, *file.extra_files):
+            yield context.data_file(file.partition, file.bucket, name)

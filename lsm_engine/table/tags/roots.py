@@ -1,0 +1,311 @@
+"""What each root of a table names: its manifests, lists, index files, and the entries it can read.
+
+Maintenance deletes only what no root names, so a root that cannot be read ends it before it begins.
+Roots are the snapshots, tags and long-lived changelogs of main and of every branch, and the records of
+the trash.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.modes import ChangelogProducer, CommitKind
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.meta.trash import TrashRecord
+from lsm_engine.plan.expire import KeptRoot, MetadataNames
+from lsm_engine.plan.names import MAIN_BRANCH
+from lsm_engine.store.branches import BranchStore
+from lsm_engine.store.trash import TrashStore, kept_by_record
+from lsm_engine.table.ground.session import TableSession
+
+Holds = Callable[[bytes, int], bool]
+
+
+def lines(session: TableSession) -> list[TableSession]:
+    """Return the table's lines of snapshots: main, and every branch directory there is.
+
+    Directories of branches that are half made or half deleted count: their files are roots too.
+    """
+    main = _line(session, "")
+    branches = BranchStore(session.file_io, main.paths).directories()
+    return [main, *(_line(session, name) for name in branches)]
+
+
+def other_lines(session: TableSession) -> list[TableSession]:
+    """Return the lines besides the session's own."""
+    own = session.paths.branch_name
+    return [line for line in lines(session) if line.paths.branch_name != own]
+
+
+def _line(session: TableSession, branch: str) -> TableSession:
+    line = TableSession(session.name, session.components, session.schema, branch=branch)
+    line.manifests = session.manifests  # what one line has read, the others need not
+    return line
+
+
+def _shown(session: TableSession, what: str) -> str:
+    branch = session.paths.branch_name
+    return f"{what} of branch {branch!r}" if branch else what
+
+
+# --- what one root names -------------------------------------------------------------------------
+
+
+def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
+    """Return all metadata files that a snapshot names; raises NotFoundError if a list is gone."""
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    if snapshot.changelog_manifest_list is not None:
+        lists.append(snapshot.changelog_manifest_list)
+    names = [_list_names(session, name) for name in lists]
+    return MetadataNames.union([*names, _index_names(session, snapshot)])
+
+
+def tag_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
+    """Return all metadata files that a tag names. Nothing reads a changelog through a tag."""
+    names = _list_names(session, snapshot.base_manifest_list)
+    names |= _list_names(session, snapshot.delta_manifest_list)
+    return names | _index_names(session, snapshot)
+
+
+def expiring_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
+    """Return what an expiring snapshot names; what an earlier, killed expiry deleted is left out."""
+    names = MetadataNames()
+    lists = (
+        snapshot.base_manifest_list,
+        snapshot.delta_manifest_list,
+        snapshot.changelog_manifest_list,
+    )
+    for name in lists:
+        if name is not None:
+            names |= MetadataNames(manifest_lists=frozenset([name]))
+            names |= _names_if_there(session, name)
+    try:
+        return names | _index_names(session, snapshot)
+    except NotFoundError:
+        return names
+
+
+def _list_names(session: TableSession, name: str) -> MetadataNames:
+    metas = session.manifests.read_list(name)
+    return MetadataNames(
+        manifest_lists=frozenset([name]),
+        manifests=frozenset(meta.file_name for meta in metas),
+    )
+
+
+def _names_if_there(session: TableSession, name: str) -> MetadataNames:
+    try:
+        return _list_names(session, name)
+    except NotFoundError:
+        return MetadataNames()
+
+
+def _index_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
+    statistics = frozenset([snapshot.statistics] if snapshot.statistics else [])
+    if snapshot.index_manifest is None:
+        return MetadataNames(statistics=statistics)
+    entries = session.manifests.read_index(snapshot.index_manifest)
+    return MetadataNames(
+        index_manifests=frozenset([snapshot.index_manifest]),
+        index_files=frozenset(entry.index_file.file_name for entry in entries),
+        statistics=statistics,
+    )
+
+
+def delta_entries(
+    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
+) -> Iterator[ManifestEntry]:
+    """Yield the entries of delta lists; those that a killed expiry has deleted are left out.
+
+    `keeps`: they may be asked for again; what goes would only drive out what stays.
+    """
+    for snapshot in snapshots:
+        yield from _entries_if_there(session, snapshot.delta_manifest_list, keeps=keeps)
+
+
+def changelog_entries(
+    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
+) -> Iterator[ManifestEntry]:
+    """Yield the entries of changelog lists; those already deleted are left out. `keeps`: as above."""
+    for snapshot in snapshots:
+        if snapshot.changelog_manifest_list is not None:
+            yield from _entries_if_there(session, snapshot.changelog_manifest_list, keeps=keeps)
+
+
+def _entries_if_there(
+    session: TableSession, name: str, *, keeps: bool = True
+) -> Iterator[ManifestEntry]:
+    try:
+        metas = session.manifests.read_list(name)
+    except NotFoundError:
+        return
+    for meta in metas:
+        try:
+            yield from session.manifests.read_entries(meta, keeps=keeps)
+        except NotFoundError:
+            continue
+
+
+def fed_by_deltas(session: TableSession, changelog: Snapshot) -> bool:
+    """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
+    return (
+        changelog.changelog_manifest_list is None
+        and changelog.commit_kind is CommitKind.APPEND
+        and session.options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.NONE
+    )
+
+
+# --- roots that stay -----------------------------------------------------------------------------
+
+
+def kept_roots(
+    session: TableSession,
+    kept: Iterable[Snapshot],
+    holds: Holds,
+    *,
+    changelogs: Iterable[Snapshot] | None = None,
+    besides: Iterable[str] = (),
+) -> Iterator[KeptRoot]:
+    """Yield every root that stays: tags, `kept` snapshots and changelogs of the session's line, and
+    all of the other lines and the trash.
+
+    `changelogs` None: those there are. `besides`: tags of the session's line that go. One root is
+    held at a time: there may be tens of thousands.
+    """
+    feeds = session.changelogs.all() if changelogs is None else changelogs
+    yield from kept_tags(session, holds, besides=besides)
+    yield from kept_snapshots(session, kept, holds)
+    yield from kept_changelogs(session, feeds)
+    for line in other_lines(session):
+        snapshots = line.snapshots.settled()
+        yield from kept_tags(line, holds)
+        yield from kept_snapshots(line, snapshots, holds)
+        yield from kept_changelogs(line, line.changelogs.all())
+        yield KeptRoot(
+            name=_shown(line, "changelogs of snapshots"),
+            entries=(),
+            names=MetadataNames(),
+            changelog=changelog_entries(line, snapshots),
+        )
+    yield from kept_trash(session, holds)
+
+
+def kept_snapshots(
+    session: TableSession, kept: Iterable[Snapshot], holds: Holds
+) -> Iterator[KeptRoot]:
+    """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
+
+    Behind a gap in the ids the whole state is told again. Of snapshots below the EARLIEST hint, which
+    an expiry that died has begun to take, whatever is still there is kept.
+    """
+    marked = session.snapshots.earliest_hint() or 0
+    before: int | None = None
+    for snapshot in kept:
+        name = _shown(session, f"snapshot {snapshot.id}")
+        if snapshot.id < marked:
+            lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+            entries = [entry for one in lists for entry in _entries_if_there(session, one)]
+            yield KeptRoot(name=name, entries=entries, names=_whats_left(session, snapshot))
+            continue
+        names = metadata_names(session, snapshot)
+        follows = before is not None and snapshot.id == before + 1
+        before = snapshot.id
+        entries = (
+            session.live_entries(snapshot, holds)
+            if not follows
+            else list(_delta(session, session.manifests.read_list(snapshot.delta_manifest_list)))
+        )
+        yield KeptRoot(name=name, entries=entries, names=names)
+
+
+def _whats_left(session: TableSession, snapshot: Snapshot) -> MetadataNames:
+    """Return the metadata of a snapshot that is half gone: what it names and what those name."""
+    return expiring_names(session, snapshot) | MetadataNames(
+        index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
+        statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
+    )
+
+
+def kept_tags(
+    session: TableSession, holds: Holds, *, besides: Iterable[str] = ()
+) -> Iterator[KeptRoot]:
+    """Yield tags as roots, but those named `besides`."""
+    gone = set(besides)
+    for tag in session.tags.settled():
+        if tag.name not in gone:
+            yield _tag_root(session, tag, holds)
+
+
+def _tag_root(session: TableSession, tag: Tag, holds: Holds) -> KeptRoot:
+    return KeptRoot(
+        name=_shown(session, f"tag {tag.name!r}"),
+        entries=session.live_entries(tag.snapshot, holds),
+        names=tag_names(session, tag.snapshot),
+    )
+
+
+def kept_changelogs(session: TableSession, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
+    """Yield long-lived changelogs as roots: their changelog files, or the new files of the snapshot.
+
+    Of those below their EARLIEST hint, as of snapshots, whatever is still there.
+    """
+    marked = session.changelogs.earliest_hint() or 0
+    for one in changelogs:
+        names = MetadataNames()
+        entries: list[ManifestEntry] = []
+        feed: list[ManifestEntry] = []
+        listed = one.changelog_manifest_list
+        if listed is not None and one.id < marked:
+            names = MetadataNames(manifest_lists=frozenset([listed]))
+            names |= _names_if_there(session, listed)
+            feed = list(_entries_if_there(session, listed))
+        elif listed is not None:
+            names = _list_names(session, listed)
+            feed = list(_delta(session, session.manifests.read_list(listed)))
+        elif fed_by_deltas(session, one):
+            names = _names_if_there(session, one.delta_manifest_list)
+            entries = list(_entries_if_there(session, one.delta_manifest_list))
+        yield KeptRoot(
+            name=_shown(session, f"changelog {one.id}"),
+            entries=entries,
+            names=names,
+            changelog=feed,
+        )
+
+
+def kept_trash(session: TableSession, holds: Holds) -> Iterator[KeptRoot]:
+    """Yield what the records of the trash hold as roots: it may be asked back."""
+    for one in TrashStore(session.file_io, session.paths).list():
+        yield from record_roots(session, one, holds)
+
+
+def record_roots(session: TableSession, one: TrashRecord, holds: Holds) -> Iterator[KeptRoot]:
+    """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
+    names, file_names = kept_by_record(one)
+    yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
+    roots = chain(
+        kept_snapshots(session, one.snapshots, holds),
+        (_tag_root(session, tag, holds) for tag in one.tags),
+        kept_changelogs(session, one.changelogs),
+    )
+    for root in roots:
+        yield replace(root, name=f"{root.name} in {one.name}")
+
+
+def consumer_positions(session: TableSession) -> list[int]:
+    """Return the next snapshot that each named reader needs."""
+    return [one.next_snapshot_id for one in session.consumers.list()]
+
+
+def branch_shown(session: TableSession) -> str:
+    """Return the name of the session's line: "main", or the branch."""
+    return session.paths.branch_name or MAIN_BRANCH
+
+
+def _delta(session: TableSession, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+    for meta in metas:
+        yield from session.manifests.read_entries(meta)

@@ -1,0 +1,244 @@
+"""Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
+
+from collections.abc import Iterable
+from dataclasses import replace as changed
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, NotFoundError
+from lsm_engine.base.units import parse_millis
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.expire import ExpirePlan, MetadataNames, empty_plan, plan_tag_removal
+from lsm_engine.plan.names import checked_tag_name
+from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.tags import same_tag
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.removal import carry_out
+
+_AN_HOUR = 3_600_000
+
+
+def create(
+    session: TableSession,
+    name: str,
+    *,
+    snapshot_id: int | None = None,
+    from_millis: int | None = None,
+    retained: str | None = None,
+) -> Tag:
+    """Name a snapshot (None: the newest; `from_millis`: the first at or after it); return the tag."""
+    checked_tag_name(name)
+    lifetime = lifetime_of(session, retained, name)
+    if from_millis is not None:
+        if snapshot_id is not None:
+            raise InvalidInputError("name a snapshot or a time, not both", tag=name)
+        snapshot, holder = first_at(session, from_millis)
+        return of(session, name, snapshot, lifetime, holder=holder)
+    return of(session, name, snapshot_of(session, snapshot_id), lifetime)
+
+
+def of(
+    session: TableSession,
+    name: str,
+    snapshot: Snapshot,
+    lifetime: int | None,
+    *,
+    numeric: bool = False,
+    holder: Tag | None = None,
+) -> Tag:
+    """Name one snapshot; `numeric` allows names that are numbers, as tags make themselves.
+
+    `holder`: a tag that keeps the snapshot, which may have expired otherwise.
+    """
+    tag = _made(session, name, snapshot, lifetime)
+    session.tags.create(tag, numeric=numeric)
+    # An expiry that moved the hint before it could see the tag may be deleting the tag's files.
+    held = holder is not None and session.tags.find(holder.name) == holder
+    if not held and is_expiring(session, snapshot):
+        session.tags.delete(name)
+        raise _expired(snapshot)
+    session.tell(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+def replace(
+    session: TableSession, name: str, *, snapshot_id: int | None = None, retained: str | None = None
+) -> Tag:
+    """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
+
+    Raises NotFoundError if there is no such tag. A kill leaves the old tag or the new one; files that
+    only the old one named are then orphans.
+    """
+    old = session.tags.load(name)
+    lifetime = lifetime_of(session, retained, name)
+    snapshot = snapshot_of(session, snapshot_id)
+    return moved(session, old, snapshot, lifetime)
+
+
+def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | None) -> Tag:
+    """Let a tag name another snapshot, in one atomic step, and free what only the old one named.
+
+    Meanwhile a tag of its own keeps the new snapshot: were the old name to come back because that is
+    expiring, an expiry might have looked just then, and have taken the old one's files. Who is killed
+    leaves that tag for its hour.
+    """
+    tag = _made(session, old.name, snapshot, lifetime)
+    same = same_tag(old, snapshot)
+    keeper = None
+    if not same:
+        keeper = of(session, f"replacing-{session.ids.new_id()[-12:]}", snapshot, _AN_HOUR)
+    session.tags.replace(tag, numeric=old.name.isdecimal())
+    if keeper is not None:
+        session.tags.delete(keeper.name)
+        _tell_untagged(session, keeper.name)
+    if not same and is_expiring(session, old.snapshot):
+        plan = plan_removal(session, [old], besides=(), reason=f"tag {old.name!r} has moved on")
+        carry_out(session, changed(plan, tags=()), kind="replace-tag")
+    session.tell(lambda listener: listener.tagged(session.name, tag))
+    return tag
+
+
+def _tell_untagged(session: TableSession, name: str) -> None:
+    session.tell(lambda listener: listener.untagged(session.name, name))
+
+
+def rename(session: TableSession, name: str, new_name: str) -> Tag:
+    """Give a tag another name. A kill may leave both names; renaming again finishes."""
+    checked_tag_name(new_name)
+    old = session.tags.find(name)
+    taken = session.tags.find(new_name)
+    if old is None:
+        return session.tags.load(name)  # raises, naming the nearest
+    if name == new_name:
+        return old
+    new = changed(old, name=new_name)
+    if taken != new:
+        session.tags.create(new)
+    session.tags.delete(name)
+    session.tell(lambda listener: listener.untagged(session.name, name))
+    session.tell(lambda listener: listener.tagged(session.name, new))
+    return new
+
+
+def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
+    """Delete a tag; if its snapshot has expired, the files go that only the tag still named."""
+    tag = session.tags.load(name)
+    if is_there(session, tag.snapshot):
+        reason = f"tag {name!r} was taken back; its snapshot stays"
+        carry_out(session, empty_plan(reason, tags=[tag]), kind=kind)
+    else:
+        carry_out(
+            session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
+        )
+    session.tell(lambda listener: listener.untagged(session.name, name))
+
+
+def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
+    reason = f"tag {tag.name!r} was the last to name these"
+    return plan_removal(session, [tag], besides=[tag.name], reason=reason)
+
+
+def plan_removal(
+    session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
+) -> ExpirePlan:
+    """Plan what goes with tags whose snapshots are gone. `besides`: names that are no roots."""
+    state: list[ManifestEntry] = []
+    names = MetadataNames()
+    for tag in tags:
+        state += session.live_entries(tag.snapshot)
+        names |= roots.tag_names(session, tag.snapshot)
+    buckets = {(entry.partition, entry.bucket) for entry in state}
+
+    def holds(partition: bytes, bucket: int) -> bool:
+        return (partition, bucket) in buckets
+
+    kept = roots.kept_roots(session, session.snapshots.settled(), holds, besides=besides)
+    return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
+
+
+# --- which snapshot ------------------------------------------------------------------------------
+
+
+def snapshot_of(session: TableSession, snapshot_id: int | None) -> Snapshot:
+    """Return the snapshot of an id, None: the newest; raises NotFoundError."""
+    if snapshot_id is not None:
+        return session.snapshots.load(snapshot_id)
+    latest = session.snapshots.latest()
+    if latest is None:
+        raise NotFoundError(
+            "the table is empty; there is no snapshot to tag yet", kind=ErrorKind.NO_SUCH_SNAPSHOT
+        )
+    return latest
+
+
+def first_at(session: TableSession, millis: int) -> tuple[Snapshot, Tag | None]:
+    """Return the first snapshot at or after a time, and the tag that keeps it if it has expired.
+
+    Raises NotFoundError if there is none.
+    """
+    known: list[tuple[Snapshot, Tag | None]] = [(one, None) for one in session.snapshots.all()]
+    there = {one.id for one, _ in known}
+    known += [(tag.snapshot, tag) for tag in session.tags.list() if tag.snapshot.id not in there]
+    later = [pair for pair in known if pair[0].time_millis >= millis]
+    if not later:
+        raise NotFoundError(
+            "no snapshot was made at that time or after it",
+            kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            from_millis=millis,
+        )
+    return min(later, key=lambda pair: pair[0].id)
+
+
+def is_there(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot is still one of the table's, and not another one under its id."""
+    found = session.snapshots.find(snapshot.id)
+    return found is not None and same_state(found, snapshot)
+
+
+def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
+    """Return a tag's snapshot as it may be a snapshot again: its changelog has gone with it."""
+    if is_there(session, snapshot):
+        return snapshot
+    return changed(
+        snapshot,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+    )
+
+
+def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether a snapshot is gone, or an expiry has said that it goes (decisions/0004)."""
+    marked = session.snapshots.earliest_hint()
+    return not is_there(session, snapshot) or (marked is not None and snapshot.id < marked)
+
+
+def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:
+    """Return a lifetime in milliseconds, by default the option's; None: for ever."""
+    if retained is None:
+        return session.options[declared.TAG_DEFAULT_TIME_RETAINED]
+    try:
+        return parse_millis(retained)
+    except ValueError as cause:
+        raise InvalidInputError(
+            f"a tag is retained for a time such as '7 d', not {retained!r}", tag=name
+        ) from cause
+
+
+def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | None) -> Tag:
+    return Tag(
+        name=name,
+        snapshot=snapshot,
+        created=session.clock.local_time() if lifetime is not None else None,
+        retained_millis=lifetime,
+    )
+
+
+def _expired(snapshot: Snapshot) -> LsmError:
+    return NotFoundError(
+        f"snapshot {snapshot.id} expired while it was tagged; tag a newer one",
+        kind=ErrorKind.EXPIRED,
+        snapshot_id=snapshot.id,
+    )

@@ -1,0 +1,270 @@
+"""Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.warehouse import (
+    clear_directory,
+    move_directory,
+    open_directory,
+    table_directories,
+)
+from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ground.components import Components
+from lsm_engine.table.ground.executor import Executor, LocalExecutor
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import snapshot_to_read
+from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
+from lsm_engine.table.lineage_listener import CatalogListener, rebuild_lineage
+from lsm_engine.table.table import Table
+from lsm_engine.table.warehouse_tables import Named, catalog_table
+
+
+def open_catalog(
+    url: str = "sqlite:///lake/catalog.db",
+    *,
+    warehouse: str = "lake",
+    executor: Executor | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> "Catalog":
+    """Open the catalog in a database, created if absent; tables live below `warehouse`.
+
+    `executor` None: this process. Raises InvalidOptionError for a URL that is none and
+    InvalidInputError for a database that holds something else.
+    """
+    return Catalog(
+        SqlCatalog.open(url, warehouse=warehouse),
+        executor=executor or LocalExecutor(),
+        clock=clock or SystemClock(),
+        ids=ids or SystemIds(),
+    )
+
+
+class Catalog:
+    """Databases and tables of one warehouse, and the lineage of what is in them."""
+
+    def __init__(
+        self, names: SqlCatalog, *, executor: Executor, clock: Clock, ids: IdSource
+    ) -> None:
+        self._names = names
+        self._executor = executor
+        self._clock = clock
+        self._ids = ids
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self.url!r} of {self.warehouse!r}>"
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._names.close()
+
+    @property
+    def url(self) -> str:
+        """The database's URL, without its password."""
+        return self._names.database.shown_url
+
+    @property
+    def warehouse(self) -> str:
+        """The directory that tables are created in."""
+        return self._names.warehouse
+
+    @property
+    def lineage(self) -> Lineage:
+        """Questions about runs, snapshots, manifests, files and tags, answered in Arrow tables."""
+        return self._names.lineage
+
+    # --- databases -------------------------------------------------------------------------------
+
+    def create_database(self, name: str, *, ignore_if_exists: bool = False) -> None:
+        """Create a database; raises AlreadyExistsError unless `ignore_if_exists`."""
+        self._names.create_database(name, ignore_existing=ignore_if_exists)
+
+    def list_databases(self) -> list[str]:
+        """Return the databases by name."""
+        return self._names.list_databases()
+
+    def drop_database(self, name: str, *, cascade: bool = False) -> None:
+        """Drop a database; with `cascade` its tables and all their files as well."""
+        if cascade:
+            for table in self._names.list_tables(name):
+                self.drop_table(f"{name}.{table}")
+        self._names.drop_database(name)
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        primary_key: Sequence[str] = (),
+        partitioned_by: Sequence[str] = (),
+        options: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        ignore_if_exists: bool = False,
+    ) -> Table:
+        """Create the table "database.table" and return it; its database is created with it.
+
+        Key columns become NOT NULL. `primary_key` has to include the partition columns. A table
+        without the option `bucket` gets one bucket per partition. Raises AlreadyExistsError unless
+        `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
+        created.
+        """
+        wanted = TableName.parse(name)
+        wanted.checked()
+        if ignore_if_exists and self._exists(wanted):
+            return self.table(name)
+        location = self._names.table_location(wanted)
+        created = create_table(
+            open_directory(location),
+            schema,
+            primary_key=tuple(primary_key),
+            partitioned_by=tuple(partitioned_by),
+            options=options or {},
+            comment=comment,
+            clock=self._clock,
+        )
+        self._names.register_table(
+            wanted,
+            options=created.options.texts,
+            primary_key=created.primary_keys,
+            partitioned_by=created.partition_keys,
+            create_database=True,
+        )
+        return self.table(name)
+
+    def table(self, name: str) -> Table:
+        """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
+        info = self._names.load_table(TableName.parse(name))
+        schema = load_schema(open_directory(info.location), info.location)
+        components = Components(
+            file_io=open_directory(info.location, durable=schema.options[declared.COMMIT_FSYNC]),
+            executor=self._executor,
+            clock=self._clock,
+            ids=self._ids,
+            listeners=(CatalogListener(names=self._names),),
+        )
+        return Table(TableSession(name, components, schema), info.location)
+
+    def list_tables(self, database: str) -> list[str]:
+        """Return the names of a database's tables."""
+        return self._names.list_tables(database)
+
+    def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
+        """Drop a table: its name, its lineage, and then its files one by one."""
+        wanted = TableName.parse(name)
+        location = self._names.table_location(wanted)
+        if self._names.drop_table(wanted, ignore_missing=ignore_if_missing):
+            clear_directory(open_directory(location))
+
+    def rename_table(self, source: str, target: str) -> Table:
+        """Rename a table: its directory first, then its name; raises AlreadyExistsError."""
+        old, new = TableName.parse(source), TableName.parse(target)
+        new.checked()
+        info = self._names.load_table(old)
+        location = self._names.table_location(new)
+        move_directory(info.location, location)
+        try:
+            self._names.rename_table(old, new)
+        except LsmError:
+            move_directory(location, info.location)
+            raise
+        return self.table(target)
+
+    def register_table(self, name: str) -> Table:
+        """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
+
+        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
+        """
+        wanted = TableName.parse(name)
+        wanted.checked()
+        location = self._names.table_location(wanted)
+        schema = load_schema(open_directory(location), location)
+        self._names.register_table(
+            wanted,
+            options=schema.options.texts,
+            primary_key=schema.primary_keys,
+            partitioned_by=schema.partition_keys,
+            create_database=True,
+        )
+        return self.table(name)
+
+    def explain_row(
+        self,
+        name: str,
+        key: Mapping[str, Any],
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+    ) -> RowOrigin:
+        """Return which runs and input snapshots a row of a table is made of; see `explain_key`."""
+        session = self.table(name).session
+        snapshot = snapshot_to_read(session, snapshot_id=snapshot_id, tag=tag)
+        if (snapshot_id, tag) != (None, None) and snapshot is not None:
+            session = session.as_of(snapshot)
+        return row_origin(session, snapshot, key, self.lineage, TableName.parse(name))
+
+    def rebuild(self) -> dict[str, int]:
+        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
+
+        Returns the number of snapshots told, per table. What the catalog knows already stays.
+        """
+        for name in table_directories(self.warehouse):
+            if not self._exists(TableName.parse(name)):
+                self.register_table(name)
+        return self.rebuild_lineage()
+
+    def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
+        """Record anew what the files of tables (default: all) say; snapshots told, per table."""
+        names = tables if tables is not None else self._all_tables()
+        return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
+
+    def system(
+        self,
+        name: str,
+        *,
+        where: pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return a system table of the whole catalog: tables, partitions or all_table_options.
+
+        A table that cannot be opened has a row in `tables` that says why. `where` keeps some rows.
+        """
+        return catalog_table(self._named_tables(), name, where=where, columns=columns)
+
+    def _named_tables(self) -> Iterator[Named]:
+        for name in self._all_tables():
+            database, _, table = name.partition(".")
+            try:
+                yield Named(database=database, name=table, table=self.table(name))
+            except LsmError as error:
+                yield Named(database=database, name=table, table=None, problem=str(error))
+
+    def _all_tables(self) -> list[str]:
+        return [
+            f"{database}.{table}"
+            for database in self._names.list_databases()
+            for table in self._names.list_tables(database)
+        ]
+
+    def _exists(self, name: TableName) -> bool:
+        try:
+            self._names.load_table(name)
+        except NotFoundError:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""The verbs that write: upsert, append, insert, update, delete, overwrite."""

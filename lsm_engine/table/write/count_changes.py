@@ -1,0 +1,100 @@
+"""What a write is about to do to rows, counted against the state that it is committed on.
+
+Staged files are read back by their key columns alone, one after another, and searched in the live
+files of their buckets: memory is bounded by one file's keys.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.manifest_rows import rows_of
+from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
+from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
+from lsm_engine.kernels.row_kinds import Kinds, retracts
+from lsm_engine.mergetree.levels import newest_first
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.row_counts import RowCounts
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.table_schema import VALUE_KIND
+from lsm_engine.table.commit.commit import OnBase
+from lsm_engine.table.find.key_search import KeySearch, SearchWay
+from lsm_engine.table.find.row_locations import search_files, tag_search
+from lsm_engine.table.ground.session import TableSession
+
+
+def count_changes(
+    session: TableSession, base: Snapshot | None, delta: Sequence[ManifestEntry]
+) -> RowCounts:
+    """Return what new files do to the rows of a snapshot. Of several versions of a key the newest
+    counts.
+    """
+    by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    for entry in delta:
+        if entry.kind is EntryKind.ADD and entry.bucket >= 0:
+            by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
+    total = RowCounts()
+    for files in by_bucket.values():
+        files.sort(key=lambda entry: newest_first(entry.file))
+        for at, entry in enumerate(files):
+            total += _changes_of(session, base, entry, files[:at])
+    return total
+
+
+def _changes_of(
+    session: TableSession, base: Snapshot | None, entry: ManifestEntry, newer: list[ManifestEntry]
+) -> RowCounts:
+    keys, kinds = _keys_and_kinds(session, entry)
+    gone = retracts(kinds)
+    if newer:
+        superseded = KeySearch(session.schema, keys)
+        search_files(session, superseded, rows_of(newer), SearchWay(), everywhere=False)
+        stays = superseded.place < 0
+        keys, gone = keys.filter(pa.array(stays)), gone[stays]
+    search = KeySearch(session.schema, keys)
+    if base is not None and len(search):
+        tag_search(session, search, base, everywhere=False)
+    return _counted(search.is_there, gone, ignores=session.options[declared.IGNORE_DELETE])
+
+
+def _counted(is_there: Bools, gone: Bools, *, ignores: bool) -> RowCounts:
+    return RowCounts(
+        inserted=int((~is_there & ~gone).sum()),
+        updated=int((is_there & ~gone).sum()),
+        deleted=0 if ignores else int((is_there & gone).sum()),
+    )
+
+
+def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.RecordBatch, Kinds]:
+    """Return the key columns of a staged file, and what each row does."""
+    schema = session.schema
+    context = session.context([entry.file.schema_id])
+    names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
+    columns = ReadColumns(
+        file_schema=context.schemas[entry.file.schema_id],
+        read_schema=schema,
+        names=(*names, VALUE_KIND),
+    )
+    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    with open_data_file(context.file_io, path, entry.file, columns) as reader:
+        rows = reader.read()
+    keys = pa.RecordBatch.from_arrays([one_array(rows.column(name)) for name in names], list(names))
+    return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
+
+
+def counting(session: TableSession, first: OnBase | None = None) -> OnBase | None:
+    """Return what adds the counts to the properties of a write, if the table's options ask for it.
+
+    `first` is asked before, and may give the commit up.
+    """
+    if not session.options[declared.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
+        return first
+
+    def asked(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
+        said = {} if first is None else first(base, delta)
+        return {**said, **count_changes(session, base, delta).properties}
+
+    return asked

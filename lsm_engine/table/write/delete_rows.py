@@ -1,0 +1,157 @@
+"""Delete from an append table: the rows that have one of some keys are marked in deletion vectors.
+
+No data file is rewritten; the next compaction of the files leaves the marked rows behind.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.kernels.arrow_views import one_array
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.prune.expression import from_expression
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import ArrayType, MapType, RowType
+from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.find.row_locations import gone_rows, matching_rows
+from lsm_engine.table.ground.deletion_vectors import BucketDeletions
+from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.prune_files import prune_files
+
+_Bucket = tuple[bytes, int]
+
+
+def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> Snapshot | None:
+    """Delete every row that equals one of `keys` in all of their columns; None if there is none.
+
+    Raises InvalidInputError for tables without 'deletion-vectors.enabled', and for keys that have no
+    column, a null, a column of a nested type or one that the table does not have.
+    """
+    if not session.options[declared.DELETION_VECTORS_ENABLED]:
+        raise InvalidInputError(
+            "the table has no primary key; rows can be deleted from it if it has "
+            "'deletion-vectors.enabled' = true, or by overwrite",
+            option=declared.DELETION_VECTORS_ENABLED.key,
+            table=session.name,
+        )
+    batch = _keys_of(session.schema, keys)
+    session.staging(None)  # refuses what a writer would have to honour
+    tries = session.options[declared.COMMIT_MAX_RETRIES]
+    while True:
+        base = session.snapshots.latest()
+        if base is None or not batch.num_rows:
+            return None
+        messages = _marked(session, base, batch)
+        if not messages:
+            return None
+        try:
+            return commit(session, identity, messages, planned_on=base, overwritten=lambda _: ())
+        except CommitConflictError:
+            # Others deleted rows or moved them to other files: look where they are now.
+            if not tries:
+                raise
+            tries -= 1
+
+
+def _keys_of(schema: TableSchema, keys: Any) -> pa.RecordBatch:
+    """Return keys as the table stores them: the columns that were given, no row twice."""
+    if isinstance(keys, list) and not keys:
+        return pa.RecordBatch.from_pylist([], schema=pa.schema([]))
+    reader = open_rows(keys)
+    names = [name for name in schema.names if name in reader.schema.names]
+    nested = [
+        name for name in names if isinstance(schema.field(name).type, ArrayType | MapType | RowType)
+    ]
+    if not names or nested:
+        raise InvalidInputError(
+            "keys need columns of the table that rows can be known by, none of a nested type",
+            kind=ErrorKind.INVALID_KEY,
+            columns=nested or reader.schema.names,
+        )
+    only_keys = replace(
+        schema,
+        fields=schema.select(names),
+        partition_keys=(),
+        primary_keys=tuple(names),
+        options=TableOptions(),
+    )
+    table = pa.Table.from_batches(
+        [incoming.rows for incoming in conformed(reader, only_keys)], schema=only_keys.arrow
+    )
+    distinct = table.group_by(names).aggregate([]).select(names)
+    return pa.RecordBatch.from_arrays(
+        [one_array(distinct.column(name)) for name in names], names=names
+    )
+
+
+def _marked(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> list[CommitMessage]:
+    """Write the deletion vectors of rows that keys name; return what to commit."""
+    vectors = session.vector_files(base)
+    context = session.context()
+    deletions: dict[_Bucket, BucketDeletions] = {}
+    totals: dict[_Bucket, int] = {}
+    counts: dict[_Bucket, int] = {}
+    entries = _candidates(session, base, keys)
+    for found in matching_rows(session, keys, entries, gone=gone_rows(session, base)):
+        bucket = (found.entry.partition, found.entry.bucket)
+        if bucket not in deletions:
+            deletions[bucket] = BucketDeletions(context, vectors.get(bucket, ()))
+            totals[bucket] = found.entry.total_buckets
+        added = deletions[bucket].add(found.entry.file.file_name, found.positions)
+        counts[bucket] = counts.get(bucket, 0) + added
+    return _written({key: deletions[key] for key in counts if counts[key]}, totals)
+
+
+def _written(
+    deletions: Mapping[_Bucket, BucketDeletions],
+    totals: Mapping[_Bucket, int],
+) -> list[CommitMessage]:
+    messages = []
+    try:
+        for bucket, marks in deletions.items():
+            change = marks.write()
+            increment = DataIncrement(
+                new_index_files=change.new, deleted_index_files=change.deleted
+            )
+            messages.append(
+                CommitMessage(
+                    partition=bucket[0],
+                    bucket=bucket[1],
+                    total_buckets=totals[bucket],
+                    data=increment,
+                )
+            )
+    except BaseException:
+        for marks in deletions.values():
+            marks.abort()
+        raise
+    return messages
+
+
+def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> list[ManifestEntry]:
+    """Return the files whose partition and statistics allow one of the keys."""
+    where: pc.Expression | None = None
+    for name in keys.schema.names:
+        ends = pc.min_max(keys.column(name)).as_py() if _has_order(keys, name) else None
+        if ends is None:
+            continue
+        inside = (pc.field(name) >= ends["min"]) & (pc.field(name) <= ends["max"])
+        where = inside if where is None else where & inside
+    predicate = None if where is None else from_expression(where, session.schema.arrow)
+    found = prune_files(session, base, predicate, predicate)
+    match = found.value_match
+    return [entry for entry in found.entries if match is None or match(entry.file)]
+
+
+def _has_order(keys: pa.RecordBatch, name: str) -> bool:
+    kind = keys.schema.field(name).type
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))

@@ -1,0 +1,169 @@
+"""Insert only, and update only: rows are tagged before they are written, and again if others write.
+
+The tags hold for the state that is committed on: where rows changed in between, the commit is given
+up, and the rows are tagged anew.
+"""
+
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.kernels.arrow_views import Bools, fixed_values
+from lsm_engine.kernels.row_kinds import retracts
+from lsm_engine.lookup.key_batch import KeyBatch, locate
+from lsm_engine.meta.row_counts import RowCounts
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.plan.ownership import already_committed
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.commit.commit import LOOKBACK_SNAPSHOTS, CommitIdentity, commit, upkeep_of
+from lsm_engine.table.commit.rows_unchanged import Unchanged
+from lsm_engine.table.compact.compact import compact_due
+from lsm_engine.table.find.row_locations import Tags, tag_rows
+from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.write import stage
+
+_SHOWN = 3
+
+
+class Otherwise(Enum):
+    """What becomes of rows that an insert or update is not for."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+
+
+class Wanted(Enum):
+    """Which rows a write is for."""
+
+    NEW = "insert"
+    EXISTING = "update"
+
+
+def write_only(
+    session: TableSession, rows: Any, identity: CommitIdentity, wanted: Wanted, otherwise: str
+) -> Snapshot | None:
+    """Write the rows whose keys are not there (`NEW`), or only those that are (`EXISTING`).
+
+    The others are skipped, or refused with all the rest: InvalidInputError, nothing written. The
+    rows are held in memory. Returns and raises as `upsert` does.
+    """
+    try:
+        skips = Otherwise(otherwise) is Otherwise.SKIP
+    except ValueError:
+        raise InvalidInputError(
+            "rows can be refused or skipped: give 'refuse' or 'skip'", given=otherwise
+        ) from None
+    before = _committed_before(session, identity)
+    if before is not None:
+        return before
+    held = _held(session.schema, rows, wanted)
+    if not held.num_rows:
+        return None
+    for _ in range(1 + session.options[declared.COMMIT_MAX_RETRIES]):
+        base = session.snapshots.latest()
+        tags = tag_rows(session, held, base)
+        fits, counts = _fitting(tags, session.schema, wanted)
+        if not skips and not fits.all():
+            raise _refusal(tags, session.schema, wanted, fits)
+        if not fits.any():
+            return None
+        messages = stage(session, held.filter(pa.array(fits)), base)
+        properties = {**(identity.properties or {}), **counts.properties}
+        try:
+            made = commit(
+                session,
+                replace(identity, properties=properties),
+                messages,
+                planned_on=base,
+                on_base=Unchanged(session, base),
+            )
+        except CommitConflictError as error:
+            if error.kind is not ErrorKind.ROWS_CHANGED:
+                raise
+            continue
+        if made is not None and not session.options[declared.WRITE_ONLY]:
+            touched = [(message.partition, message.bucket) for message in messages]
+            compact_due(session, upkeep_of(identity), touched)
+        return made
+    raise CommitConflictError(
+        "other writers kept changing rows between the look and the commit; nothing of this write is "
+        "visible, try again or raise 'commit.max-retries'",
+        kind=ErrorKind.RETRIES_EXHAUSTED,
+        table=session.name,
+    )
+
+
+def _committed_before(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
+    """Return the snapshot of a numbered commit that is replayed: its rows are there by now."""
+    if identity.commit_identifier == BATCH_COMMIT_IDENTIFIER:
+        return None
+    step = CommitStep(
+        kind=CommitKind.APPEND,
+        uuid=session.ids.new_id(),
+        commit_user=identity.commit_user,
+        commit_identifier=identity.commit_identifier,
+        delta=(),
+    )
+    return already_committed(step, session.snapshots.newest_first(LOOKBACK_SNAPSHOTS))
+
+
+def _held(schema: TableSchema, rows: Any, wanted: Wanted) -> pa.Table:
+    """Return all rows, made to fit; retracts are refused."""
+    if isinstance(rows, list) and not rows:
+        return pa.table({})
+    batches = []
+    for incoming in conformed(open_rows(rows), schema):
+        if retracts(fixed_values(incoming.kinds, np.int8)).any():
+            raise InvalidInputError(
+                f"{wanted.value} takes rows to write, and some say -U or -D; use upsert or delete"
+            )
+        batches.append(incoming.rows)
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _fitting(tags: Tags, schema: TableSchema, wanted: Wanted) -> tuple[Bools, RowCounts]:
+    """Return which rows are written, and what that does. A key is inserted once: the first row is."""
+    is_first = _firsts(tags.keys, schema)
+    if wanted is Wanted.NEW:
+        fits = ~tags.is_there & is_first
+        return fits, RowCounts(inserted=int(fits.sum()), skipped=int((~fits).sum()))
+    fits = tags.is_there
+    return fits, RowCounts(updated=int((fits & is_first).sum()), skipped=int((~fits).sum()))
+
+
+def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
+    """Return which rows are the first ones of their keys."""
+    fields = schema.select(schema.primary_keys)
+    columns = [keys.column(field.name) for field in fields]
+    batch, places = KeyBatch.of(columns, [field.type for field in fields])
+    whole = np.arange(len(places), dtype=np.int64)
+    first = locate(batch.search, batch.search, whole).first
+    firsts: Bools = np.zeros(len(places), np.bool_)
+    firsts[places] = first == whole
+    return firsts
+
+
+def _refusal(tags: Tags, schema: TableSchema, wanted: Wanted, fits: Bools) -> InvalidInputError:
+    wrong = np.flatnonzero(~fits)
+    shown = tags.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
+    if wanted is Wanted.NEW:
+        text, kind = "keys of rows to insert are there already", ErrorKind.ROW_EXISTS
+        remedy = "upsert replaces them, existing='skip' leaves them out"
+    else:
+        text, kind = "rows to update have keys that are not there", ErrorKind.ROW_MISSING
+        remedy = "upsert adds them, missing='skip' leaves them out"
+    return InvalidInputError(
+        f"{len(wrong)} {text}; nothing was written: {remedy}",
+        kind=kind,
+        rows=len(wrong),
+        keys=shown,
+    )

@@ -1,0 +1,94 @@
+"""Overwrite: new rows, and the live files that go when they come, in one commit."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lsm_engine.base import declared
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.modes import BucketMode
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.overwrite import (
+    DynamicPartitions,
+    OverwriteScope,
+    StaticPartitions,
+    dynamic_scope,
+    in_scope,
+    overwritten,
+    require_in_scope,
+)
+from lsm_engine.plan.scan import ReadMode
+from lsm_engine.prune.partition import partition_predicate
+from lsm_engine.prune.predicate import TRUE
+from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
+from lsm_engine.table.compact.compact import compact_due
+from lsm_engine.table.compact.postponed_buckets import give_new_partitions
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.merge_rules import read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.write import stage
+
+
+def overwrite(
+    session: TableSession,
+    rows: Any,
+    partition: Mapping[str, object] | None,
+    identity: CommitIdentity,
+) -> Snapshot | None:
+    """Replace partitions, or the whole table, by rows; None if nothing was there and none came."""
+    schema = session.schema
+    fields = schema.select(schema.partition_keys)
+    scope: OverwriteScope | None = None
+    if partition is not None:
+        scope = StaticPartitions(predicate=partition_predicate(partition, fields), fields=fields)
+    base = session.snapshots.latest()
+    messages = stage(session, rows, base, replaces=True)
+    if scope is None:
+        dynamic = bool(fields) and session.options[declared.DYNAMIC_PARTITION_OVERWRITE]
+        whole = StaticPartitions(predicate=TRUE, fields=fields)
+        scope = dynamic_scope(messages) if dynamic else whole
+    try:
+        if messages and session.schema.bucket_mode is BucketMode.CROSS_PARTITION:
+            _require_whole(session, partition, scope)
+        require_in_scope(messages, scope)
+    except BaseException:
+        discard(session.context(), messages)
+        raise
+
+    def replaced(on: Snapshot | None) -> Sequence[ManifestEntry]:
+        return _replaced(session, on, scope)
+
+    made = commit(session, identity, messages, planned_on=base, overwritten=replaced)
+    if made is not None:
+        made = give_new_partitions(session, upkeep_of(identity), messages) or made
+    unseen = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
+    if made is not None and unseen and not session.options[declared.WRITE_ONLY]:
+        touched = [(message.partition, message.bucket) for message in messages]
+        compact_due(session, upkeep_of(identity), touched)
+    return made
+
+
+def _require_whole(
+    session: TableSession, partition: Mapping[str, object] | None, scope: OverwriteScope
+) -> None:
+    """Keys of the new rows may be in partitions that stay, and would then be there twice."""
+    if partition is not None or isinstance(scope, DynamicPartitions):
+        raise InvalidInputError(
+            "a key of this table is in one partition only, so that rows cannot replace single "
+            "partitions; delete what is to go and upsert, or set "
+            "'dynamic-partition-overwrite' = false to replace the whole table",
+            option=declared.DYNAMIC_PARTITION_OVERWRITE.key,
+            table=session.name,
+        )
+
+
+def _replaced(
+    session: TableSession, base: Snapshot | None, scope: OverwriteScope
+) -> Sequence[ManifestEntry]:
+    if base is None:
+        return ()
+    if isinstance(scope, DynamicPartitions):
+        live = session.live_entries(base, lambda partition, _: partition in scope.partitions)
+    else:
+        live = session.live_entries(base, lambda partition, _: bool(in_scope([partition], scope)))
+    return overwritten(live, scope)
