@@ -52,7 +52,7 @@ class TableOptions:
         """Return a copy with `changes` on top."""
         return TableOptions(texts=MappingProxyType({**self.texts, **changes}))
 
-    # Derived defaults (FEATURES section 0, item 4).
+    # Derived defaults (semantics section 1).
 
     @property
     def stop_trigger(self) -> int:

@@ -15,7 +15,7 @@ Runs: TypeAlias = Sequence[LevelSortedRun]
 
 @record
 class UniversalCompaction:
-    """The rules, in the order in which they are asked (FEATURES section 2).
+    """The rules, in the order in which they are asked (semantics section 1).
 
     `size_ratio_percent` is how much larger the next run may be and still join.
     """

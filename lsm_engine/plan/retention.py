@@ -43,7 +43,7 @@ def choose_expired(
     now_millis: int,
     consumer_next_ids: Iterable[int],
 ) -> ExpiryChoice:
-    """Draw the line through all snapshots there are, oldest first (FEATURES section 0, item 2).
+    """Draw the line through all snapshots there are, oldest first (semantics section 4).
 
     The newest `retained_min` never go. Of the rest, those beyond `retained_max` go whatever their
     age, the others once their successor is older than the time retained. Snapshots that a consumer

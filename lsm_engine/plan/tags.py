@@ -10,8 +10,8 @@ from lsm_engine.meta.tag import Tag
 def expired_tags(tags: Iterable[Tag], *, local_now: datetime) -> tuple[Tag, ...]:
     """Return the tags whose lifetime is over, by name; tags without a lifetime or birthday stay.
 
-    `local_now` is the wall clock without a zone that tags are stamped with (FEATURES section 0, item
-    9): pass the local time of the process that expires them.
+    `local_now` is the wall clock without a zone that tags are stamped with (semantics section
+    5): pass the local time of the process that expires them.
     """
     now = local_now.replace(tzinfo=UTC)
     over = [

@@ -169,7 +169,7 @@ def split_conjuncts(
 
     Pushed conjuncts read only `pushable` columns. Below a merge these are the key and partition
     columns: every version of a key agrees on them, while a filter on a value column could hide the
-    newest version and let an older one appear (FEATURES section 0, item 11).
+    newest version and let an older one appear (semantics section 3).
     """
     names = frozenset(pushable)
     pushed = [part for part in conjuncts_of(predicate) if columns_of(part) <= names]

@@ -1,4 +1,4 @@
-"""T-CRASH and T-FAULT over memory: die, fail or lose the answer at the mutating calls of every operation.
+"""Crashes and faults over memory: die, fail or lose the answer at the mutating calls of every operation.
 
 CI takes a sample of the calls, those around each publish always. Every call:
 

@@ -1,4 +1,4 @@
-"""T-CRASH on a real disk: processes killed by SIGKILL before and after each mutating system call.
+"""Crashes on a real disk: processes killed by SIGKILL before and after each mutating system call.
 
 CI kills at a sample of the calls. All of them, and a second kill during the recovery from each:
 

@@ -1,4 +1,4 @@
-"""T-FAULT of maintenance: whatever the storage hides, nothing that a root names is deleted.
+"""Faults of maintenance: whatever the storage hides, nothing that a root names is deleted.
 
 Each reading call of each operation that deletes is answered wrongly once: nothing, half, what was true
 before, or an error; and each path that is read stays unreadable for good. The operation may give up or

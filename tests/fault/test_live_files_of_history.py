@@ -1,4 +1,4 @@
-"""Defects that cost users of lake tables live files, each as a test of its own (TESTPLAN, list A).
+"""Defects that cost users of lake tables live files, each as a test of its own.
 
 The names say whose defect it was. Interleavings are in test_two_preemptions.py, lies of the storage at
 every call in test_lies.py; here is the plain story of each.

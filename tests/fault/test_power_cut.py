@@ -1,4 +1,4 @@
-"""T-POWER: whatever a disk forgets of what was not synced, a commit that returned is there.
+"""Whatever a disk forgets of what was not synced, a commit that returned is there.
 
 The trace is of real system calls on a real disk; tests/fault/power.py builds what may be left.
 """

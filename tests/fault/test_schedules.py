@@ -1,4 +1,4 @@
-"""T-SCHED with one preemption: in the middle of one operation, another runs from start to end.
+"""Schedules with one preemption: in the middle of one operation, another runs from start to end.
 
 Both must end well or say cleanly why not; what is visible afterwards is what the order allows. CI
 breaks in at some storage calls, the publishes among them; at each one:

@@ -1,4 +1,4 @@
-"""T-SCHED with two preemptions: ours is stopped at one storage call, theirs at another, then ours ends
+"""Schedules with two preemptions: ours is stopped at one storage call, theirs at another, then ours ends
 first and theirs last. Where theirs ends before it is stopped there was one preemption, so this is every
 interleaving of up to two.
 

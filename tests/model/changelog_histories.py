@@ -1,4 +1,4 @@
-"""T-CHG: random histories of tables with a changelog, which replayed must give the table.
+"""Random histories of tables with a changelog, which replayed must give the table.
 
 The table is read by a scan, which other tests judge.
 """

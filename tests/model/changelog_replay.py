@@ -1,4 +1,4 @@
-"""T-CHG: somebody who follows a table's changelog, read from its files by the codecs of this folder."""
+"""Somebody who follows a table's changelog, read from its files by the codecs of this folder."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -151,7 +151,7 @@ class _Reversed:
 
 
 def rank(value: Plain, *, descending: bool = False) -> tuple[Any, ...]:
-    """Return what compares as the value does (FORMAT 7): nulls first also when descending, NaN
+    """Return what compares as the value does (format section 7): nulls first also when descending, NaN
     greatest, text and binary by unsigned bytes.
     """
     if value is None:

@@ -1,4 +1,4 @@
-"""What each merge engine makes of the versions of a key: FEATURES section 3, row by row.
+"""What each merge engine makes of the versions of a key: semantics section 6, row by row.
 
 Written from the specification alone, for `table_model`: no Arrow, no engine code. All of these give
 the same row whether a compaction came between or not, so a history is kept as its fold. Where the

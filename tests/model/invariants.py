@@ -1,4 +1,4 @@
-"""T-INV: what is true of a table's files after every step of every history (STYLE section 5).
+"""What is true of a table's files after every step of every history (docs/architecture.md).
 
 Recomputed from the files with plain PyArrow and the codecs of tests/model, never by the engine.
 """

@@ -1,4 +1,4 @@
-"""T-MODEL: any operations on any table, with reads equal to the model after every step.
+"""Any operations on any table, with reads equal to the model after every step.
 
 A state machine for Hypothesis; test_table_machine.py runs it over memory and over a local disk.
 """

@@ -1,4 +1,4 @@
-"""T-MODEL beside the LSM tree: append tables, and keys that move from partition to partition.
+"""The model beside the LSM tree: append tables, and keys that move from partition to partition.
 
 The same idea as machine.py on a smaller scale: a table, a specification of a few lines, and both
 compared after every step, old snapshots and tags included. test_other_tables.py runs it.

@@ -1,4 +1,4 @@
-"""T-SCHEMA: tables whose columns change under their rows, beside a model that knows columns by number.
+"""Tables whose columns change under their rows, beside a model that knows columns by number.
 
 The model's rows are dictionaries by a column's own number, so that names, places and types are looked
 up in its present list of columns alone. Values change with the type, once, when the type does.

@@ -1,4 +1,4 @@
-"""T-CHG: readers of changes that stop after each micro-batch and go on as somebody else.
+"""Readers of changes that stop after each micro-batch and go on as somebody else.
 
 Every micro-batch is read by a process of its own, which may die before it has dealt with what it
 read, after that and before it could say so, or in time. What they got, one after the other, has to

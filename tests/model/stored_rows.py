@@ -1,4 +1,4 @@
-"""FORMAT sections 2, 6, 8 and 9 a second time, slowly: so that invariants do not ask the code under test."""
+"""Format sections 2, 6, 8 and 9 a second time, slowly: so that invariants do not ask the code under test."""
 
 import re
 import struct
@@ -119,7 +119,7 @@ def _encode_slot(value: Plain, type_: StoredType, offset: int) -> tuple[bytes, b
 
 
 def murmur(data: bytes) -> int:
-    """Return the 32-bit hash of FORMAT section 8, signed."""
+    """Return the 32-bit hash of format section 8, signed."""
     mask = 0xFFFFFFFF
     hashed = SEED
     for (word,) in struct.iter_unpack("<I", data):

@@ -1,4 +1,4 @@
-"""The specification: a table is a dictionary with a history. Written from FORMAT and FEATURES alone.
+"""The specification: a table is a dictionary with a history. Written from docs/formats.md and docs/semantics.md alone.
 
 Of each key the model keeps the *histories* that may lie in the files: a tuple of versions per
 possibility. There is more than one only where the specification leaves a choice: a compaction may
@@ -247,14 +247,14 @@ class TableModel:
         return self.latest.rows if self.latest else {}
 
     def as_of(self, millis: int) -> Moment | None:
-        """The newest snapshot at or before a time (FEATURES section 9); None: there is none."""
+        """The newest snapshot at or before a time (semantics section 7); None: there is none."""
         before = [one for one in self.snapshots.values() if one.time_millis <= millis]
         return max(before, key=lambda one: one.id) if before else None
 
     def to_expire(
         self, now_millis: int, *, keep_min: int, keep_max: int, keep_millis: int, limit: int
     ) -> set[int]:
-        """Which snapshots retention takes (FEATURES section 0, item 2)."""
+        """Which snapshots retention takes (semantics section 4)."""
         if not self.snapshots:
             return set()
         earliest, latest = min(self.snapshots), max(self.snapshots)

@@ -1,4 +1,4 @@
-"""T-CHG over engines, producers, and with and without deletion vectors.
+"""Changelogs replayed over engines, producers, and with and without deletion vectors.
 
 `LSM_REPLAYS` says how many histories of each are tried (default 1).
 """

@@ -1,4 +1,4 @@
-"""T-PUSH: a read with a filter, columns or a limit is the whole read, filtered afterwards.
+"""A read with a filter, columns or a limit is the whole read, filtered afterwards.
 
 `LSM_PREDICATES` says how many filters each kind of table is asked (default 20). Keys are text and
 numbers, partitions are days; their files differ in level, statistics and format.

@@ -1,4 +1,4 @@
-"""T-SCHEMA: all pairs of two changes, and chains of ten.
+"""All pairs of two changes, and chains of ten.
 
 `LSM_SCHEMA_CHAINS` says how many chains are run; with it all pairs are, not a sample of them.
 """

@@ -1,4 +1,4 @@
-"""T-CHG: readers that stop at each micro-batch get every change once.
+"""Readers that stop at each micro-batch get every change once.
 
 `LSM_STOPPED_READERS` says how many histories of each combination are tried; by default every eighth
 combination has one.

@@ -14,7 +14,7 @@ from tests.model.table_model import DELETE, INSERT
 from tests.model.world import World
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-# Parquet tables with a key and a fixed bucket, whose writers kept to what FORMAT section 0 asks for.
+# Parquet tables with a key and a fixed bucket, whose writers kept to what format section 0 asks for.
 REAL = (
     "hand-written/pk_parquet", "hand-written/deletion_vector", "java-0.9.0/aggregation",
     "java-0.9.0/dedup_sequence", "java-0.9.0/levels", "java-0.9.0/pk_basic",

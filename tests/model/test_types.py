@@ -1,4 +1,4 @@
-"""T-TYPES: every type at its ends, through tables of each format, wherever the process thinks it is.
+"""Every type at its ends, through tables of each format, wherever the process thinks it is.
 
 `LSM_TYPE_ZONES` = all tries each type in each format and time zone; by default it has one of each.
 """

@@ -1,4 +1,4 @@
-"""T-RACE: real processes on one table on a local disk; nothing is lost, doubled or reordered.
+"""Real processes on one table on a local disk; nothing is lost, doubled or reordered.
 
 CI runs a small race. The full one, 8 x 200, plain and with a compactor, an expirer and a tagger:
 

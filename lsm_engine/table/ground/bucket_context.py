@@ -120,7 +120,7 @@ class Staging:
 
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
     partitions, so that what those hold by now says nothing about buckets. `buckets` is what is known
-    about buckets beyond the schema (table/bucket_facts). `snapshot_id` is what the rows' snapshot will
+    about buckets beyond the schema (table/ground/staging). `snapshot_id` is what the rows' snapshot will
     have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
     """
 

@@ -1,4 +1,4 @@
-"""What several versions of one key become, folded one by one: written from FEATURES section 3 alone.
+"""What several versions of one key become, folded one by one: written from semantics section 6 alone.
 
 A version is a kind and a value. Functions see versions oldest first; `None` is SQL's null.
 """

@@ -1,4 +1,4 @@
-"""T-AGG: each function, for each type that it takes, equals a fold in slow Python, however it is cut."""
+"""Each function, for each type that it takes, equals a fold in slow Python, however it is cut."""
 
 import contextlib
 import datetime as dt

@@ -1,0 +1,86 @@
+"""What comments and pages refer to is there: sections, decisions, files, modules."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import lsm_engine
+
+ROOT = Path(lsm_engine.__file__).parent.parent
+DOCS = ROOT / "lsm_engine" / "docs"
+TEXTS = [
+    path
+    for folder in ("lsm_engine", "lsm_assets", "tests")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".py", ".md"} and "fixtures" not in path.parts
+] + [ROOT / "README.md"]
+ROOMS = sorted(
+    path.name
+    for path in (ROOT / "lsm_engine").iterdir()
+    if path.is_dir() and path.name not in {"docs", "__pycache__"}
+)
+MODULE = re.compile(
+    rf"X(?:lsm_engine/)?((?:{'|'.join(ROOMS)})(?:/[a-z]\w*)+)\b(?![/\w-])"
+)
+LINK = re.compile(r"\]\((?!https?:|#|data:|mailto:)([^)\s#]+)")
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    for path in TEXTS:
+        if path.name != Path(__file__).name:
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                yield f"{path.relative_to(ROOT)}:{number}", line
+
+
+def sections(page: str) -> set[str]:
+    return set(re.findall(r"^## (\d+)\.", (DOCS / page).read_text(), re.MULTILINE))
+
+
+def test_sections_of_pages_are_there() -> None:
+    wrong = [
+        f"{where}: {kind} section {number}"
+        for where, line in lines()
+        for kind, number in re.findall(r"\b(format|semantics) section (\d+)", line)
+        if number not in sections(f"{kind}s.md" if kind == "format" else "semantics.md")
+    ]
+    assert not wrong
+
+
+def test_decisions_are_there() -> None:
+    there = {int(path.name[:4]) for path in (DOCS / "decisions").glob("[0-9]*.md")}
+    wrong = [
+        f"{where}: decision {number}"
+        for where, line in lines()
+        for number in re.findall(r"\bdecisions?[ /](\d{1,4})\b", line)
+        if int(number) not in there
+    ]
+    assert not wrong
+
+
+def test_documents_that_a_stranger_does_not_have_are_not_referred_to() -> None:
+    foreign = re.compile(
+        r"\b(FEATURES|STYLE|TESTPLAN|HOUSE)(\.md)? (section|list|item)|\bFORMAT section"
+    )
+    assert not [where for where, line in lines() if foreign.search(line)]
+
+
+def test_modules_that_texts_name_are_there() -> None:
+    wrong = []
+    for where, line in lines():
+        for named in MODULE.findall(line):
+            path = ROOT / "lsm_engine" / named
+            module, attribute = path.with_suffix(".py"), path.parent.with_suffix(".py")
+            if not (path.is_dir() or module.exists() or attribute.exists()):
+                wrong.append(f"{where}: {named}")
+    assert not wrong
+
+
+def test_links_of_pages_lead_somewhere() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in TEXTS
+        if path.suffix == ".md"
+        for target in LINK.findall(path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert not wrong
