@@ -62,7 +62,7 @@ def _snapshot_of_partition(
             allow_retries=False,
         )
     try:
-        return table, table.session.snapshots.load(snapshot_id)
+        return table, table.snapshot(snapshot_id)
     except NotFoundError as error:
         raise dg.Failure(
             f"snapshot {snapshot_id} of {declaration.name} cannot be read: {error}. Its history "

@@ -105,7 +105,7 @@ def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snaps
     newest = table.latest_snapshot()
     upto = newest.id if newest is not None else made.id
     for snapshot_id in range(made.id + 1, upto + 1):
-        following = table.session.snapshots.load(snapshot_id)
+        following = table.snapshot(snapshot_id)
         if following.commit_user == made.commit_user:
             yield following
 

@@ -66,7 +66,7 @@ def _remove_expired(context: dg.OpExecutionContext, declaration: TableDeclaratio
     # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
     known = context.instance.get_dynamic_partitions(name)
     table = context.resources.lsm.existing_table(declaration.name)
-    live = [snapshot_partition(snapshot_id) for snapshot_id in table.session.snapshots.ids()]
+    live = [snapshot_partition(snapshot_id) for snapshot_id in table.snapshot_ids()]
     _, gone = differences(known, live)
     remove_partitions(context.instance, name, gone)
     context.log.info("removed partitions table=%s count=%s", declaration.name, len(gone))

@@ -1,6 +1,7 @@
 """Commits made outside Dagster become materialisations; what has expired loses its partition."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -108,7 +109,7 @@ def look(
     keys = declaration.keys
     known = set(instance.get_dynamic_partitions(partition_set_name(snapshot_partitions(keys))))
     known_tags = instance.get_dynamic_partitions(partition_set_name(tag_partitions(keys)))
-    live, tags = table.session.snapshots.ids(), table.session.tags.names()
+    live, tags = table.snapshot_ids(), table.tag_names()
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
     commits = commits_of(table, live)
@@ -142,10 +143,9 @@ def being_recorded(
     A run that was killed may be called running for ever, so it is believed for a few minutes only.
     """
     found = set()
-    now_millis = table.session.clock.now_millis()
     for snapshot in snapshots_of(table, fresh):
         run_id = dagster_run_of(snapshot)
-        if run_id is None or now_millis - snapshot.time_millis > RECORDING_MILLIS_MAX:
+        if run_id is None or table.age_millis(snapshot) > RECORDING_MILLIS_MAX:
             continue
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
@@ -155,8 +155,11 @@ def being_recorded(
 
 def snapshots_of(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot]:
     """Read snapshots; those that expire meanwhile are left out."""
-    found = (table.session.snapshots.find(snapshot_id) for snapshot_id in snapshot_ids)
-    return [snapshot for snapshot in found if snapshot is not None]
+    found = []
+    for snapshot_id in snapshot_ids:
+        with suppress(lsm.NotFoundError, lsm.ExpiredError):
+            found.append(table.snapshot(snapshot_id))
+    return found
 
 
 def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -> list[Event]:
@@ -174,8 +177,10 @@ def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -
         )
     if any(is_data_change(snapshot) for snapshot in fresh):
         events.append(table_event(declaration, table, fresh[-1], fresh))
-    tags = (table.session.tags.find(name) for name in plan.report_tags)
-    return events + [tag_event(table, keys, tag) for tag in tags if tag is not None]
+    for name in plan.report_tags:
+        with suppress(lsm.NotFoundError):
+            events.append(tag_event(table, keys, table.tag(name)))
+    return events
 
 
 def partition_requests(declaration: TableDeclaration, plan: SyncPlan) -> list[PartitionsRequest]:

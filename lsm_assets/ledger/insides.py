@@ -10,7 +10,6 @@ from lsm_assets.model.metadata import Metadata, level_table
 from lsm_assets.model.tree import tree_of
 from lsm_engine.base.errors import LsmError
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.inspect.tree import bucket_trees
 
 FILES_MAX = 20_000
 """Files of a snapshot up to which its state is read to show what changed."""
@@ -48,7 +47,7 @@ def prospects(table: lsm.Table) -> Metadata:
     """Return what expiry takes next, and the branches; nothing for what cannot be looked at."""
     found: Metadata = {}
     try:
-        if len(table.session.snapshots.ids()) <= SNAPSHOTS_MAX:
+        if len(table.snapshot_ids()) <= SNAPSHOTS_MAX:
             found |= insides.retention_metadata(table.simulate_retention())
         found |= insides.branches_metadata(
             [(name, _newest(table.branch(name))) for name in table.branches()]
@@ -74,6 +73,6 @@ def calendar_of(table: lsm.Table, keys: TableKeys) -> Metadata:
 
 def contents_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
     """Return what a snapshot contains, level by level, and its partitions; reads its whole state."""
-    levels = level_table(tree_of(bucket_trees(table.session, snapshot)).levels)
+    levels = level_table(tree_of(table.tree(snapshot)).levels)
     rows = table.system("partitions", snapshot.id).to_pylist()
     return insides.contents_metadata(levels, rows if table.schema.partition_keys else [])

@@ -12,7 +12,6 @@ from lsm_assets.model.tree import TreeFacts, tree_of
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.inspect.tree import bucket_trees
 
 HISTORY_LENGTH = 40
 """Snapshots that a sparkline goes back."""
@@ -36,7 +35,7 @@ def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
     """Count the files of `snapshot`; no data file is opened."""
     return Survey(
         snapshot=snapshot,
-        tree=tree_of(bucket_trees(table.session, snapshot)),
+        tree=tree_of(table.tree(snapshot)),
         level_count=table.options.level_count,
         history=tuple(recent_snapshots(table)),
         prospects=prospects(table),
@@ -45,7 +44,7 @@ def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
 
 def recent_snapshots(table: lsm.Table, limit: int = HISTORY_LENGTH) -> list[Snapshot]:
     """Return the newest snapshots, oldest first; what a table's age costs nothing to ask."""
-    return list(table.session.snapshots.newest_first(limit))[::-1]
+    return list(table.newest_snapshots(limit))[::-1]
 
 
 def row_count(table: lsm.Table, declaration: TableDeclaration, snapshot: Snapshot) -> int | None:
@@ -62,19 +61,12 @@ def is_data_change(snapshot: Snapshot) -> bool:
 
 def data_version(table: lsm.Table) -> int | None:
     """Return the id of the last data-changing snapshot that is there, None if there is none."""
-    newest_first = table.session.snapshots.newest_first()
-    return next((each.id for each in newest_first if is_data_change(each)), None)
+    return next((each.id for each in table.newest_snapshots() if is_data_change(each)), None)
 
 
 def manifest_counts(table: lsm.Table, snapshot: Snapshot) -> Mapping[str, Sequence[int]]:
     """Per kind of manifest list: manifests, and the files that they add and delete."""
-    lists = {"base": snapshot.base_manifest_list, "delta": snapshot.delta_manifest_list}
-    if snapshot.changelog_manifest_list:
-        lists["changelog"] = snapshot.changelog_manifest_list
-    counts: dict[str, Sequence[int]] = {}
-    for kind, name in lists.items():
-        manifests = table.session.manifests.read_list(name)
-        added = sum(manifest.added_file_count for manifest in manifests)
-        deleted = sum(manifest.deleted_file_count for manifest in manifests)
-        counts[kind] = (len(manifests), added, deleted)
-    return counts
+    return {
+        row["kind"]: (row["manifest_count"], row["num_added_files"], row["num_deleted_files"])
+        for row in table.system("manifest_lists", snapshot.id).to_pylist()
+    }

@@ -1,6 +1,6 @@
 """The life of a table's history: the verbs of the facade that tag, branch, roll back and expire it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.meta.consumer import Consumer
@@ -30,6 +30,22 @@ class TableLife:
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that are there, oldest first."""
         return self.session.snapshots.all()
+
+    def newest_snapshots(self, limit: int | None = None) -> Iterator[Snapshot]:
+        """Yield the snapshots backwards from the newest, at most `limit`, each read when asked for."""
+        return self.session.snapshots.newest_first(limit)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """Return one snapshot. Raises ExpiredError if retention took it, NotFoundError if it never was."""
+        return self.session.snapshots.load(snapshot_id)
+
+    def snapshot_ids(self) -> list[int]:
+        """Return the ids of the snapshots that are there, oldest first, from one listing."""
+        return self.session.snapshots.ids()
+
+    def age_millis(self, snapshot: Snapshot) -> int:
+        """Return how long ago a snapshot was made, by the clock that the table is run with."""
+        return self.session.clock.now_millis() - snapshot.time_millis
 
     def latest_snapshot(self) -> Snapshot | None:
         """Return the newest snapshot; None for an empty table."""
@@ -163,6 +179,14 @@ class TableLife:
     def delete_tag(self, name: str) -> None:
         """Delete a tag, and the files that nothing else names any more."""
         tag.delete(self.session, name)
+
+    def tag(self, name: str) -> Tag:
+        """Return one tag; raises NotFoundError."""
+        return self.session.tags.load(name)
+
+    def tag_names(self) -> list[str]:
+        """Return the names of the tags, from one listing; no tag is read."""
+        return self.session.tags.names()
 
     def tags(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.units import parse_millis
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
 from lsm_engine.plan.file_history import FileExplanation
 from lsm_engine.plan.key_history import KeyExplanation
@@ -54,9 +55,17 @@ class TableInsides:
             self.session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
         )
 
-    def tree(self) -> list[BucketTree]:
-        """Return each bucket's LSM tree: its sorted runs, newest first, with their sizes."""
-        return bucket_trees(self.session)
+    def tree(self, snapshot: Snapshot | int | None = None) -> list[BucketTree]:
+        """Return each bucket's LSM tree: its sorted runs, newest first, with their sizes.
+
+        Of the newest snapshot, or of one given whole or by its id. Raises as `snapshot()` does.
+        """
+        at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return bucket_trees(self.session, at)
+
+    def partition_path(self, partition: bytes) -> str:
+        """Return the directory of a partition as it is stored in facts, such as `dt=2024-01-01`."""
+        return self.session.context().partition_path(partition)
 
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""

@@ -246,10 +246,9 @@ def _retention_facts(told: RetentionSimulation) -> dict[str, Any]:
 def debt(call: Call, *, table: str) -> None:
     """Foretell compaction debt: when each bucket is due, and when its writers would wait."""
     opened = call.table(table)
-    context = opened.session.context()
     rows = [
         {
-            "partition": context.partition_path(each.pressure.partition),
+            "partition": opened.partition_path(each.pressure.partition),
             "bucket": each.pressure.bucket,
             "read_amplification": each.read_amplification,
             "debt_bytes": each.pressure.debt_bytes,

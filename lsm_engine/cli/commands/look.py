@@ -282,10 +282,9 @@ def _run(run: Any) -> dict[str, Any]:
 def pressure(call: Call, *, table: str, due: bool) -> None:
     """Show the compaction debt of each bucket, the greatest first."""
     opened = call.table(table)
-    context = opened.session.context()
     rows = [
         {
-            "partition": context.partition_path(each.partition),
+            "partition": opened.partition_path(each.partition),
             "bucket": each.bucket,
             "sorted_runs": each.run_count,
             "level0_files": each.level0_file_count,
