@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lsm_engine.table.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
-from lsm_engine.table.roots import delta_entries
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
+from lsm_engine.table.tags.roots import delta_entries
 
 import lsm_engine as lsm
 from lsm_engine.base import declared
 from lsm_engine.base.modes import ChangelogProducer, CommitKind
-from lsm_engine.table.changes import merged_delta
+from lsm_engine.table.changes.changelog_splits import merged_delta
 from tests.interop.canonical import Row, canonical_rows, difference, exact_nanos
 from tests.interop.fixture_tables import FixtureTable, on_disk
 
