@@ -26,7 +26,7 @@ class Option(Generic[T]):
     doc: str
     default_text: str | None = None
     immutable: bool = False
-    honoured: Callable[[T], bool] | None = None
+    supported: Callable[[T], bool] | None = None
     guards: ExternalAccess = ExternalAccess.WRITE
     aliases: tuple[str, ...] = ()
 
@@ -39,9 +39,9 @@ class Option(Generic[T]):
                 f"option {self.key!r} cannot be {text!r}: {cause}", key=self.key, value=text
             ) from cause
 
-    def is_honoured(self, value: T) -> bool:
+    def is_supported(self, value: T) -> bool:
         """Whether this version does what `value` asks for."""
-        return self.honoured is None or value == self.default or self.honoured(value)
+        return self.supported is None or value == self.default or self.supported(value)
 
 
 @record
@@ -50,7 +50,7 @@ class FieldOption:
 
     suffix: str
     doc: str
-    honoured: bool = True
+    supported: bool = True
     guards: ExternalAccess = ExternalAccess.WRITE
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.option import FieldOption, Option
 from lsm_engine.base.units import format_bytes
 
 _HEAD = """# Table options
 
-Generated from `lsm_engine/base/declared.py`; rewrite with
+Generated from `lsm_engine/base/core_options.py`; rewrite with
 `pytest tests/tidy/test_options_page.py --rewrite`.
 
 Names and defaults are Apache Paimon's. An option that is not listed is refused when a table is
@@ -25,8 +25,8 @@ needs them is not created, and one that somebody else made is not read (or not w
 
 def options_page() -> str:
     """Return the whole page as Markdown."""
-    rows = [_row(option) for _, option in sorted(declared.DECLARED.items())]
-    rows += [_field_row(option) for option in declared.FIELD_OPTIONS]
+    rows = [_row(option) for _, option in sorted(core_options.DECLARED.items())]
+    rows += [_field_row(option) for option in core_options.FIELD_OPTIONS]
     return _HEAD + "\n".join(rows) + "\n"
 
 
@@ -34,13 +34,13 @@ def _row(option: Option[Any]) -> str:
     also = f" Also read as {_codes(option.aliases)}." if option.aliases else ""
     fixed = " *Fixed.*" if option.immutable else ""
     return (
-        f"| `{option.key}` | {_default(option)} | {_honoured(option)} "
+        f"| `{option.key}` | {_default(option)} | {_supported(option)} "
         f"| {_cell(option.doc)}{fixed}{also} |"
     )
 
 
 def _field_row(option: FieldOption) -> str:
-    honoured = "yes" if option.honoured else "not yet"
+    honoured = "yes" if option.supported else "not yet"
     return f"| `fields.<column>.{option.suffix}` | none | {honoured} | {_cell(option.doc)} |"
 
 
@@ -59,18 +59,18 @@ def _default(option: Option[Any]) -> str:
     return _cell(str(value))
 
 
-def _honoured(option: Option[Any]) -> str:
-    if option.honoured is None:
+def _supported(option: Option[Any]) -> str:
+    if option.supported is None:
         return "yes"
-    values = list(_honoured_members(option))
+    values = list(_supported_members(option))
     return ", ".join(values) if values else "not yet"
 
 
-def _honoured_members(option: Option[Any]) -> Iterator[str]:
+def _supported_members(option: Option[Any]) -> Iterator[str]:
     """The words of a closed vocabulary that are honoured, where there is one."""
     if isinstance(option.default, Enum):
         for member in type(option.default):
-            if option.is_honoured(member):
+            if option.is_supported(member):
                 yield str(member.value)
 
 

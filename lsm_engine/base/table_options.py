@@ -6,7 +6,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
 from lsm_engine.base.modes import ExternalAccess, FileFormat
 from lsm_engine.base.option import FieldOption, Option
@@ -15,23 +15,23 @@ from lsm_engine.base.record import record
 T = TypeVar("T")
 _CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
     (
-        declared.CHANGELOG_FILE_FORMAT,
-        declared.FILE_FORMAT.key,
-        declared.FILE_FORMAT_PER_LEVEL.key,
+        core_options.CHANGELOG_FILE_FORMAT,
+        core_options.FILE_FORMAT.key,
+        core_options.FILE_FORMAT_PER_LEVEL.key,
     ),
     (
-        declared.CHANGELOG_FILE_COMPRESSION,
-        declared.FILE_COMPRESSION.key,
-        declared.FILE_COMPRESSION_PER_LEVEL.key,
+        core_options.CHANGELOG_FILE_COMPRESSION,
+        core_options.FILE_COMPRESSION.key,
+        core_options.FILE_COMPRESSION_PER_LEVEL.key,
     ),
-    (declared.CHANGELOG_FILE_STATS_MODE, declared.STATS_MODE.key, ""),
+    (core_options.CHANGELOG_FILE_STATS_MODE, core_options.STATS_MODE.key, ""),
 )
 """An option of changelog files, the one of all files that it stands for, and that one per level."""
 
 
 @record
 class TableOptions:
-    """The options of one table, as text; `options[declared.TARGET_FILE_SIZE]` reads one, typed."""
+    """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed."""
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -57,35 +57,38 @@ class TableOptions:
     @property
     def stop_trigger(self) -> int:
         """Runs at which writers wait: never below the compaction trigger."""
-        trigger = self[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER]
-        stop = self[declared.NUM_SORTED_RUN_STOP_TRIGGER]
+        trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
+        stop = self[core_options.NUM_SORTED_RUN_STOP_TRIGGER]
         return max(trigger, trigger + 3 if stop is None else stop)
 
     @property
     def level_count(self) -> int:
         """Levels of a tree, level 0 included."""
-        return self[declared.NUM_LEVELS] or self[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER] + 1
+        return (
+            self[core_options.NUM_LEVELS]
+            or self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER] + 1
+        )
 
     @property
     def spill_threshold(self) -> int:
         """Runs that one merge pass reads at most."""
-        return self[declared.SORT_SPILL_THRESHOLD] or self.stop_trigger + 1
+        return self[core_options.SORT_SPILL_THRESHOLD] or self.stop_trigger + 1
 
     @property
     def lookup_compact_max_interval(self) -> int:
         """Level-0 files that may wait for each other where `lookup-compact` is gentle."""
-        trigger = self[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER]
-        return max(trigger, self[declared.LOOKUP_COMPACT_MAX_INTERVAL] or 2 * trigger)
+        trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
+        return max(trigger, self[core_options.LOOKUP_COMPACT_MAX_INTERVAL] or 2 * trigger)
 
     def file_format(self, level: int) -> FileFormat:
         """Format of new data files of a level."""
-        own = self[declared.FILE_FORMAT_PER_LEVEL]
-        return dict(own).get(level, self[declared.FILE_FORMAT])
+        own = self[core_options.FILE_FORMAT_PER_LEVEL]
+        return dict(own).get(level, self[core_options.FILE_FORMAT])
 
     def file_compression(self, level: int) -> str:
         """Compression of new data files of a level."""
-        own = self[declared.FILE_COMPRESSION_PER_LEVEL]
-        return dict(own).get(level, self[declared.FILE_COMPRESSION])
+        own = self[core_options.FILE_COMPRESSION_PER_LEVEL]
+        return dict(own).get(level, self[core_options.FILE_COMPRESSION])
 
     def of_changelog_files(self) -> "TableOptions":
         """Return the options that changelog files are written by: `changelog-file.*` come first."""
@@ -98,7 +101,7 @@ class TableOptions:
 
     def target_file_size(self, *, has_primary_key: bool) -> int:
         """Bytes at which a data file rolls."""
-        return self[declared.TARGET_FILE_SIZE] or (128 << 20 if has_primary_key else 256 << 20)
+        return self[core_options.TARGET_FILE_SIZE] or (128 << 20 if has_primary_key else 256 << 20)
 
 
 def _restored(texts: dict[str, str]) -> TableOptions:
@@ -113,14 +116,14 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
     """
     plain = {key: _as_text(value) for key, value in texts.items()}
     for key in plain:
-        if declared.find(key) is None:
-            near = difflib.get_close_matches(key, declared.DECLARED, n=1)
+        if core_options.find(key) is None:
+            near = difflib.get_close_matches(key, core_options.DECLARED, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "; see docs/options.md"
             raise InvalidOptionError(
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
             )
     options = TableOptions(texts=MappingProxyType(plain))
-    refuse_unhonoured(options, (ExternalAccess.READ, ExternalAccess.WRITE))
+    refuse_unsupported(options, (ExternalAccess.READ, ExternalAccess.WRITE))
     return options
 
 
@@ -129,16 +132,16 @@ def foreign_options(texts: Mapping[str, str]) -> TableOptions:
     return TableOptions(texts=MappingProxyType(dict(texts)))
 
 
-def refuse_unhonoured(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
+def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
     """Raise UnsupportedError, naming the option, for a value that stands in the way of an access."""
     wanted = frozenset(accesses)
     # The table's own options first: a merge engine says more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
-        match declared.find(key):
+        match core_options.find(key):
             case Option() as option if option.guards in wanted:
-                if not option.is_honoured(option.parsed(text)):
+                if not option.is_supported(option.parsed(text)):
                     raise _refusal(key, text)
-            case FieldOption(honoured=False, guards=guards) if guards in wanted:
+            case FieldOption(supported=False, guards=guards) if guards in wanted:
                 raise _refusal(key, text)
             case _:
                 pass

@@ -231,12 +231,12 @@ class _Recorder:
         self._add(connection, COMPACTIONS, compaction_rows(table_id, facts))
         self._add(connection, FILE_EDGES, edge_rows(table_id, snapshot, facts.edges))
         # A deletion may be told before the addition: either makes the row, the addition fills it.
-        told_by_addition = [
+        from_additions = [
             column.name
             for column in FILES.columns
             if not column.primary_key and column.name not in ("deleted_by", "removed")
         ]
-        self._put(connection, FILES, added_file_rows(table_id, facts), told_by_addition)
+        self._put(connection, FILES, added_file_rows(table_id, facts), from_additions)
         self._put(connection, FILES, deleted_file_rows(table_id, facts), ["deleted_by"])
         for tag in facts.tags:
             self.tag(connection, table_id, tag)

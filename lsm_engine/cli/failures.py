@@ -23,7 +23,7 @@ from lsm_engine.cli.call import Call
 from lsm_engine.cli.output import BROKEN_PIPE
 from lsm_engine.cli.values import json_text, neutral
 
-SAID_NO = 1
+REFUSED = 1
 INTERRUPTED = 130
 INTERNAL = 70
 OTHER = 12
@@ -64,7 +64,7 @@ def exit_code_lines() -> list[tuple[str, str]]:
     """Return exit codes and their meanings for the help page."""
     meanings: dict[int, list[str]] = {
         0: ["done"],
-        SAID_NO: ["'verify' found problems, or you were asked and said no"],
+        REFUSED: ["'verify' found problems, or you were asked and said no"],
         2: ["the command line is wrong"],
     }
     for _, number, meaning in EXIT_CODES:
@@ -105,7 +105,7 @@ def _where_to_look(error: LsmError) -> str:
     return "; look at: " + (verb.replace("TABLE", table) if isinstance(table, str) else verb)
 
 
-def tell_bug(call: Call, error: Exception) -> int:
+def report_bug(call: Call, error: Exception) -> int:
     """Say that something unforeseen happened; return the exit code."""
     if call.debug:
         _trace(error)

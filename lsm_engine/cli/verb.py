@@ -11,11 +11,11 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.failures import (
     INTERRUPTED,
-    SAID_NO,
+    REFUSED,
     WarningLines,
     exit_code_lines,
+    report_bug,
     tell,
-    tell_bug,
 )
 
 ENGINE = "lsm_engine"
@@ -130,11 +130,11 @@ def _run(call: Call, work: Any) -> int:
     except click.Abort as stopped:
         interrupted = isinstance(stopped.__cause__, KeyboardInterrupt)
         click.echo("lsm: stopped; nothing was changed", err=True)
-        return INTERRUPTED if interrupted else SAID_NO
+        return INTERRUPTED if interrupted else REFUSED
     except LsmError as error:
         return tell(call, error)
     except Exception as error:  # noqa: BLE001  the last resort: people get a line, not a traceback
-        return tell_bug(call, error)
+        return report_bug(call, error)
     return result if isinstance(result, int) else 0
 
 

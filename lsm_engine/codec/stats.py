@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
@@ -64,7 +64,7 @@ class StatsMode:
 
 def stats_modes(schema: TableSchema) -> tuple[StatsMode, ...]:
     """Return the mode of every column: `fields.<column>.stats-mode`, else `metadata.stats-mode`."""
-    general = StatsMode.parse(schema.options[declared.STATS_MODE])
+    general = StatsMode.parse(schema.options[core_options.STATS_MODE])
     own = (schema.options.of_field(name, "stats-mode") for name in schema.names)
     return tuple(general if text is None else StatsMode.parse(text) for text in own)
 

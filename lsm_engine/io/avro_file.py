@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.codec.avro import AvroRecords
 from lsm_engine.codec.avro_container import Block, Limits, read_container
@@ -33,7 +33,7 @@ def check_avro(schema: pa.Schema, compression: str) -> None:
             f"avro files are not written with {compression}; choose one of "
             f"{', '.join(_CODECS)}, for all levels or for those that are written as avro",
             kind=ErrorKind.UNSUPPORTED_OPTION,
-            option=declared.FILE_COMPRESSION.key,
+            option=core_options.FILE_COMPRESSION.key,
             value=compression,
         )
     avro_schema(schema)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
@@ -16,7 +16,7 @@ from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.selection import RowsLeft
 from lsm_engine.meta.data_file import DataFileMeta
@@ -307,7 +307,7 @@ def _number_of_all(path: str, meta: DataFileMeta, columns: ReadColumns) -> int |
         raise UnsupportedError(
             "a file does not say whether a writer or a compaction made it, so that its rows have no "
             "place in the order of snapshots; copy the rows to a new table",
-            option=declared.SEQUENCE_SNAPSHOT_ORDERING.key,
+            option=core_options.SEQUENCE_SNAPSHOT_ORDERING.key,
             file=path,
         )
     return meta.min_sequence_number if meta.file_source is FileSource.APPEND else None
@@ -341,7 +341,7 @@ class _Reading:
         if isinstance(cause, LsmError) or not isinstance(cause, _UNREADABLE):
             return
         if isinstance(cause, OSError) and cause.errno:
-            raise told(self._path, cause) from cause
+            raise to_storage_error(self._path, cause) from cause
         raise CorruptFileError(
             "the file cannot be decoded; restore it, or run verify to see what depends on it",
             file=self._path,

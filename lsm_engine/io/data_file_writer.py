@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import FileFormat, FileSource, RowKind
 from lsm_engine.base.record import record
@@ -92,7 +92,7 @@ class DataFileWriter:
             for at, field in enumerate(self._schema)
         ]
         self._group_bytes = min(
-            files.schema.options[declared.FILE_BLOCK_SIZE] or ROW_GROUP_BYTES, files.roll_bytes
+            files.schema.options[core_options.FILE_BLOCK_SIZE] or ROW_GROUP_BYTES, files.roll_bytes
         )
         self._encoding = data_encoding(
             self._schema, files.schema.options, level=files.level, group_bytes=self._group_bytes
@@ -111,7 +111,7 @@ class DataFileWriter:
         """Whether what `locate` asks for is written along."""
         options = self._files.schema.options
         is_parquet = options.file_format(self._files.level) is FileFormat.PARQUET
-        return is_parquet and options[declared.INDEX_TYPE].reads_blooms
+        return is_parquet and options[core_options.INDEX_TYPE].reads_blooms
 
     @property
     def _key_count(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.table_options import TableOptions
@@ -94,7 +94,7 @@ def format_of(file_name: str) -> FileFormat:
     raise UnsupportedError(
         "data files are read as parquet, orc or avro; this is none by its name",
         kind=ErrorKind.UNSUPPORTED_FORMAT,
-        option=declared.FILE_FORMAT.key,
+        option=core_options.FILE_FORMAT.key,
         value=extension,
         file=file_name,
     )
@@ -106,7 +106,10 @@ def check_formats(schema: TableSchema) -> None:
     Levels are those that `file.format.per.level` and `file.compression.per.level` name, and the rest.
     """
     options = schema.options
-    own = (*options[declared.FILE_FORMAT_PER_LEVEL], *options[declared.FILE_COMPRESSION_PER_LEVEL])
+    own = (
+        *options[core_options.FILE_FORMAT_PER_LEVEL],
+        *options[core_options.FILE_COMPRESSION_PER_LEVEL],
+    )
     named = {level for level, _ in own}
     rest = next(level for level in range(len(named) + 1) if level not in named)
     for level in sorted({*named, rest}):
@@ -134,7 +137,9 @@ def data_encoding(
     the format does not have.
     """
     compression = options.file_compression(level)
-    zstd_level = options[declared.FILE_COMPRESSION_ZSTD_LEVEL] if compression == "zstd" else None
+    zstd_level = (
+        options[core_options.FILE_COMPRESSION_ZSTD_LEVEL] if compression == "zstd" else None
+    )
     match options.file_format(level):
         case FileFormat.PARQUET:
             return ParquetEncoding(schema, ParquetSettings.of(options, level))

@@ -71,7 +71,7 @@ class FileIO(Protocol):
         """Return a seekable binary file that PyArrow's readers accept; the caller closes it."""
         ...
 
-    def expect(self, path: str) -> None:
+    def prefetch(self, path: str) -> None:
         """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
 
         Says nothing about the file, not even that it is missing; may do nothing.

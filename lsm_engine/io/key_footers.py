@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import BloomFilterType
 from lsm_engine.base.table_options import TableOptions
@@ -51,8 +51,8 @@ def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dic
     keys = one_array(pa.chunked_array(pieces, pa.large_binary()))
     if not len(keys):
         return {}
-    kind = options[declared.INDEX_BLOOM_FILTER_TYPE]
-    entries = options[declared.INDEX_BLOOM_NUM_ENTRIES]
+    kind = options[core_options.INDEX_BLOOM_FILTER_TYPE]
+    entries = options[core_options.INDEX_BLOOM_NUM_ENTRIES]
     if kind is BloomFilterType.SIMPLE:
         entries = max(entries, len(keys))
     data, offsets = binary_values(keys)
@@ -61,9 +61,9 @@ def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dic
         offsets,
         kind,
         entries=entries,
-        fpp=options[declared.INDEX_BLOOM_FPP],
+        fpp=options[core_options.INDEX_BLOOM_FPP],
         # Never fewer than there are keys: a filter that is full lets everything through.
-        max_entries=max(options[declared.INDEX_BLOOM_DYNAMIC_MAX_ENTRIES], len(keys)),
+        max_entries=max(options[core_options.INDEX_BLOOM_DYNAMIC_MAX_ENTRIES], len(keys)),
     )
     bounds = pc.min_max(keys)
     return footer_entries(stored, kind, bounds["min"].as_py(), bounds["max"].as_py())

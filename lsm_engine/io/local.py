@@ -16,7 +16,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
 from lsm_engine.io.file_io import FileStatus, check_path
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _OUTPUT_BUFFER_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class LocalFileIO:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`."""
         real = self._followed(path)
-        with _telling(path), open(real, "rb", buffering=0) as file:
+        with _naming_path(path), open(real, "rb", buffering=0) as file:
             if offset:
                 file.seek(offset)
             return _read_all(file, length)
@@ -64,10 +64,10 @@ class LocalFileIO:
     def open_input(self, path: str) -> Any:
         """Return the file opened by PyArrow, so that reads need no interpreter lock."""
         real = self._followed(path)
-        with _telling(path):
+        with _naming_path(path):
             return pa.OSFile(real, "rb")
 
-    def expect(self, path: str) -> None:
+    def prefetch(self, path: str) -> None:
         """Have the system read the file into its page cache, where it can be asked to."""
         if not hasattr(os, "posix_fadvise"):
             return
@@ -87,12 +87,12 @@ class LocalFileIO:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as cause:
-            raise told(path, cause) from cause
+            raise to_storage_error(path, cause) from cause
 
     def status(self, path: str) -> FileStatus:
         """Return size, time and kind, of a link itself if it is one."""
         real = self._named(path)
-        with _telling(path):
+        with _naming_path(path):
             return _status(path, os.lstat(real))
 
     def list(self, directory: str) -> list[FileStatus]:
@@ -108,7 +108,7 @@ class LocalFileIO:
         except FileNotFoundError:
             return []
         except OSError as cause:
-            raise told(directory, cause) from cause
+            raise to_storage_error(directory, cause) from cause
         return sorted(found, key=lambda status: status.path)
 
     # Writing.
@@ -116,13 +116,13 @@ class LocalFileIO:
     def write_new(self, path: str, data: bytes) -> None:
         """Write a new file; a failed attempt leaves nothing behind if it can help it."""
         real = self._named(path)
-        with _telling(path):
+        with _naming_path(path):
             self._write(real, data, sync=False)
 
     def open_output(self, path: str) -> "LocalOutput":
         """Start a new file."""
         real = self._named(path)
-        with _telling(path):
+        with _naming_path(path):
             descriptor = self._create(real)
             return LocalOutput(path, real, os.fdopen(descriptor, "wb", _OUTPUT_BUFFER_BYTES))
 
@@ -130,7 +130,7 @@ class LocalFileIO:
         """Create `path` atomically by linking a finished temporary file to it."""
         real = self._named(path)
         temporary = self._temporary(real)
-        with _telling(path):
+        with _naming_path(path):
             self._write(temporary, data, sync=self.durable)
         try:
             return self._link(path, temporary, real)
@@ -157,7 +157,7 @@ class LocalFileIO:
                     "the file vanished right after it was created; look before trying again",
                     path=path,
                 ) from None
-            raise told(path, refusal) from refusal
+            raise to_storage_error(path, refusal) from refusal
         except OSError as cause:
             raise CommitUnknownError(
                 "the disk did not confirm that the file was created; look before trying again",
@@ -169,7 +169,7 @@ class LocalFileIO:
         """Overwrite atomically by renaming a finished temporary file."""
         real = self._named(path)
         temporary = self._temporary(real)
-        with _telling(path):
+        with _naming_path(path):
             self._write(temporary, data, sync=self.durable)
             try:
                 os.replace(temporary, real)
@@ -186,7 +186,7 @@ class LocalFileIO:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as cause:
-            raise told(path, cause) from cause
+            raise to_storage_error(path, cause) from cause
         return True
 
     def remove_empty_directory(self, directory: str) -> bool:
@@ -205,13 +205,13 @@ class LocalFileIO:
         directories: dict[str, str] = {}
         for path in paths:
             real = self._followed(path)
-            with _telling(path):
+            with _naming_path(path):
                 _sync_path(real)
             while real != self._real_root:
                 real = os.path.dirname(real)
                 directories[real] = path
         for real, path in sorted(directories.items(), reverse=True):  # deepest first
-            with _telling(path):
+            with _naming_path(path):
                 _sync_path(real)
 
     # Paths.
@@ -291,7 +291,7 @@ class LocalOutput:
 
     def write(self, data: Any) -> int:
         """Append bytes."""
-        with _telling(self._path):
+        with _naming_path(self._path):
             self._file.write(data)
         size = memoryview(data).nbytes
         self._written += size
@@ -303,12 +303,12 @@ class LocalOutput:
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""
-        with _telling(self._path):
+        with _naming_path(self._path):
             self._file.flush()
 
     def close(self) -> None:
         """Finish the file."""
-        with _telling(self._path):
+        with _naming_path(self._path):
             self._file.close()
 
     def abort(self) -> None:
@@ -324,11 +324,11 @@ def _restored(root: str, durable: bool) -> LocalFileIO:  # noqa: FBT001 -- pickl
 
 
 @contextlib.contextmanager
-def _telling(path: str) -> Iterator[None]:
+def _naming_path(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise told(path, cause) from cause
+        raise to_storage_error(path, cause) from cause
 
 
 def _status(path: str, found: os.stat_result) -> FileStatus:

@@ -31,7 +31,7 @@ class MemoryFileIO:
         """Return a reader over the bytes, without a copy."""
         return pa.BufferReader(pa.py_buffer(self._data(path)))
 
-    def expect(self, path: str) -> None:
+    def prefetch(self, path: str) -> None:
         """Do nothing: the file is in memory."""
 
     def exists(self, path: str) -> bool:

@@ -43,7 +43,7 @@ class Field(NamedTuple):
 Struct = dict[int, Field]
 
 
-def taken_apart(file: memoryview) -> tuple[memoryview, memoryview]:
+def split_row_groups(file: memoryview) -> tuple[memoryview, memoryview]:
     """Return the row groups of a whole Parquet file, without the magic before them, and its footer."""
     assert file[-len(MAGIC) :] == MAGIC, "not the end of a Parquet file"
     trailer = len(file) - _TRAILER_BYTES
@@ -61,42 +61,42 @@ def stored_footer(footer: Struct) -> bytes:
     return _Writer().struct(footer)
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """A column of one row group: its pages, and what a footer says of it (ColumnChunk)."""
 
     pages: memoryview
-    told: Struct
+    metadata: Struct
 
     @staticmethod
-    def all_of(file: memoryview) -> "list[Chunk]":
+    def all_of(file: memoryview) -> "list[ColumnChunk]":
         """Return the columns of a file that holds one row group, without page indexes."""
-        _, stored = taken_apart(file)
+        _, stored = split_row_groups(file)
         group = only_row_group(bytes(stored))
-        return [Chunk._of(file, told) for told in group[_COLUMNS].content[1]]
+        return [ColumnChunk._of(file, told) for told in group[_COLUMNS].content[1]]
 
     @staticmethod
-    def _of(file: memoryview, told: Struct) -> "Chunk":
+    def _of(file: memoryview, told: Struct) -> "ColumnChunk":
         facts: Struct = told[_CHUNK_FACTS].content
         start = _start(facts)
-        return Chunk(file[start : start + _number(facts[_CHUNK_STORED_BYTES])], told)
+        return ColumnChunk(file[start : start + _number(facts[_CHUNK_STORED_BYTES])], told)
 
-    def named(self, name: str) -> "Chunk":
+    def named(self, name: str) -> "ColumnChunk":
         """Return the same pages as another column, whose type is the same."""
         path = Field(_LIST, (_BINARY, [name.encode()]))
-        facts = self.told[_CHUNK_FACTS].content | {_PATH: path}
-        return Chunk(self.pages, self.told | {_CHUNK_FACTS: Field(_STRUCT, facts)})
+        facts = self.metadata[_CHUNK_FACTS].content | {_PATH: path}
+        return ColumnChunk(self.pages, self.metadata | {_CHUNK_FACTS: Field(_STRUCT, facts)})
 
     def at(self, offset: int) -> Struct:
         """Return what a footer says of it when its pages begin there."""
-        facts: Struct = self.told[_CHUNK_FACTS].content
+        facts: Struct = self.metadata[_CHUNK_FACTS].content
         distance = offset - _start(facts)
         moved = {
             number: _long(_number(facts[number]) + distance)
             for number in (_DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE)
             if number in facts
         }
-        said = _number(self.told[_CHUNK_OFFSET])  # deprecated: 0 where nobody says it
-        return self.told | {
+        said = _number(self.metadata[_CHUNK_OFFSET])  # deprecated: 0 where nobody says it
+        return self.metadata | {
             _CHUNK_OFFSET: _long(said + distance if said else 0),
             _CHUNK_FACTS: Field(_STRUCT, facts | moved),
         }
@@ -110,14 +110,16 @@ def only_row_group(footer: bytes) -> Struct:
     return found
 
 
-def row_group(chunks: Sequence[Chunk], *, row_count: int, offset: int, ordinal: int) -> Struct:
+def row_group(
+    chunks: Sequence[ColumnChunk], *, row_count: int, offset: int, ordinal: int
+) -> Struct:
     """Return what a footer says of a row group whose chunks lie one behind the other from `offset`."""
     columns = []
     at = offset
     for chunk in chunks:
         columns.append(chunk.at(at))
         at += len(chunk.pages)
-    facts = [chunk.told[_CHUNK_FACTS].content for chunk in chunks]
+    facts = [chunk.metadata[_CHUNK_FACTS].content for chunk in chunks]
     return {
         _COLUMNS: Field(_LIST, (_STRUCT, columns)),
         _BYTES: _long(sum(_number(one[_CHUNK_BYTES]) for one in facts)),

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.parquet_footer import (
     MAGIC,
-    Chunk,
+    ColumnChunk,
     Struct,
     only_row_group,
     read_footer,
     row_group,
+    split_row_groups,
     stored_footer,
-    taken_apart,
     with_leaves_of,
     with_members,
     with_row_groups,
@@ -54,11 +54,11 @@ class ParquetSettings:
     def of(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
         """Return the settings that a table's options ask for in files of a level."""
         codec = options.file_compression(file_level)
-        level = options[declared.FILE_COMPRESSION_ZSTD_LEVEL] if codec == "zstd" else None
+        level = options[core_options.FILE_COMPRESSION_ZSTD_LEVEL] if codec == "zstd" else None
         return ParquetSettings(
             compression=_COMPRESSION.get(codec, codec.upper()),
             compression_level=level,
-            page_checksum=options[declared.PAGE_CHECKSUM],
+            page_checksum=options[core_options.PAGE_CHECKSUM],
         )
 
 
@@ -156,13 +156,13 @@ class ParquetEncoding:
         """Start a file of such row groups."""
         return ParquetOutput(sink, self)
 
-    def chunks(self, group: ParquetGroup) -> list[Chunk]:
+    def chunks(self, group: ParquetGroup) -> list[ColumnChunk]:
         """Return the columns of a row group, all of them, in the order of the schema."""
-        there = Chunk.all_of(memoryview(group.file).cast("B"))
+        there = ColumnChunk.all_of(memoryview(group.file).cast("B"))
         if not group.shares_keys:
             return there
         others = iter(there)
-        chunks: list[Chunk] = []
+        chunks: list[ColumnChunk] = []
         for field in self._schema:
             if field.name in self._shared:
                 chunks.append(there[self._shared[field.name]].named(field.name))
@@ -226,7 +226,7 @@ def _is_key_again(field: pa.Field, schema: pa.Schema) -> bool:
 
 
 def _footer_in(sink: pa.BufferOutputStream) -> Struct:
-    _, footer = taken_apart(memoryview(sink.getvalue()).cast("B"))
+    _, footer = split_row_groups(memoryview(sink.getvalue()).cast("B"))
     return read_footer(bytes(footer))
 
 
@@ -245,7 +245,7 @@ class ParquetOutput:
         """Append a row group."""
         if self._size == len(MAGIC) and not group.shares_keys:
             # It may stay alone, as it does in small files: then its own footer is the file's.
-            pages, footer = taken_apart(memoryview(group.file).cast("B"))
+            pages, footer = split_row_groups(memoryview(group.file).cast("B"))
             self._whole = bytes(footer)
             self._size += self._sink.write(pages)
             return

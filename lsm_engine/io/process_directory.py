@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from lsm_engine.base.errors import LsmError, StorageError
 from lsm_engine.base.record import record
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 
 _PROCESS = "process-"
 SUFFIX = ".lookup"
@@ -43,7 +43,7 @@ class ProcessDirectory:
                 self.path = tempfile.mkdtemp(prefix=_PROCESS, dir=root)
                 self._held = _take(os.path.join(self.path, "lock"), fcntl.LOCK_EX)
         except OSError as cause:
-            raise cause if isinstance(cause, LsmError) else told(root, cause) from cause
+            raise cause if isinstance(cause, LsmError) else to_storage_error(root, cause) from cause
 
     def new_path(self) -> str:
         with self._count_lock:
@@ -89,7 +89,7 @@ def processes_of(root: str | None = None) -> list[LeftFiles]:
     except FileNotFoundError:
         return []
     except OSError as cause:
-        raise told(root, cause) from cause
+        raise to_storage_error(root, cause) from cause
     for name in names:
         path = os.path.join(root, name)
         if name.startswith(_PROCESS) and os.path.isdir(path) and not os.path.islink(path):
@@ -207,4 +207,4 @@ def write_private(path: str, build: Callable[[BinaryIO], None]) -> None:
         with os.fdopen(descriptor, "wb", 1 << 20) as sink:
             build(sink)
     except OSError as cause:
-        raise cause if isinstance(cause, LsmError) else told(path, cause) from cause
+        raise cause if isinstance(cause, LsmError) else to_storage_error(path, cause) from cause

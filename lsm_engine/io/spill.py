@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -52,7 +52,7 @@ class SpillArea:
                 for batch in chain([first], rows):
                     writer.write_batch(batch)
         except OSError as cause:
-            raise told(str(path), cause) from cause
+            raise to_storage_error(str(path), cause) from cause
         return SpilledRows(path)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ _REMEDIES = {
 }
 
 
-def told(path: str, cause: OSError) -> LsmError:
+def to_storage_error(path: str, cause: OSError) -> LsmError:
     """Return the error to raise, `from cause`, when the operating system refused something."""
     if isinstance(cause, FileNotFoundError):
         return NotFoundError("no such file", path=path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from lsm_engine.base.errors import AlreadyExistsError, UnsafePathError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 
 _DATABASE_SUFFIX = ".db"
 
@@ -53,7 +53,7 @@ def move_directory(source: str, target: str) -> None:
         if os.path.lexists(source):
             os.rename(source, target)
     except OSError as cause:
-        raise told(target, cause) from cause
+        raise to_storage_error(target, cause) from cause
 
 
 def clear_directory(file_io: FileIO, directory: str = "") -> int:

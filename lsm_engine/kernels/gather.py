@@ -49,7 +49,7 @@ def gather(sources: Sequence[Source], run: Runs, row: Rows) -> pa.Table:
     batches, run, row = unchunked(sources, run, row)
     if not batches:
         return schema.empty_table()
-    wanted = Wanted.of(run, row)
+    wanted = RowSelection.of(run, row)
     columns = [
         _gathered([batch.column(at) for batch in batches], wanted) for at in range(len(schema))
     ]
@@ -82,7 +82,7 @@ def unchunked(
 
 
 @record
-class Wanted:
+class RowSelection:
     """Rows to collect, and the first position of each stretch of consecutive rows (closed by n)."""
 
     run: Runs
@@ -93,26 +93,26 @@ class Wanted:
         return len(self.run)
 
     @staticmethod
-    def of(run: Runs, row: Rows) -> "Wanted":
+    def of(run: Runs, row: Rows) -> "RowSelection":
         """Find the stretches."""
         run, row = np.ascontiguousarray(run, np.uint16), np.ascontiguousarray(row, np.int32)
         stretches = np.empty(len(run) + 1, np.int64)
         count = _find_stretches(run, row, stretches)
-        return Wanted(run=run, row=row, stretches=stretches[: count + 1])
+        return RowSelection(run=run, row=row, stretches=stretches[: count + 1])
 
     @property
     def is_long(self) -> bool:
         """Whether copying stretches is worth it."""
         return len(self) >= _LONG_STRETCH * (len(self.stretches) - 1)
 
-    def halves(self) -> Iterator["Wanted"]:
+    def halves(self) -> Iterator["RowSelection"]:
         """Split the rows in two."""
         middle = len(self) // 2
-        yield Wanted.of(self.run[:middle], self.row[:middle])
-        yield Wanted.of(self.run[middle:], self.row[middle:])
+        yield RowSelection.of(self.run[:middle], self.row[:middle])
+        yield RowSelection.of(self.run[middle:], self.row[middle:])
 
 
-def _gathered(arrays: Sequence[pa.Array], wanted: Wanted) -> pa.Array | pa.ChunkedArray:
+def _gathered(arrays: Sequence[pa.Array], wanted: RowSelection) -> pa.Array | pa.ChunkedArray:
     kind = arrays[0].type
     if pa.types.is_boolean(kind):
         bits, _ = _gathered_bits(arrays, 1, wanted)
@@ -144,7 +144,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _array(
-    kind: pa.DataType, wanted: Wanted, arrays: Sequence[pa.Array], buffers: list[pa.Buffer]
+    kind: pa.DataType, wanted: RowSelection, arrays: Sequence[pa.Array], buffers: list[pa.Buffer]
 ) -> pa.Array:
     valid, nulls = None, 0
     if any(array.null_count for array in arrays):
@@ -163,7 +163,7 @@ def _offsets(arrays: Sequence[pa.Array]) -> Longs:
 
 
 def _gathered_bits(
-    arrays: Sequence[pa.Array], buffer: int, wanted: Wanted
+    arrays: Sequence[pa.Array], buffer: int, wanted: RowSelection
 ) -> tuple[pa.Buffer, int]:
     """Return a bitmap of one bit per wanted row, and how many of them are zero."""
     target = pa.allocate_buffer((len(wanted) + 7) // 8)
@@ -172,7 +172,9 @@ def _gathered_bits(
     return target, zeros
 
 
-def _gathered_fixed(arrays: Sequence[pa.Array], kind: pa.DataType, wanted: Wanted) -> pa.Buffer:
+def _gathered_fixed(
+    arrays: Sequence[pa.Array], kind: pa.DataType, wanted: RowSelection
+) -> pa.Buffer:
     width = kind.bit_width // 8
     target = pa.allocate_buffer(width * len(wanted))
     sources = _addresses(arrays, 1) + width * _offsets(arrays)
@@ -184,7 +186,7 @@ def _gathered_fixed(arrays: Sequence[pa.Array], kind: pa.DataType, wanted: Wante
 
 
 def _gathered_text(
-    arrays: Sequence[pa.Array], kind: pa.DataType, wanted: Wanted
+    arrays: Sequence[pa.Array], kind: pa.DataType, wanted: RowSelection
 ) -> pa.Array | pa.ChunkedArray:
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     width = 8 if wide else 4

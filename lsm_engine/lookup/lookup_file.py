@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import LookupFileType
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -28,16 +28,16 @@ LookupCache = DiskCache[LookupStore]
 
 def store_settings(options: TableOptions, value: StoredValue = StoredValue.ROW) -> StoreSettings:
     """Return how a table's options want lookup files made."""
-    blooms = options[declared.LOOKUP_CACHE_BLOOM_FILTER_ENABLED]
-    memory = options[declared.LOOKUP_CACHE_MAX_MEMORY_SIZE]
-    pool = options[declared.LOOKUP_CACHE_HIGH_PRIORITY_POOL_RATIO]
+    blooms = options[core_options.LOOKUP_CACHE_BLOOM_FILTER_ENABLED]
+    memory = options[core_options.LOOKUP_CACHE_MAX_MEMORY_SIZE]
+    pool = options[core_options.LOOKUP_CACHE_HIGH_PRIORITY_POOL_RATIO]
     return StoreSettings(
-        file_type=options[declared.LOOKUP_LOCAL_FILE_TYPE],
+        file_type=options[core_options.LOOKUP_LOCAL_FILE_TYPE],
         value=value,
-        bloom_fpp=options[declared.LOOKUP_CACHE_BLOOM_FILTER_FPP] if blooms else None,
-        hash_load_factor=options[declared.LOOKUP_HASH_LOAD_FACTOR],
-        block_size=options[declared.CACHE_PAGE_SIZE],
-        compressed=options[declared.LOOKUP_CACHE_SPILL_COMPRESSION] != "none",
+        bloom_fpp=options[core_options.LOOKUP_CACHE_BLOOM_FILTER_FPP] if blooms else None,
+        hash_load_factor=options[core_options.LOOKUP_HASH_LOAD_FACTOR],
+        block_size=options[core_options.CACHE_PAGE_SIZE],
+        compressed=options[core_options.LOOKUP_CACHE_SPILL_COMPRESSION] != "none",
         decoded_blocks_bytes=int(memory * (1 - pool)),
     )
 
@@ -45,8 +45,8 @@ def store_settings(options: TableOptions, value: StoredValue = StoredValue.ROW) 
 def cache_limits(options: TableOptions) -> CacheLimits:
     """Return what a table's options ask of the disk cache."""
     return CacheLimits(
-        max_bytes=options[declared.LOOKUP_CACHE_MAX_DISK_SIZE],
-        retention_millis=options[declared.LOOKUP_CACHE_FILE_RETENTION],
+        max_bytes=options[core_options.LOOKUP_CACHE_MAX_DISK_SIZE],
+        retention_millis=options[core_options.LOOKUP_CACHE_FILE_RETENTION],
     )
 
 
@@ -129,7 +129,7 @@ class LookupFiles:
             with_positions=layout.with_positions,
         )
         path = self._files.path_of(file.file_name)
-        checked = self._files.read_schema.options[declared.PAGE_CHECKSUM]
+        checked = self._files.read_schema.options[core_options.PAGE_CHECKSUM]
         with open_data_file(
             self._files.file_io, path, file, columns, verify_checksums=checked
         ) as reader:

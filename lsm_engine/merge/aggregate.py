@@ -1,6 +1,6 @@
 """Aggregation: every column by a function of its own."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.merge.aggregators.aggregator import Aggregator
@@ -22,11 +22,11 @@ def aggregation(schema: TableSchema) -> Folding:
         for name in schema.names
         if name not in schema.primary_keys
     ]
-    ignores = schema.options[declared.IGNORE_DELETE]
-    on_delete = schema.options[declared.AGGREGATION_REMOVE_ON_DELETE]
+    ignores = schema.options[core_options.IGNORE_DELETE]
+    on_delete = schema.options[core_options.AGGREGATION_REMOVE_ON_DELETE]
     if ignores and on_delete:
         raise InvalidOptionError(
-            f"{declared.AGGREGATION_REMOVE_ON_DELETE.key!r} and 'ignore-delete' contradict each "
+            f"{core_options.AGGREGATION_REMOVE_ON_DELETE.key!r} and 'ignore-delete' contradict each "
             "other; choose one"
         )
     return Folding(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
@@ -75,12 +75,13 @@ class ChangeRules:
         """Return the rules of a table."""
         options = schema.options
         compared = None
-        if options[declared.CHANGELOG_ROW_DEDUPLICATE]:
-            ignored = options[declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
+        if options[core_options.CHANGELOG_ROW_DEDUPLICATE]:
+            ignored = options[core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
             beside = {*schema.primary_keys, *ignored}
             compared = tuple(name for name in schema.names if name not in beside)
         return ChangeRules(
-            inserts_only=options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW, compared=compared
+            inserts_only=options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW,
+            compared=compared,
         )
 
     def changes(

@@ -94,11 +94,11 @@ class Folding:
     keeps_rows: bool = False
 
     @property
-    def may_lose(self) -> bool:
+    def may_need_full_history(self) -> bool:
         """See MergeFunction."""
         if len(self.ignored) == len(RETRACTS):
             return False
-        return self.removal.is_possible or any(rule.may_lose for rule in self.rules)
+        return self.removal.is_possible or any(rule.may_need_full_history for rule in self.rules)
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """See MergeFunction."""
@@ -124,9 +124,9 @@ class Folding:
             )
         return without_deletes(merged) if drop_deletes else merged
 
-    def layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
+    def history_layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
         """See MergeFunction: where a retract may reach below these versions, they stay apart."""
-        if not self.may_lose:
+        if not self.may_need_full_history:
             return [self.merge(order, sources)]
         batches, order = self._prepared(order, sources)
         lost = self._lost(order, batches)
@@ -192,7 +192,7 @@ class Folding:
     ) -> _Several:
         """Return the usual case. Where many keys have several versions, the others come along."""
         was_reset = np.zeros(len(flags), np.bool_)
-        if np.count_nonzero(flags) < _MANY * len(flags) or not self._lone_stay:
+        if np.count_nonzero(flags) < _MANY * len(flags) or not self._single_row_kept:
             rows = order if flags.all() else chosen_groups(order, flags)
             versions = versions_of(rows, batches, None, self.key_columns)
             inserts = np.full(versions.group_count, RowKind.INSERT, np.int8)
@@ -207,8 +207,8 @@ class Folding:
         )
 
     @property
-    def _lone_stay(self) -> bool:
-        return all(rule.lone_stays for rule in self.rules)
+    def _single_row_kept(self) -> bool:
+        return all(rule.keeps_single_row for rule in self.rules)
 
     def _without_removed(self, versions: Versions, kinds: Kinds) -> tuple[Versions, Bools]:
         """Leave out what came before a removal, and the removal too unless it is the last word."""
@@ -237,7 +237,7 @@ class Folding:
         lost = several.was_reset
         if several.versions.retracts is not None:
             for rule in self.rules:
-                for one in rule.loses(several.versions):
+                for one in rule.needs_full_history(several.versions):
                     lost[several.flags] |= one
         return lost
 

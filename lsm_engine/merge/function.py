@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.merge.aggregate import aggregation
@@ -20,7 +20,7 @@ class MergeFunction(Protocol):
     """Folds the versions of each key into at most one row. Pure.
 
     Merging neighbouring versions first, then the result with the others, gives the same: in the
-    write buffer, when spilled, read or compacted. Where `may_lose`, only `layers` promises that for
+    write buffer, when spilled, read or compacted. Where `may_need_full_history`, only `layers` promises that for
     a part of a key's versions that is not its oldest part.
     """
 
@@ -35,7 +35,7 @@ class MergeFunction(Protocol):
         ...
 
     @property
-    def may_lose(self) -> bool:
+    def may_need_full_history(self) -> bool:
         """Whether a retract among newer versions may reach below what one merged row can say.
 
         Then rows that hold retracts are merged only together with everything that is older.
@@ -56,7 +56,7 @@ class MergeFunction(Protocol):
         """
         ...
 
-    def layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
+    def history_layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
         """Return runs, oldest first, that say all that the versions say; usually a single one."""
         ...
 
@@ -68,9 +68,9 @@ def build_merge_function(schema: TableSchema) -> MergeFunction:
     columns.
     """
     ignored: frozenset[RowKind] = frozenset()
-    if schema.options[declared.IGNORE_DELETE]:
+    if schema.options[core_options.IGNORE_DELETE]:
         ignored = frozenset({RowKind.UPDATE_BEFORE, RowKind.DELETE})
-    match schema.options[declared.MERGE_ENGINE]:
+    match schema.options[core_options.MERGE_ENGINE]:
         case MergeEngine.DEDUPLICATE:
             return SelectingFunction(selection=Deduplicate(), ignored=ignored)
         case MergeEngine.FIRST_ROW:

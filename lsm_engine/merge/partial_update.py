@@ -1,6 +1,6 @@
 """Partial update: the newest value of each column that is not null; groups of columns by their clock."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.option import names
@@ -62,7 +62,7 @@ def partial_update(schema: TableSchema) -> Folding:
         OwnColumn(name=name, aggregator=LastNonNull(), adds_only=True) for name in alone
     ]
     removal = _removal(schema, groups)
-    ignores = schema.options[declared.IGNORE_DELETE]
+    ignores = schema.options[core_options.IGNORE_DELETE]
     return Folding(
         key_columns=schema.primary_keys,
         rules=(*rules, *groups),
@@ -80,21 +80,21 @@ def _ignored(*, ignores: bool, removal: Removal) -> frozenset[RowKind]:
 
 
 def _removal(schema: TableSchema, groups: tuple[SequenceGroup, ...]) -> Removal:
-    on_delete = schema.options[declared.PARTIAL_UPDATE_REMOVE_ON_DELETE]
-    clocks = schema.options[declared.PARTIAL_UPDATE_REMOVE_ON_GROUP]
-    key = declared.PARTIAL_UPDATE_REMOVE_ON_DELETE.key
-    if on_delete and schema.options[declared.IGNORE_DELETE]:
+    on_delete = schema.options[core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE]
+    clocks = schema.options[core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP]
+    key = core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE.key
+    if on_delete and schema.options[core_options.IGNORE_DELETE]:
         raise InvalidOptionError(f"{key!r} and 'ignore-delete' contradict each other; choose one")
     if on_delete and groups:
         raise InvalidOptionError(
             f"{key!r} does not go with sequence groups; use "
-            f"{declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} to name the groups that remove"
+            f"{core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} to name the groups that remove"
         )
     known = {name for group in groups for name in group.sequence}
     missing = [name for name in clocks if name not in known]
     if missing:
         raise InvalidOptionError(
-            f"{declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} names columns that no sequence group "
+            f"{core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key!r} names columns that no sequence group "
             "has as its clock",
             columns=missing,
             clocks=sorted(known),

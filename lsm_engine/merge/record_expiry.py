@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
@@ -41,17 +41,17 @@ class RecordExpiry:
         """
         options = schema.options
         age, column = (
-            options[declared.RECORD_LEVEL_EXPIRE_TIME],
-            options[declared.RECORD_LEVEL_TIME_FIELD],
+            options[core_options.RECORD_LEVEL_EXPIRE_TIME],
+            options[core_options.RECORD_LEVEL_TIME_FIELD],
         )
         if age is None:
             return None
-        key = declared.RECORD_LEVEL_TIME_FIELD.key
+        key = core_options.RECORD_LEVEL_TIME_FIELD.key
         if column is None:
             raise InvalidOptionError(
-                f"{declared.RECORD_LEVEL_EXPIRE_TIME.key!r} needs {key!r}, the column that holds the "
+                f"{core_options.RECORD_LEVEL_EXPIRE_TIME.key!r} needs {key!r}, the column that holds the "
                 "time of a row",
-                key=declared.RECORD_LEVEL_EXPIRE_TIME.key,
+                key=core_options.RECORD_LEVEL_EXPIRE_TIME.key,
             )
         if column not in schema.names:
             raise InvalidOptionError(
@@ -67,7 +67,7 @@ class RecordExpiry:
                 key=key,
                 column=column,
             )
-        marks = options[declared.MERGE_ENGINE] is MergeEngine.DEDUPLICATE
+        marks = options[core_options.MERGE_ENGINE] is MergeEngine.DEDUPLICATE
         return RecordExpiry(column=column, before_millis=now_millis - age, marks=marks)
 
     def expired(self, times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """Which kinds of rows a table takes: what a writer drops, and what it refuses."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.merge.aggregate import aggregation
@@ -29,9 +29,9 @@ class RetractRule:
 
 def retract_rule(schema: TableSchema) -> RetractRule:
     """Return what the merge engine of a table can do with rows that take values back."""
-    if schema.options[declared.IGNORE_DELETE]:
+    if schema.options[core_options.IGNORE_DELETE]:
         return RetractRule(dropped=_BOTH)
-    match schema.options[declared.MERGE_ENGINE]:
+    match schema.options[core_options.MERGE_ENGINE]:
         case MergeEngine.DEDUPLICATE:
             return RetractRule()
         case MergeEngine.FIRST_ROW:

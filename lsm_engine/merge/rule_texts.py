@@ -1,6 +1,6 @@
 """What decides between the versions of a key, in words: for whole rows, and column by column."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine, SortOrder
 from lsm_engine.merge.aggregators.registry import DEFAULT_FUNCTION, function_of
 from lsm_engine.merge.partial_update import group_options
@@ -13,7 +13,7 @@ def order_text(schema: TableSchema) -> str:
     """Say what makes one version newer than another."""
     if not schema.sequence_fields:
         return "a greater sequence number is newer"
-    falling = schema.options[declared.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING
+    falling = schema.options[core_options.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING
     which = "smaller" if falling else "greater"
     fields = ", ".join(schema.sequence_fields)
     return f"a {which} {fields} is newer, of equal ones the greater sequence number"
@@ -21,7 +21,7 @@ def order_text(schema: TableSchema) -> str:
 
 def row_rule_text(schema: TableSchema) -> str:
     """Say what becomes of several versions of a key."""
-    match schema.options[declared.MERGE_ENGINE]:
+    match schema.options[core_options.MERGE_ENGINE]:
         case MergeEngine.DEDUPLICATE:
             rule = "deduplicate: the newest version is the row"
         case MergeEngine.FIRST_ROW:
@@ -30,13 +30,13 @@ def row_rule_text(schema: TableSchema) -> str:
             rule = "partial-update: versions are put together column by column"
         case MergeEngine.AGGREGATION:
             rule = "aggregation: each column is what its function makes of the versions"
-    ignores = schema.options[declared.IGNORE_DELETE]
+    ignores = schema.options[core_options.IGNORE_DELETE]
     return f"{rule}; {order_text(schema)}" + ("; -U and -D are ignored" if ignores else "")
 
 
 def column_rule_texts(schema: TableSchema) -> dict[str, str]:
     """Say what decides each column; empty where whole rows win or lose."""
-    engine = schema.options[declared.MERGE_ENGINE]
+    engine = schema.options[core_options.MERGE_ENGINE]
     if engine is MergeEngine.PARTIAL_UPDATE:
         return _partial_update(schema)
     return _aggregation(schema) if engine is MergeEngine.AGGREGATION else {}

@@ -28,12 +28,12 @@ class ColumnRule(Protocol):
         ...
 
     @property
-    def may_lose(self) -> bool:
-        """Whether `loses` can ever hold."""
+    def may_need_full_history(self) -> bool:
+        """Whether `needs_full_history` can ever hold."""
         ...
 
     @property
-    def lone_stays(self) -> bool:
+    def keeps_single_row(self) -> bool:
         """Whether folding one version that adds gives its values back."""
         ...
 
@@ -46,7 +46,7 @@ class ColumnRule(Protocol):
         """Return each key's value in those columns that are wanted."""
         ...
 
-    def loses(self, versions: Versions) -> list[Bools]:
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
         """Return, column by column, the keys whose result cannot stand for their versions."""
         ...
 
@@ -70,14 +70,14 @@ class OwnColumn:
         return (self.name, *self.aggregator.needs)
 
     @property
-    def may_lose(self) -> bool:
+    def may_need_full_history(self) -> bool:
         """See ColumnRule."""
-        return self.aggregator.may_lose and not self.adds_only
+        return self.aggregator.may_need_full_history and not self.adds_only
 
     @property
-    def lone_stays(self) -> bool:
+    def keeps_single_row(self) -> bool:
         """See ColumnRule."""
-        return self.aggregator.lone_stays
+        return self.aggregator.keeps_single_row
 
     @property
     def refusing(self) -> tuple[str, ...]:
@@ -92,11 +92,11 @@ class OwnColumn:
             return {self.name: self.aggregator.fold(versions, self.name)}
         return {self.name: of_adds(versions, partial(self.aggregator.fold, name=self.name))}
 
-    def loses(self, versions: Versions) -> list[Bools]:
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
         """See ColumnRule."""
-        if not self.may_lose:
+        if not self.may_need_full_history:
             return []
-        lost = self.aggregator.loses(versions, self.name)
+        lost = self.aggregator.needs_full_history(versions, self.name)
         return [] if lost is None else [lost]
 
 
@@ -111,7 +111,7 @@ class SequenceGroup:
 
     sequence: tuple[str, ...]
     members: tuple[tuple[str, Aggregator | None], ...]
-    lone_stays: bool = False
+    keeps_single_row: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ class SequenceGroup:
         return self.sequence
 
     @property
-    def may_lose(self) -> bool:
+    def may_need_full_history(self) -> bool:
         """See ColumnRule."""
-        return any(function.may_lose for _, function in self.members if function)
+        return any(function.may_need_full_history for _, function in self.members if function)
 
     @property
     def refusing(self) -> tuple[str, ...]:
@@ -164,12 +164,16 @@ class SequenceGroup:
                 folded[name] = moved(function.fold(counted, name), counted, positions)
         return folded
 
-    def loses(self, versions: Versions) -> list[Bools]:
+    def needs_full_history(self, versions: Versions) -> list[Bools]:
         """See ColumnRule."""
-        if not self.may_lose:
+        if not self.may_need_full_history:
             return []
         counted, _ = self._counted(versions, *self.clock(versions))
-        losses = (function.loses(counted, name) for name, function in self.members if function)
+        losses = (
+            function.needs_full_history(counted, name)
+            for name, function in self.members
+            if function
+        )
         return [lost for lost in losses if lost is not None]
 
     def clock(self, versions: Versions) -> tuple[Words, Bools]:

@@ -71,13 +71,13 @@ class SelectingFunction:
     selection: Selection
     ignored: frozenset[RowKind] = frozenset()
     keeps_rows: bool = True
-    may_lose: bool = False
+    may_need_full_history: bool = False
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """See MergeFunction (function.py)."""
         return frozenset(names)
 
-    def layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
+    def history_layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
         """See MergeFunction: one row of each key stands for all."""
         return [self.merge(order, sources)]
 

@@ -5,7 +5,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import SortOrder
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import fixed_values, one_array
@@ -30,7 +30,8 @@ class UserSequence:
     def of(schema: TableSchema) -> "UserSequence":
         """Return what a table's options say."""
         return UserSequence(
-            columns=schema.sequence_fields, order=schema.options[declared.SEQUENCE_FIELD_SORT_ORDER]
+            columns=schema.sequence_fields,
+            order=schema.options[core_options.SEQUENCE_FIELD_SORT_ORDER],
         )
 
     def ranks(self, rows: Rows) -> SortKeys | None:

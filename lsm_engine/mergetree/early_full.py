@@ -1,6 +1,6 @@
 """Early full compaction: fully, although no run is in the way, because of time or of size."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.mergetree.universal import Runs
@@ -22,9 +22,9 @@ class EarlyFull:
     def of(options: TableOptions) -> "EarlyFull":
         """Return what a table's options ask for."""
         return EarlyFull(
-            interval_millis=options[declared.COMPACTION_OPTIMIZATION_INTERVAL],
-            total_bytes=options[declared.COMPACTION_TOTAL_SIZE_THRESHOLD],
-            incremental_bytes=options[declared.COMPACTION_INCREMENTAL_SIZE_THRESHOLD],
+            interval_millis=options[core_options.COMPACTION_OPTIMIZATION_INTERVAL],
+            total_bytes=options[core_options.COMPACTION_TOTAL_SIZE_THRESHOLD],
+            incremental_bytes=options[core_options.COMPACTION_INCREMENTAL_SIZE_THRESHOLD],
         )
 
     def asks(self, runs: Runs, *, max_level: int, now_millis: int) -> bool:

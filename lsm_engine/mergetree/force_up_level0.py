@@ -1,6 +1,6 @@
 """Force up level 0: a bucket whose readers do not see level 0, or whose feed is made as it leaves it."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import LookupCompact
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -22,7 +22,7 @@ class ForceUpLevelZero:
     @staticmethod
     def of(options: TableOptions, *, hour: int) -> "ForceUpLevelZero":
         """Return the strategy that a table's options ask for at an hour of the day, 0 to 23."""
-        gentle = options[declared.LOOKUP_COMPACT] is LookupCompact.GENTLE
+        gentle = options[core_options.LOOKUP_COMPACT] is LookupCompact.GENTLE
         return ForceUpLevelZero(
             universal=UniversalCompaction.of(options, hour=hour),
             patience=options.lookup_compact_max_interval if gentle else 1,

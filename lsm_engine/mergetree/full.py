@@ -19,7 +19,7 @@ def with_all_older(unit: CompactUnit, runs: Runs, *, max_level: int) -> CompactU
     """Return a unit, or all runs if it holds retracts and leaves older runs out.
 
     For merges that cannot say in one row what a retract does to rows that are not there
-    (MergeFunction.may_lose).
+    (MergeFunction.may_need_full_history).
     """
     if len(unit.runs) == len(runs) or not any(file.may_hold_deletes for file in unit.files):
         return unit

@@ -27,14 +27,14 @@ class Rewrite:
     """Sections to read, merge and write as one sorted sequence of files.
 
     Sections are in key order and disjoint, runs of a section oldest first. `drop_deletes`: nothing
-    older can hold a key of these, so keys whose newest row is a delete leave no row. `settled_from`:
+    older can hold a key of these, so keys whose newest row is a delete leave no row. `compacted_from`:
     rows of lower levels are new, and what they change has to be known; None: nobody asks.
     """
 
     sections: tuple[tuple[SortedRun, ...], ...]
     output_level: int
     drop_deletes: bool
-    settled_from: int | None = None
+    compacted_from: int | None = None
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
@@ -68,7 +68,7 @@ def plan_rewrite(
     must_rewrite: FileTest = none_of_them,
     keep_deletes: bool = False,
     has_deletion_vectors: bool = False,
-    settled_from: int | None = None,
+    compacted_from: int | None = None,
 ) -> tuple[Step, ...]:
     """Return the steps, in key order, an Upgrade of all files that only move last.
 
@@ -81,7 +81,11 @@ def plan_rewrite(
         unit, levels, has_deletion_vectors=has_deletion_vectors
     )
     plan = _Plan(
-        unit, levels.max_level, must_rewrite, drop_deletes=drop_deletes, settled_from=settled_from
+        unit,
+        levels.max_level,
+        must_rewrite,
+        drop_deletes=drop_deletes,
+        compacted_from=compacted_from,
     )
     for section in sections(unit.files, levels.key_order):
         if len(section) > 1:
@@ -107,9 +111,9 @@ class _Plan:
         must_rewrite: FileTest,
         *,
         drop_deletes: bool,
-        settled_from: int | None,
+        compacted_from: int | None,
     ) -> None:
-        self._settled_from = settled_from
+        self._compacted_from = compacted_from
         self._unit = unit
         self._max_level = max_level
         self._must_rewrite = must_rewrite
@@ -155,6 +159,6 @@ class _Plan:
                 sections=gathered,
                 output_level=self._unit.output_level,
                 drop_deletes=self._drop_deletes,
-                settled_from=self._settled_from,
+                compacted_from=self._compacted_from,
             )
         )

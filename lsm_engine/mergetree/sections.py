@@ -22,17 +22,17 @@ def sections(files: Iterable[DataFileMeta], key_order: KeyOrder) -> list[list[So
 
 
 def runs_by_age(
-    section: Iterable[Sequence[DataFileMeta]], settled_from: int
+    section: Iterable[Sequence[DataFileMeta]], compacted_from: int
 ) -> list[tuple[int, tuple[DataFileMeta, ...]]]:
     """Return the runs of a section cut by age, each with its age, oldest first.
 
-    The age of files above level `settled_from` is 0: they are new. Other files have their level's.
+    The age of files above level `compacted_from` is 0: they are new. Other files have their level's.
     """
     cut: list[tuple[int, tuple[DataFileMeta, ...]]] = []
     for run in section:
         by_age: dict[int, list[DataFileMeta]] = {}
         for file in run:
-            by_age.setdefault(file.level if file.level >= settled_from else 0, []).append(file)
+            by_age.setdefault(file.level if file.level >= compacted_from else 0, []).append(file)
         cut += [(age, tuple(files)) for age, files in by_age.items()]
     return sorted(cut, key=lambda one: -one[0])
 

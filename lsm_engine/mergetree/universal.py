@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
@@ -27,13 +27,15 @@ class UniversalCompaction:
     @staticmethod
     def of(options: TableOptions, *, hour: int) -> "UniversalCompaction":
         """Return the strategy that a table's options ask for at an hour of the day, 0 to 23."""
-        off_peak = options[declared.COMPACTION_OFFPEAK_RATIO] if is_off_peak(options, hour) else 0
+        off_peak = (
+            options[core_options.COMPACTION_OFFPEAK_RATIO] if is_off_peak(options, hour) else 0
+        )
         return UniversalCompaction(
             max_size_amplification_percent=options[
-                declared.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT
+                core_options.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT
             ],
-            size_ratio_percent=options[declared.COMPACTION_SIZE_RATIO] + off_peak,
-            run_count_trigger=options[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER],
+            size_ratio_percent=options[core_options.COMPACTION_SIZE_RATIO] + off_peak,
+            run_count_trigger=options[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER],
         )
 
     def pick(self, runs: Runs, *, max_level: int) -> CompactUnit | None:
@@ -79,8 +81,8 @@ def is_off_peak(options: TableOptions, hour: int) -> bool:
 
     The start belongs to it, the end does not; -1 for either, or one for both, means there is none.
     """
-    start = options[declared.COMPACTION_OFFPEAK_START_HOUR]
-    end = options[declared.COMPACTION_OFFPEAK_END_HOUR]
+    start = options[core_options.COMPACTION_OFFPEAK_START_HOUR]
+    end = options[core_options.COMPACTION_OFFPEAK_END_HOUR]
     if start == end or min(start, end) < 0:
         return False
     return start <= hour < end if start < end else hour >= start or hour < end

@@ -41,10 +41,10 @@ def steps_of(
     steps: list[CommitStep] = []
     first = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
     data = _data_step(committable, first, uuids[0])
-    if overwrite or not _says_nothing(data):
+    if overwrite or not _is_empty_step(data):
         steps.append(data)
     compact = _compact_step(committable, uuids[1])
-    if not _says_nothing(compact):
+    if not _is_empty_step(compact):
         steps.append(compact)
     return tuple(steps) or ((data,) if force else ())
 
@@ -102,7 +102,7 @@ def _step(
     )
 
 
-def _says_nothing(step: CommitStep) -> bool:
+def _is_empty_step(step: CommitStep) -> bool:
     return not (step.delta or step.changelog or step.index_changes)
 
 

@@ -68,7 +68,7 @@ def change_source(
     return ChangeSource.DELTA if appends else ChangeSource.NOTHING
 
 
-def told_state(producer: ChangelogProducer, mode: ReadMode) -> tuple[ReadMode, Reach]:
+def changed_state(producer: ChangelogProducer, mode: ReadMode) -> tuple[ReadMode, Reach]:
     """Return how to read the state that a reader of changes begins with, at a snapshot.
 
     It is what changes up to that snapshot have told, no more and no less: level 0 is told by the

@@ -29,7 +29,7 @@ class SortedRows:
 
 
 @record
-class Moves:
+class MovedKeys:
     """What to write. A row goes to partition `target`; -1: it is dropped.
 
     It has the bucket of row `root`, itself or an earlier one, whose bucket is `bucket`; -1: a new key
@@ -44,7 +44,9 @@ class Moves:
     left_bucket: Longs
 
 
-def moves(rows: SortedRows, engine: MergeEngine, *, deletes: bool, keeps: bool = False) -> Moves:
+def moves(
+    rows: SortedRows, engine: MergeEngine, *, deletes: bool, keeps: bool = False
+) -> MovedKeys:
     """Return what becomes of each row, as the merge engine has it.
 
     deduplicate: the key leaves its old partition and comes to the new one; partial-update and
@@ -61,14 +63,14 @@ def moves(rows: SortedRows, engine: MergeEngine, *, deletes: bool, keeps: bool =
             return _all_stay(rows, deletes=deletes)
 
 
-def _newest_moves(rows: SortedRows) -> Moves:
+def _newest_moves(rows: SortedRows) -> MovedKeys:
     before = np.roll(np.where(rows.adds, rows.own, -1), 1)
     left = np.where(rows.heads, rows.known_partition, before)
     stays = left == np.where(rows.adds, rows.own, left)
     found = stays & (left >= 0)
     # A row that finds its key where the row before it has put it has the bucket of that one.
     begins = rows.heads | ~found
-    return Moves(
+    return MovedKeys(
         target=np.where(rows.adds, rows.own, left),
         root=np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0)),
         bucket=np.where(rows.heads & found, rows.known_bucket, -1),
@@ -77,7 +79,7 @@ def _newest_moves(rows: SortedRows) -> Moves:
     )
 
 
-def _first_stays(rows: SortedRows) -> Moves:
+def _first_stays(rows: SortedRows) -> MovedKeys:
     count = len(rows.own)
     comes = rows.heads & rows.adds & (rows.known_partition < 0)
     return _without_leaving(
@@ -87,7 +89,7 @@ def _first_stays(rows: SortedRows) -> Moves:
     )
 
 
-def _all_stay(rows: SortedRows, *, deletes: bool) -> Moves:
+def _all_stay(rows: SortedRows, *, deletes: bool) -> MovedKeys:
     count = len(rows.own)
     places = np.arange(count, dtype=np.int64)
     heads = np.flatnonzero(rows.heads)
@@ -104,9 +106,9 @@ def _all_stay(rows: SortedRows, *, deletes: bool) -> Moves:
     )
 
 
-def _without_leaving(*, target: Longs, root: Longs, bucket: Longs) -> Moves:
+def _without_leaving(*, target: Longs, root: Longs, bucket: Longs) -> MovedKeys:
     nobody = np.full(len(target), -1, np.int64)
-    return Moves(target=target, root=root, bucket=bucket, left=nobody, left_bucket=nobody)
+    return MovedKeys(target=target, root=root, bucket=bucket, left=nobody, left_bucket=nobody)
 
 
 def fill_buckets(

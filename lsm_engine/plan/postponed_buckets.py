@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.ids import POSTPONE_BUCKET_COUNT
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.data_file import DataFileMeta
@@ -12,8 +12,8 @@ _BUCKETS_MAX = 2048
 
 def chosen_by_size(options: TableOptions) -> bool:
     """Whether a compaction counts the bytes that wait: the number of a new partition is not given."""
-    is_postponed = options[declared.BUCKET] == POSTPONE_BUCKET_COUNT
-    return is_postponed and declared.POSTPONE_DEFAULT_BUCKET_NUM.key not in options.texts
+    is_postponed = options[core_options.BUCKET] == POSTPONE_BUCKET_COUNT
+    return is_postponed and core_options.POSTPONE_DEFAULT_BUCKET_NUM.key not in options.texts
 
 
 def waits_for_size(options: TableOptions) -> bool:
@@ -21,7 +21,7 @@ def waits_for_size(options: TableOptions) -> bool:
 
     Without one it goes to the default number of buckets at once, and needs no second commit.
     """
-    is_given = declared.POSTPONE_TARGET_SIZE_PER_BUCKET.key in options.texts
+    is_given = core_options.POSTPONE_TARGET_SIZE_PER_BUCKET.key in options.texts
     return is_given and chosen_by_size(options)
 
 
@@ -32,7 +32,7 @@ def buckets_for(waiting: Iterable[DataFileMeta], options: TableOptions) -> int:
     for one new one or two.
     """
     if not chosen_by_size(options):
-        return options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
-    target = options[declared.POSTPONE_TARGET_SIZE_PER_BUCKET]
+        return options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
+    target = options[core_options.POSTPONE_TARGET_SIZE_PER_BUCKET]
     wanted = -(-sum(file.file_size for file in waiting) // max(1, target))
     return min(_BUCKETS_MAX, 1 << max(0, wanted - 1).bit_length())

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -38,7 +38,7 @@ from lsm_engine.schema.changes import (
     SetOption,
 )
 from lsm_engine.schema.defaults import default_of
-from lsm_engine.schema.evolution import check_cast, may_lose
+from lsm_engine.schema.evolution import check_cast, may_need_full_history
 from lsm_engine.schema.options_of_columns import STATS_OF_COLUMN, names_column, with_name
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import (
@@ -220,7 +220,7 @@ def _altered(
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )
-            if change.value is not None and schema.options[declared.MERGE_ENGINE] in _COMPUTED:
+            if change.value is not None and schema.options[core_options.MERGE_ENGINE] in _COMPUTED:
                 raise InvalidInputError(
                     f"column {name!r} cannot have a default: null says to this table's merge engine "
                     "that a row leaves the column as it is",
@@ -251,7 +251,7 @@ def _altered(
                 )
             kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
             check_cast(name, field.type, kind)
-            if may_lose(field.type, kind):
+            if may_need_full_history(field.type, kind):
                 _require_losses_wanted(schema, name, field.type, kind)
             return replace(field, type=kind)
 
@@ -261,8 +261,8 @@ def _require_losses_wanted(
 ) -> None:
     """Refuse a type change that may lose something where options forbid it, or rely on the values."""
     change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
-    key = declared.DISABLE_EXPLICIT_TYPE_CASTING.key
-    if schema.options[declared.DISABLE_EXPLICIT_TYPE_CASTING]:
+    key = core_options.DISABLE_EXPLICIT_TYPE_CASTING.key
+    if schema.options[core_options.DISABLE_EXPLICIT_TYPE_CASTING]:
         raise InvalidOptionError(
             f"{change}, which option {key!r} forbids; add a new column and copy the values",
             key=key,
@@ -334,11 +334,11 @@ def _with_option(
     if isinstance(change, SetOption):
         texts |= given_options({change.key: change.value}).texts
     options = TableOptions(texts=texts)
-    option = declared.find(change.key)
+    option = core_options.find(change.key)
     if has_data and isinstance(option, Option) and _is_fixed(option, schema.options, options):
-        counts = (schema.options[declared.BUCKET], options[declared.BUCKET])
+        counts = (schema.options[core_options.BUCKET], options[core_options.BUCKET])
         remedy = "create a new table with it and copy the rows"
-        if option is declared.BUCKET and min(counts) > 0:
+        if option is core_options.BUCKET and min(counts) > 0:
             remedy = f"call table.rescale({counts[1]}), which moves the rows"
         raise InvalidOptionError(
             f"option {change.key!r} is fixed once a table holds data; {remedy}",
@@ -352,10 +352,10 @@ def _is_fixed(option: Option[Any], before: TableOptions, after: TableOptions) ->
     if before[option] == after[option]:
         return False
     # Deletes that were ignored are not in the files: they cannot be obeyed from now on.
-    if option is declared.IGNORE_DELETE and before[option] is True:
+    if option is core_options.IGNORE_DELETE and before[option] is True:
         return True
     return option.immutable or (
-        option is declared.CHANGELOG_PRODUCER and _levels_mean_more(before, after)
+        option is core_options.CHANGELOG_PRODUCER and _levels_mean_more(before, after)
     )
 
 
@@ -365,11 +365,11 @@ def _levels_mean_more(before: TableOptions, after: TableOptions) -> bool:
     A lookup merges what leaves level 0 with the older row. Merged once more, sums would double.
     """
     looks_up = [
-        options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
+        options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
         for options in (before, after)
     ]
-    engine = before[declared.MERGE_ENGINE]
+    engine = before[core_options.MERGE_ENGINE]
     merges = engine in _COMPUTED or (
-        engine is MergeEngine.DEDUPLICATE and bool(before[declared.SEQUENCE_FIELD])
+        engine is MergeEngine.DEDUPLICATE and bool(before[core_options.SEQUENCE_FIELD])
     )
-    return merges and any(looks_up) and not before[declared.DELETION_VECTORS_ENABLED]
+    return merges and any(looks_up) and not before[core_options.DELETION_VECTORS_ENABLED]

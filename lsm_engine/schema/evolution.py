@@ -101,7 +101,7 @@ def _shortens(source: ScalarType, target: ScalarType) -> bool:
     return source.precision is None or source.precision > target.precision
 
 
-def may_lose(source: DataType, target: DataType) -> bool:
+def may_need_full_history(source: DataType, target: DataType) -> bool:
     """Whether a change has a rule, but one that may lose something."""
     return (
         not can_cast(source, target)
@@ -113,7 +113,7 @@ def may_lose(source: DataType, target: DataType) -> bool:
 
 def check_cast(column: str, source: DataType, target: DataType) -> None:
     """Raise UnsupportedError, naming the column, unless `source` can be read as `target`."""
-    if not (can_cast(source, target) or may_lose(source, target)):
+    if not (can_cast(source, target) or may_need_full_history(source, target)):
         raise UnsupportedError(
             f"column {column!r} cannot change from {type_text(source)} to {type_text(target)};"
             " add a new column and copy the values",

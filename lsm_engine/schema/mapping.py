@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.evolution import cast_values, check_cast, may_lose, reads_as_is
+from lsm_engine.schema.evolution import cast_values, check_cast, may_need_full_history, reads_as_is
 from lsm_engine.schema.types import DataField, RowType
 
 Column: TypeAlias = Any
@@ -36,7 +36,7 @@ class ColumnMapping:
         """
         if self.source is None or self.is_identity:
             return self.source is not None
-        if may_lose(self.source.type, self.target.type):
+        if may_need_full_history(self.source.type, self.target.type):
             return False
         wanted = arrow_type(self.target.type)
         stored = arrow_type(self.source.type)

@@ -1,15 +1,15 @@
 """Options that name columns: which ones do, and what they are when a column is renamed."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 
 STATS_OF_COLUMN = ".stats-mode"
 _LISTS = (
-    declared.BUCKET_KEY.key,
-    declared.SEQUENCE_FIELD.key,
-    declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
-    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
+    core_options.BUCKET_KEY.key,
+    core_options.SEQUENCE_FIELD.key,
+    core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key,
+    core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key,
 )
-_SINGLES = (declared.ROWKIND_FIELD.key, declared.RECORD_LEVEL_TIME_FIELD.key)
+_SINGLES = (core_options.ROWKIND_FIELD.key, core_options.RECORD_LEVEL_TIME_FIELD.key)
 _PREFIX = "fields."
 _GROUP = ".sequence-group"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
@@ -49,12 +49,12 @@ class TableSchema:
     @property
     def bucket_keys(self) -> tuple[str, ...]:
         """Columns whose hash chooses the bucket."""
-        return self.options[declared.BUCKET_KEY] or self.trimmed_primary_keys
+        return self.options[core_options.BUCKET_KEY] or self.trimmed_primary_keys
 
     @property
     def bucket_count(self) -> int:
         """The `bucket` option: above 0 fixed, -1 dynamic or unaware, -2 postponed."""
-        return self.options[declared.BUCKET]
+        return self.options[core_options.BUCKET]
 
     @property
     def bucket_mode(self) -> BucketMode:
@@ -76,12 +76,12 @@ class TableSchema:
     @property
     def sequence_fields(self) -> tuple[str, ...]:
         """The `sequence.field` columns."""
-        return self.options[declared.SEQUENCE_FIELD]
+        return self.options[core_options.SEQUENCE_FIELD]
 
     @property
     def orders_by_snapshot(self) -> bool:
         """Whether rows are as new as the snapshot that brought them (plan/snapshot_order)."""
-        return self.has_primary_key and self.options[declared.SEQUENCE_SNAPSHOT_ORDERING]
+        return self.has_primary_key and self.options[core_options.SEQUENCE_SNAPSHOT_ORDERING]
 
     def field(self, name: str) -> DataField:
         """Return a column by name; raises NotFoundError naming the columns there are."""

@@ -24,7 +24,7 @@ from lsm_engine.plan.incremental import ChangeSplit
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import handed_down
-from lsm_engine.spark.jobs import Batches, settle_worker
+from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
 from lsm_engine.table.changes.follow import told_by
@@ -145,7 +145,7 @@ def _partitions(changes: Changes, schema: pa.Schema) -> list[InputPartition]:
 
 
 def _batches(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    settle_worker()
+    prepare_worker()
     if isinstance(partition, ChangePartition | StatePartition):
         yield from partition.batches()
 

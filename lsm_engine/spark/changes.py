@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from lsm_engine.base.record import record
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import ChangeReader, change_schema
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.read import session_of
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.table import Table
@@ -69,7 +69,7 @@ class ChangesTask:
     splits: tuple[bytes, ...]
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]

@@ -34,7 +34,7 @@ from lsm_engine.spark.change_source import (
     change_schema,
 )
 from lsm_engine.spark.filters import handed_down
-from lsm_engine.spark.jobs import Batches, settle_worker
+from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.session import engine_settings
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
@@ -189,7 +189,7 @@ class LsmReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split; none where the table is empty."""
-        settle_worker()
+        prepare_worker()
         batches: Batches = iter(())
         if isinstance(partition, SplitPartition):
             batches = partition.reader.batches(partition.split)

@@ -23,8 +23,8 @@ from lsm_engine.spark.jobs import (
     attempt,
     check_items,
     map_arrow,
+    prepare_worker,
     run,
-    settle_worker,
 )
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.staging import stage_frame
@@ -106,7 +106,7 @@ class ItemTask:
     attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         for batch in batches:
             for item in batch.column(0).to_pylist():
                 yield attempt(item, partial(self._message, item), attempts=self.attempts)

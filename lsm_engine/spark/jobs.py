@@ -55,7 +55,7 @@ def answer(item: int, message: bytes | None = None, error: str | None = None) ->
     )
 
 
-def settle_worker() -> None:
+def prepare_worker() -> None:
     """Set what this worker has loaded aside from garbage collection; call it first in a task.
 
     A worker collects garbage after each task, which costs some 20 ms once Arrow and numba are

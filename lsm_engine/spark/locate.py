@@ -16,14 +16,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_tasks import balanced, file_shares
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import PARCEL_DDL, Homes, PinnedTable, chunks, homes_of, parcels
 from lsm_engine.spark.session import parallelism
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
@@ -94,23 +94,23 @@ def _searched(
 ) -> DataFrame:
     """Return what each task says of each key that it was handed; of every key at least one does."""
     schema, options = session.schema, session.options
-    kind = options[declared.INDEX_TYPE]
+    kind = options[core_options.INDEX_TYPE]
     everywhere = looks_everywhere(schema)
     order = session.key_order
     assert order is not None
     live = [] if snapshot is None else session.live_entries(snapshot)
     entries = [entry for entry in live if entry.bucket >= 0]
     entries.sort(key=lambda entry: order(entry.file.min_key))  # shares of near keys
-    cuts = options[declared.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
+    cuts = options[core_options.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
     cuts = cuts and newest_decides(schema)
     most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(keys.sparkSession))
     shares = file_shares(
         entries,
         task_count=most,
-        task_rows_max=options[declared.INDEX_BLOOM_KEYS_PER_BUCKET] if cuts else None,
+        task_rows_max=options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET] if cuts else None,
     )
     rows = sum(share.row_count for share in shares)
-    wanted = -(-rows // options[declared.INDEX_BLOOM_KEYS_PER_BUCKET])
+    wanted = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
     count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, wanted)))
     tasks = balanced([share.row_count for share in shares], count)
     homes = homes_of(
@@ -170,7 +170,7 @@ class PackKeys:
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         fit = fitter(self.rows)
         for batch in batches:
             if batch.num_rows:
@@ -190,7 +190,7 @@ class SearchTask:
     by_blooms: bool
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         session = self.table.session()
         find = self._merging if not newest_decides(session.schema) else self._searching
         with find(session) as found:
@@ -216,7 +216,7 @@ class SearchTask:
         """Search the key columns of the task's own files."""
         snapshot = self.table.snapshot
         way = SearchWay(
-            by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self.by_blooms,
             gone=None if snapshot is None else gone_rows(session, snapshot),
         )

@@ -20,7 +20,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_tasks import balanced, file_shares
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import (
     PARCEL_DDL,
     Group,
@@ -162,7 +162,7 @@ class PackTask:
     task_count: int
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         schema = self.homes.schema
         for given in batches:
             batch = fitter(self.rows)(given)
@@ -188,7 +188,7 @@ class JoinTask:
     keeps_all: bool
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         if self.table.snapshot is None:
             for _, rows in chunks(batches, self.rows):
                 yield from self._joined(rows, None, np.zeros(rows.num_rows, np.bool_))

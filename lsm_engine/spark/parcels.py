@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.bucket_context import Staging
@@ -76,7 +76,7 @@ class Packer:
         self._schema = parcel_schema(schema)
         self._owners = owners
         self._merge = LocalMerge.of(schema)
-        asked = schema.options[declared.LOCAL_MERGE_BUFFER_SIZE]
+        asked = schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE]
         self._gathered_max = _GATHERED_BYTES if self._merge is None or asked is None else asked
         self._next = source << _SOURCE_BITS
         self._gathered: list[IncomingRows] = []

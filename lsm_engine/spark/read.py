@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lsm_engine.base.record import record
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, settle_worker
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.table import Table
 
@@ -72,7 +72,7 @@ class SplitTask:
     splits: tuple[bytes, ...]
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]

@@ -7,17 +7,17 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.spark.jobs import settle_worker
+from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import give_new_partitions, settle_waiting
+from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -75,7 +75,7 @@ class SourceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; what fails deletes what it wrote."""
-        settle_worker()
+        prepare_worker()
         staging = self._plan.staging
         task = TaskContext.get()
         writer = TableWriter(
@@ -128,8 +128,8 @@ class WritePlan:
         made = commit(table.session, self.identity, messages, planned_on=self.base)
         if made is None:
             return None
-        given = give_new_partitions(table.session, upkeep_of(self.identity), messages)
-        if not table.options[declared.WRITE_ONLY]:
+        given = assign_new_partitions(table.session, upkeep_of(self.identity), messages)
+        if not table.options[core_options.WRITE_ONLY]:
             touched = {(message.partition, message.bucket) for message in messages}
             compact_due(table.session, self.identity, touched)
         return given or made
@@ -150,7 +150,7 @@ def plan_write(
         raise UnsupportedError(
             "tasks that write on their own cannot agree on dynamic buckets; write the DataFrame with "
             "lsm_engine.spark.upsert_dataframe(table, frame)",
-            option=declared.BUCKET.key,
+            option=core_options.BUCKET.key,
             value=session.schema.bucket_count,
         )
     identity = CommitIdentity(
@@ -160,7 +160,7 @@ def plan_write(
         else commit_identifier,
     )
     if not replaces:
-        settle_waiting(session, upkeep_of(identity))
+        compact_waiting_rows(session, upkeep_of(identity))
     base = session.snapshots.latest()
     return WritePlan(
         path=path,

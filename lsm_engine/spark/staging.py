@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
@@ -33,8 +33,8 @@ from lsm_engine.spark.jobs import (
     answer,
     is_answer,
     map_arrow,
+    prepare_worker,
     run,
-    settle_worker,
 )
 from lsm_engine.spark.parcels import (
     PARCEL_DDL,
@@ -130,7 +130,7 @@ def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
         return Owners(task_count=1)
     buckets = max(1, schema.bucket_count)
     if mode is BucketMode.POSTPONE:
-        buckets = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
+        buckets = schema.options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
     if not schema.partition_keys:
         return Owners(task_count=buckets)
     return Owners(task_count=max(buckets, _TASKS_PER_CORE * parallelism(spark)))
@@ -177,7 +177,7 @@ class PackTask:
     source: RowSource
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         for number, rows in self.source.sources(batches):
             yield from packed(Packer(self.staging, self.owners, source=number), rows)
 
@@ -191,7 +191,7 @@ class AppendTask:
     attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         for number, rows in self.source.sources(batches):
             writer = TableWriter(self.staging)
             with aborting([writer]):
@@ -229,7 +229,7 @@ class OwnerTask:
     attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
-        settle_worker()
+        prepare_worker()
         task = TaskContext.get()
         number = 0 if task is None else task.partitionId()
         writers: list[Writer] = []
@@ -268,7 +268,7 @@ class OwnerTask:
     ) -> Iterator[CommitMessage]:
         context = self.staging.context
         schema = parcel_schema(context.schema)
-        memory_bytes = context.schema.options[declared.WRITE_BUFFER_SIZE]
+        memory_bytes = context.schema.options[core_options.WRITE_BUFFER_SIZE]
         routing = routing_of(self.staging)
         current: tuple[bytes, int] | None = None
         writer: RowsWriter | None = None

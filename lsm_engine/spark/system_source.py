@@ -11,7 +11,7 @@ from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import handed_down
-from lsm_engine.spark.jobs import settle_worker
+from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.table.inspect.system_tables import TABLES
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.warehouse import open_catalog
@@ -98,7 +98,7 @@ class SystemReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         del partition
-        settle_worker()
+        prepare_worker()
         found = self._source.rows(self._where, self._schema.names, self._snapshot_id, self._tag)
         fit = fitter(arrow_schema_of(self._schema))
         yield from map(fit, found.to_batches())

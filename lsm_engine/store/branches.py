@@ -7,7 +7,7 @@ it, of a creation or a deletion that died, is no branch, yet its files are still
 from lsm_engine.io.file_io import FileIO, FileStatus, check_name
 from lsm_engine.io.paths import BRANCH_PREFIX, TablePaths
 from lsm_engine.plan.names import checked_branch_name
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 
 
 class BranchStore:
@@ -21,7 +21,7 @@ class BranchStore:
         """Return the name of every branch directory, whole or not, from a listing asked twice."""
         return sorted(
             check_name(status.name.removeprefix(BRANCH_PREFIX))
-            for status in settled_listing(self._file_io, self._paths.branch_directory)
+            for status in stable_listing(self._file_io, self._paths.branch_directory)
             if status.is_directory and status.name.startswith(BRANCH_PREFIX)
         )
 
@@ -42,7 +42,7 @@ class BranchStore:
         found = [
             status
             for directory in self.own_directories(name)
-            for status in settled_listing(self._file_io, directory)
+            for status in stable_listing(self._file_io, directory)
             if not status.is_directory
         ]
         first = self._paths.branch(name).schema_file(0)

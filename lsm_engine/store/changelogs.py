@@ -8,7 +8,7 @@ from lsm_engine.codec.documents import encode_hint, encode_snapshot
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import CHANGELOG_PREFIX, EARLIEST, LATEST, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
 
@@ -24,7 +24,7 @@ class ChangelogStore:
         """Return every id there is, oldest first, from a listing that was asked twice."""
         found = (
             numbered(status.name, CHANGELOG_PREFIX)
-            for status in settled_listing(self._file_io, self._paths.changelog_directory)
+            for status in stable_listing(self._file_io, self._paths.changelog_directory)
             if not status.is_directory
         )
         return sorted(number for number in found if number is not None)

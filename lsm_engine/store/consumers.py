@@ -6,7 +6,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import CONSUMER_PREFIX, TablePaths
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.plan.names import checked_name
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 
 
 class ConsumerStore:
@@ -20,7 +20,7 @@ class ConsumerStore:
         """Return every consumer by name. One that cannot be read is an error, not a gap."""
         found = [
             self.find(status.name.removeprefix(CONSUMER_PREFIX))
-            for status in settled_listing(self._file_io, self._paths.consumer_directory)
+            for status in stable_listing(self._file_io, self._paths.consumer_directory)
             if status.name.startswith(CONSUMER_PREFIX) and not status.is_directory
         ]
         return sorted((each for each in found if each is not None), key=lambda one: one.name)

@@ -22,7 +22,7 @@ def _names(entries: list[FileStatus]) -> list[tuple[str, bool]]:
     return [(entry.path, entry.is_directory) for entry in entries]
 
 
-def settled_listing(
+def stable_listing(
     file_io: FileIO,
     directory: str,
     agree: Callable[[list[FileStatus], list[FileStatus]], bool] = _name_the_same,

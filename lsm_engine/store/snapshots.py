@@ -17,7 +17,7 @@ from lsm_engine.codec.documents import encode_hint, encode_snapshot
 from lsm_engine.io.file_io import FileIO, FileStatus
 from lsm_engine.io.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
 
@@ -131,7 +131,7 @@ class SnapshotStore:
         """Return every snapshot, oldest first."""
         return list(self.oldest_first())
 
-    def settled(self) -> list[Snapshot]:
+    def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
         A listing is asked twice: the answers have to agree on the ids between the ends, where nothing
@@ -140,7 +140,7 @@ class SnapshotStore:
         that is there and the listing is empty: then no answer of the storage can be believed.
         """
         found = _ids_of(
-            settled_listing(self._file_io, self._paths.snapshot_directory, _tell_one_history)
+            stable_listing(self._file_io, self._paths.snapshot_directory, _are_of_one_history)
         )
         if not found:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
@@ -235,7 +235,7 @@ def _ids_of(listed: list[FileStatus]) -> list[int]:
     return sorted(number for number in found if number is not None)
 
 
-def _tell_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
+def _are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
     """Whether two listings have the same ids in between: above, commits add; below, expiry takes."""
     one, other = _ids_of(before), _ids_of(now)
     if not one or not other:

@@ -13,7 +13,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TAG_PREFIX, TablePaths
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.names import checked_tag_name
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
 
 _RACES = 10  # times that a reader follows tags that come and go
@@ -62,7 +62,7 @@ class TagStore:
             if status.name.startswith(TAG_PREFIX) and not status.is_directory
         )
 
-    def settled(self) -> list[Tag]:
+    def stable_listing(self) -> list[Tag]:
         """Return every tag, from a listing that was asked twice: what maintenance goes by.
 
         Asks again when a tag is gone that was listed: it may have been given another name.
@@ -70,7 +70,7 @@ class TagStore:
         for _ in range(_RACES):
             names = sorted(
                 status.name.removeprefix(TAG_PREFIX)
-                for status in settled_listing(self._file_io, self._paths.tag_directory)
+                for status in stable_listing(self._file_io, self._paths.tag_directory)
                 if status.name.startswith(TAG_PREFIX) and not status.is_directory
             )
             found = [tag for tag in map(self.find, names) if tag is not None]

@@ -10,7 +10,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TRASH_PREFIX, TablePaths
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import MetadataNames
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
 
 
@@ -39,7 +39,7 @@ class TrashStore:
         """Return every record, oldest first. One that cannot be read is an error, not a gap."""
         found = [
             self.find(status.name)
-            for status in settled_listing(self._file_io, self._paths.trash_directory)
+            for status in stable_listing(self._file_io, self._paths.trash_directory)
             if status.name.startswith(TRASH_PREFIX) and not status.is_directory
         ]
         there = [one for one in found if one is not None]

@@ -1,6 +1,6 @@
 """Open a table by its path, without the catalog and without the database that the catalog needs."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.warehouse import open_directory
 from lsm_engine.table.ddl.create import load_schema
@@ -24,7 +24,7 @@ def open_table(
     """
     schema = load_schema(open_directory(path), path)
     components = Components(
-        file_io=open_directory(path, durable=schema.options[declared.COMMIT_FSYNC]),
+        file_io=open_directory(path, durable=schema.options[core_options.COMMIT_FSYNC]),
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),

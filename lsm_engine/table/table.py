@@ -20,15 +20,15 @@ from lsm_engine.table.find.locate import Locator
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.scan import Scan, ScanRequest
-from lsm_engine.table.table_changes import TableFeed
-from lsm_engine.table.table_history import TableLife
-from lsm_engine.table.table_inspect import TableInsides
-from lsm_engine.table.table_maintenance import TableUpkeep
+from lsm_engine.table.table_changes import TableChanges
+from lsm_engine.table.table_history import TableHistory
+from lsm_engine.table.table_inspect import TableInspect
+from lsm_engine.table.table_maintenance import TableMaintenance
 from lsm_engine.table.tags import branch
 from lsm_engine.table.write import delete_rows, insert, overwrite, write
 
 
-class Table(TableLife, TableUpkeep, TableInsides, TableFeed):
+class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
     """A primary-key table on a lake. Cheap to open; threads may share it.
 
     Reads see one snapshot from beginning to end. Writes are visible whole or not at all, and a
@@ -120,7 +120,7 @@ class Table(TableLife, TableUpkeep, TableInsides, TableFeed):
         first is inserted. The rows are held in memory. Else as `upsert`.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
-        return insert.write_only(self.session, rows, identity, insert.Wanted.NEW, existing)
+        return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
 
     def update(
         self,
@@ -137,7 +137,9 @@ class Table(TableLife, TableUpkeep, TableInsides, TableFeed):
         Else as `insert`; of several rows of one key the last one counts, as in `upsert`.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
-        return insert.write_only(self.session, rows, identity, insert.Wanted.EXISTING, missing)
+        return insert.write_only(
+            self.session, rows, identity, insert.KeyCondition.EXISTING, missing
+        )
 
     def delete(
         self,

@@ -12,7 +12,7 @@ from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
 from lsm_engine.table.ground.session import TableSession
 
 
-class TableFeed:
+class TableChanges:
     """What changed between snapshots, and what changes from now on."""
 
     session: TableSession

@@ -20,7 +20,7 @@ from lsm_engine.table.tags.branch import Branch
 from lsm_engine.table.tags.expire_tags import TagExpiryReport
 
 
-class TableLife:
+class TableHistory:
     """The part of a Table that keeps, names and takes away its states. Whatever deletes plans first."""
 
     session: TableSession

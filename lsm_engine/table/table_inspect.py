@@ -27,7 +27,7 @@ from lsm_engine.table.integrity import verify
 from lsm_engine.table.integrity.verify import VerifyReport
 
 
-class TableInsides:
+class TableInspect:
     """The part of a Table that looks inside of it and explains; nothing here changes anything."""
 
     def __init__(self, session: TableSession) -> None:

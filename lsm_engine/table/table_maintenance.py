@@ -1,7 +1,7 @@
 """Upkeep of a table: the verbs of the facade that drop what is old, mend what is broken, and undo."""
 
 from lsm_engine.base.modes import ExternalAccess
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
@@ -12,7 +12,7 @@ from lsm_engine.table.integrity import repair
 from lsm_engine.table.integrity.repair import RepairReport
 
 
-class TableUpkeep:
+class TableMaintenance:
     """The part of a Table that drops and mends. Repairs only show their plan unless told otherwise."""
 
     session: TableSession
@@ -82,7 +82,7 @@ class TableUpkeep:
         Raises NotFoundError for an empty trash, InvalidInputError if the table has gone on so that
         its snapshots no longer fit.
         """
-        refuse_unhonoured(self.session.options, [ExternalAccess.WRITE])
+        refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
         return trash.undo(self.session, name)
 
     def empty_trash(
@@ -92,7 +92,7 @@ class TableUpkeep:
         everything: bool = False,
     ) -> TrashReport:
         """Delete the files of records older than `maintenance.trash-retained`, or `everything`."""
-        refuse_unhonoured(self.session.options, [ExternalAccess.WRITE])
+        refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
         return trash.empty(self.session, everything=everything, dry_run=dry_run)
 
     def _upkeep(self, commit_user: str | None) -> CommitIdentity:

@@ -6,7 +6,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.names import TableName
@@ -154,7 +154,9 @@ class Catalog:
         info = self._names.load_table(TableName.parse(name))
         schema = load_schema(open_directory(info.location), info.location)
         components = Components(
-            file_io=open_directory(info.location, durable=schema.options[declared.COMMIT_FSYNC]),
+            file_io=open_directory(
+                info.location, durable=schema.options[core_options.COMMIT_FSYNC]
+            ),
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,

@@ -39,7 +39,7 @@ class FileIOSuite:
     @pytest.mark.parametrize("path", ["a", "a/b", "a/none", *UNSAFE])
     def test_expecting_a_file_says_and_changes_nothing(self, storage, path):
         storage.write_new("a/b", b"x")
-        storage.expect(path)
+        storage.prefetch(path)
         assert storage.read("a/b") == b"x"
         assert [status.path for status in storage.list("a")] == ["a/b"]
 

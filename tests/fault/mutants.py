@@ -199,14 +199,14 @@ MUTANTS = (
     # What compactions tell and hide.
     Mutant("level 0 moves up untold", M + "table.compact_plan._Planner._must_rewrite", instead(lambda *given, **named: False), test_changelog_compaction.test_a_lone_file_is_rewritten_where_it_has_to_be_told),
     Mutant("a -U parts from its +U", M + "io.data_file_writer.DataFileWriter._uncut", instead(lambda self, waiting, count: count), test_changelog_compaction.test_a_pair_is_never_parted),
-    Mutant("older rows are not hidden", M + "table.settling_rewrite.SettlingRewrite._mark", instead(lambda self, positions: None), test_changelog_compaction.test_replaced_rows_are_marked_and_deletes_are_not_kept),
+    Mutant("older rows are not hidden", M + "table.settling_rewrite.LookupRewriter._mark", instead(lambda self, positions: None), test_changelog_compaction.test_replaced_rows_are_marked_and_deletes_are_not_kept),
     Mutant("a lookup finds hidden rows", M + "table.deletion_vectors.BucketDeletions.deleted", returning(lambda gone: gone & False), test_changelog_compaction.test_what_comes_again_as_it_was_is_there_once),
     Mutant("vectors outlive their files", M + "table.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
     Mutant("sums are counted at every level", M + "table.read.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
     # Reading.
     Mutant("a value filter is pushed below the merge", M + "table.scan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
     Mutant("time travel is exclusive", M + "table.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
-    Mutant("what a reader misses is left out", M + "table.scan.Scan._telling_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
+    Mutant("what a reader misses is left out", M + "table.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
     Mutant("a reader is not told of expiry", M + "table.scan.raise_if_expired", instead(lambda *_: None), reader),
     # Commit.
     Mutant("commit by rename", M + "io.memory.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.roots.kept_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
     Mutant("maintenance forgets branches", M + "table.roots.lines", returning(lambda found: found[:1]), killed("remove orphans")),
-    Mutant("a single listing is believed", M + "store.tags.settled_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
+    Mutant("a single listing is believed", M + "store.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
     Mutant("a rollback begins with the oldest", M + "table.rollback.plan_rollback", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
     Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
     # The disk.

@@ -145,8 +145,8 @@ class RecordingFileIO:
 
         return pa.BufferReader(self._read("open_input", path, content, b""))
 
-    def expect(self, path: str) -> None:
-        self.inner.expect(path)  # a hint: nothing can go wrong with it, and nothing waits for it
+    def prefetch(self, path: str) -> None:
+        self.inner.prefetch(path)  # a hint: nothing can go wrong with it, and nothing waits for it
 
     def exists(self, path: str) -> bool:
         return self._read("exists", path, lambda: self.inner.exists(path), False)

@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.avro_container import read_container, unpacked
 from lsm_engine.codec.binary_row import decode_columns, encode_rows, encode_stored
@@ -161,7 +161,7 @@ def directory(schema: TableSchema, entry: ManifestEntry) -> str:
     path = partition_path(
         entry.partition,
         schema.select(schema.partition_keys),
-        default_name=schema.options[declared.PARTITION_DEFAULT_NAME],
+        default_name=schema.options[core_options.PARTITION_DEFAULT_NAME],
         legacy_name=True,  # Java 0.9 knows no other, whatever its tables' options say
     )
     bucket = "bucket-postpone" if entry.bucket == -2 else f"bucket-{entry.bucket}"

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
-from lsm_engine.table.tags.roots import delta_entries
 
 import lsm_engine as lsm
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, CommitKind
 from lsm_engine.table.changes.changelog_splits import merged_delta
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
+from lsm_engine.table.tags.roots import delta_entries
 from tests.interop.canonical import Row, canonical_rows, difference, exact_nanos
 from tests.interop.fixture_tables import FixtureTable, on_disk
 
@@ -113,7 +113,7 @@ def test_changelog_of_every_snapshot(fixture: FixtureTable) -> None:
     """In the very order that Java read it."""
     table = opened(fixture)
     wanted = fixture.expected.get("changelog", {})
-    keeps_one = table.options[declared.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE
+    keeps_one = table.options[core_options.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE
     assert keeps_one or not wanted
     for snapshot in table.snapshots() if keeps_one and "changelog" in fixture.expected else []:
         got = told(table.changelog(snapshot.id - 1, snapshot.id))

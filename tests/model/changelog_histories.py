@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table
@@ -133,9 +133,11 @@ class History:
             MemoryFileIO(), engine.options | {"write-only": str(not first_row).lower()}
         )
         given = self.table.options
-        self.producer = given[declared.CHANGELOG_PRODUCER].value
-        self.vectors = given[declared.DELETION_VECTORS_ENABLED]
-        self.replay = Replay(self.storage, deduplicates=given[declared.CHANGELOG_ROW_DEDUPLICATE])
+        self.producer = given[core_options.CHANGELOG_PRODUCER].value
+        self.vectors = given[core_options.DELETION_VECTORS_ENABLED]
+        self.replay = Replay(
+            self.storage, deduplicates=given[core_options.CHANGELOG_ROW_DEDUPLICATE]
+        )
         self.log: list[Any] = []
 
     def _created(self, storage: FileIO, options: dict[str, str]) -> Table:

@@ -6,7 +6,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.spark import locate_dataframe, lookup_join
 from lsm_engine.spark.key_rows import Homes, homes_of
-from lsm_engine.table.find.row_locations import tag_rows
+from lsm_engine.table.find.row_locations import locate_rows
 from tests.spark.rows import ROWS, row, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -165,7 +165,7 @@ def test_keys_without_a_computed_bucket(key, spark, tmp_path):
     wanted = {n: one["action"] for n, one in zip(asked["id"].to_pylist(), located, strict=True)}
     assert {r["id"]: r["_action"] for r in got} == wanted
     assert ("move" in wanted.values()) == ("day" not in key)
-    tagged = tag_rows(table.session, asked.drop_columns("mark"), table.latest_snapshot())
+    tagged = locate_rows(table.session, asked.drop_columns("mark"), table.latest_snapshot())
     assert tagged.is_there.tolist() == [action != "insert" for action in wanted.values()]
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import lsm_engine
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.option import Option
 from lsm_engine.base.options_page import options_page
 
@@ -40,13 +40,13 @@ def test_every_honoured_option_is_read_somewhere() -> None:
     text = "\n".join(
         path.read_text()
         for path in root.rglob("*.py")
-        if path.name not in ("declared.py", "options_page.py")
+        if path.name not in ("core_options.py", "options_page.py")
     )
     unread = [
         name
-        for name, value in vars(declared).items()
+        for name, value in vars(core_options).items()
         if isinstance(value, Option)
-        and value.honoured is None
+        and value.supported is None
         and name not in ACCEPTED
         and not re.search(rf"\b{name}\b", text)
     ]

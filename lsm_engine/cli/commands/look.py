@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base.units import format_bytes
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.failures import SAID_NO
+from lsm_engine.cli.failures import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.tree_drawing import draw_tree, largest_run
 from lsm_engine.cli.values import plain_rows, utc_text
@@ -364,4 +364,4 @@ def verify(call: Call, *, table: str, snapshot_id: int | None) -> None:
     elif not (call.quiet and report.is_clean):
         call.out.text(str(report))
     if not report.is_clean:
-        raise click.exceptions.Exit(SAID_NO)
+        raise click.exceptions.Exit(REFUSED)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.literals import partition_values
@@ -155,7 +155,7 @@ def _keys_of(table: Table, where: str) -> RowSource:
 
 def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
     """Return a partition as the table understands it from column=value."""
-    return partition_values(pairs, table.options[declared.PARTITION_DEFAULT_NAME])
+    return partition_values(pairs, table.options[core_options.PARTITION_DEFAULT_NAME])
 
 
 def _report(call: Call, table: Table, made: Snapshot | None, what: str, count: int) -> None:

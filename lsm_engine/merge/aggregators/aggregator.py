@@ -14,7 +14,7 @@ class Aggregator(Protocol):
     """Folds a column of versions, oldest to newest, to one value per key. Pure.
 
     A retract takes its value back. Folding some neighbouring versions first, then the result with
-    the others, must give the same; where a retract forbids that, `loses` says so.
+    the others, must give the same; where a retract forbids that, `needs_full_history` says so.
     """
 
     @property
@@ -23,12 +23,12 @@ class Aggregator(Protocol):
         ...
 
     @property
-    def may_lose(self) -> bool:
-        """Whether `loses` can ever hold."""
+    def may_need_full_history(self) -> bool:
+        """Whether `needs_full_history` can ever hold."""
         ...
 
     @property
-    def lone_stays(self) -> bool:
+    def keeps_single_row(self) -> bool:
         """Whether folding one version that adds gives its value back."""
         ...
 
@@ -41,7 +41,7 @@ class Aggregator(Protocol):
         """Return each key's value; a key may have no version here, its value is then null."""
         ...
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """Return the keys whose folded value cannot stand for their versions; None: no key's.
 
         Asked only if some version retracts. A retract may reach below what is folded here.

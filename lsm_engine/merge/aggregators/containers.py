@@ -21,8 +21,8 @@ class Collect:
 
     distinct: bool = False
     takes_retracts: bool = True
-    may_lose: bool = True
-    lone_stays: bool = False
+    may_need_full_history: bool = True
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -34,7 +34,7 @@ class Collect:
         lists = entries.lists(np.flatnonzero(kept), versions.schema.field(name).type)
         return Computed(values=lists)
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """An element to take may lie in an older array."""
         return groups_with_retracts(versions, name)
 
@@ -44,8 +44,8 @@ class MergeMap:
     """The union of all maps; the newest value of a key stands, a retract removes its keys."""
 
     takes_retracts: bool = True
-    may_lose: bool = True
-    lone_stays: bool = False
+    may_need_full_history: bool = True
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -55,7 +55,7 @@ class MergeMap:
         chosen = latest(entries, keys, entries.retracts)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """A key to remove may lie in an older map."""
         return groups_with_retracts(versions, name)
 
@@ -70,8 +70,8 @@ class MergeMapWithKeyTime:
 
     time_field: str
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = False
+    may_need_full_history: bool = False
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -94,7 +94,7 @@ class MergeMapWithKeyTime:
         chosen = latest(entries, codes_of(entries.values.field(0)), removes, words)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST

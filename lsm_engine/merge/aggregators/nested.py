@@ -39,8 +39,8 @@ class NestedUpdate:
     count_limit: int = NO_LIMIT
     null_keys: NullKeys = NullKeys.MERGE
     takes_retracts: bool = True
-    may_lose: bool = True
-    lone_stays: bool = False
+    may_need_full_history: bool = True
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -59,7 +59,7 @@ class NestedUpdate:
         chosen = latest(entries, keys, entries.retracts, words, self.count_limit)
         return Computed(values=entries.lists(chosen, kind))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """A row to take may lie in an older array."""
         return groups_with_retracts(versions, name)
 
@@ -77,8 +77,8 @@ class NestedPartialUpdate:
     nested_key: tuple[str, ...]
     null_keys: NullKeys = NullKeys.MERGE
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = False
+    may_need_full_history: bool = False
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -99,7 +99,7 @@ class NestedPartialUpdate:
         rows = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
         return Computed(values=entries.lists_of(rows, entries.groups[order][starts], kind))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST

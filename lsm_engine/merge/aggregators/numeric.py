@@ -36,8 +36,8 @@ class Sum:
     """The sum; a retract subtracts, from nothing as well. Null where no version has a value."""
 
     takes_retracts: bool = True
-    may_lose: bool = False
-    lone_stays: bool = True
+    may_need_full_history: bool = False
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -47,7 +47,7 @@ class Sum:
             return Computed(values=_wide_sums(versions, name, kind))
         return Computed(values=_folded(SUM, versions, name, kind))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """A negative sum stands for what it takes back."""
         del versions, name
         return NOTHING_LOST
@@ -58,8 +58,8 @@ class Product:
     """The product; a retract divides, whole numbers towards zero. Dividing nothing leaves nothing."""
 
     takes_retracts: bool = True
-    may_lose: bool = True
-    lone_stays: bool = True
+    may_need_full_history: bool = True
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -69,7 +69,7 @@ class Product:
             return Computed(values=_decimal_products(versions, name, kind))
         return Computed(values=_folded(PRODUCT, versions, name, kind))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """What a quotient rounds off, or a divisor meets nothing to divide, cannot be made good."""
         if versions.retracts is None:
             return None

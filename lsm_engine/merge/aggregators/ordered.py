@@ -16,8 +16,8 @@ class LastValue:
     """The newest value, null or not; a retract leaves null."""
 
     takes_retracts: bool = True
-    may_lose: bool = False
-    lone_stays: bool = True
+    may_need_full_history: bool = False
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -31,7 +31,7 @@ class LastValue:
         picked[retracted] = -1
         return Picked(positions=picked)
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """Whatever came before, a newer word settles it."""
         del versions, name
         return NOTHING_LOST
@@ -42,8 +42,8 @@ class LastNonNull:
     """The newest value that is not null; the retract of such a value leaves null."""
 
     takes_retracts: bool = True
-    may_lose: bool = True
-    lone_stays: bool = True
+    may_need_full_history: bool = True
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -58,7 +58,7 @@ class LastNonNull:
         picked[self._taken_back(versions, picked)] = -1
         return Picked(positions=picked)
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """A null by retract would look like no value at all, and let an older value through."""
         return self._taken_back(versions, valid_rows_of(versions, name, backwards=True))
 
@@ -75,8 +75,8 @@ class FirstValue:
     """The oldest value, null or not."""
 
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = True
+    may_need_full_history: bool = False
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -86,7 +86,7 @@ class FirstValue:
             positions=np.where(np.diff(versions.offsets) > 0, versions.offsets[:-1], np.int64(-1))
         )
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST
@@ -97,8 +97,8 @@ class FirstNonNull:
     """The oldest value that is not null."""
 
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = True
+    may_need_full_history: bool = False
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -109,7 +109,7 @@ class FirstNonNull:
             return Computed(values=values)
         return Picked(positions=valid_rows_of(versions, name, backwards=False))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST
@@ -122,8 +122,8 @@ class Extreme:
     function: str
     least: bool = False
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = True
+    may_need_full_history: bool = False
+    keeps_single_row: bool = True
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -136,7 +136,7 @@ class Extreme:
         pick_greatest(words, valid, versions.offsets, self.least, False, picked)  # noqa: FBT003
         return Picked(positions=picked)
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST

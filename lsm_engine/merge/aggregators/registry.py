@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
 from lsm_engine.base.option import names
 from lsm_engine.base.record import record
@@ -52,12 +52,12 @@ class IgnoringRetracts:
 
     inner: Aggregator
     takes_retracts: bool = True
-    may_lose: bool = False
+    may_need_full_history: bool = False
 
     @property
-    def lone_stays(self) -> bool:
+    def keeps_single_row(self) -> bool:
         """Whether folding one version that adds gives its value back."""
-        return self.inner.lone_stays
+        return self.inner.keeps_single_row
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class IgnoringRetracts:
         """See Aggregator."""
         return of_adds(versions, partial(self.inner.fold, name=name))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """Retracts change nothing."""
         del versions, name
         return NOTHING_LOST
@@ -266,4 +266,4 @@ FUNCTIONS: dict[str, _Entry] = {
 def function_of(schema: TableSchema, name: str) -> str | None:
     """Return the function that the options name for a column, or the default one, or None."""
     own = schema.options.of_field(name, "aggregate-function")
-    return own if own is not None else schema.options[declared.DEFAULT_AGGREGATE_FUNCTION]
+    return own if own is not None else schema.options[core_options.DEFAULT_AGGREGATE_FUNCTION]

@@ -35,8 +35,8 @@ class Union:
 
     format: Bitmaps
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = False
+    may_need_full_history: bool = False
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -60,7 +60,7 @@ class Union:
                 ) from cause
         return Computed(values=pa.array(made, versions.schema.field(name).type))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST

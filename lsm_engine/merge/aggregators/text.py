@@ -21,8 +21,8 @@ class ListAgg:
     delimiter: str = ","
     distinct: bool = False
     takes_retracts: bool = False
-    may_lose: bool = False
-    lone_stays: bool = False
+    may_need_full_history: bool = False
+    keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
@@ -38,7 +38,7 @@ class ListAgg:
         empty = pa.array(np.diff(kept.offsets) == 0)
         return Computed(values=pc.if_else(empty, pa.scalar(None, column.type), joined))
 
-    def loses(self, versions: Versions, name: str) -> Bools | None:
+    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """No retracts, no loss."""
         del versions, name
         return NOTHING_LOST

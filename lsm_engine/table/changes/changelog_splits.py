@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
@@ -73,7 +73,7 @@ class Changes:
                 "the table has columns of the names that changes need; rename them",
                 columns=sorted(taken),
             )
-        producer = session.options[declared.CHANGELOG_PRODUCER]
+        producer = session.options[core_options.CHANGELOG_PRODUCER]
         if request.mode is ChangeMode.CHANGELOG and producer is ChangelogProducer.NONE:
             raise InvalidInputError(
                 "the table keeps no changelog ('changelog-producer' is none); read the delta, or diff",
@@ -179,8 +179,8 @@ def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> li
     source = change_source(
         snapshot,
         mode,
-        producer=schema.options[declared.CHANGELOG_PRODUCER],
-        reads_overwrites=session.options[declared.STREAMING_READ_OVERWRITE],
+        producer=schema.options[core_options.CHANGELOG_PRODUCER],
+        reads_overwrites=session.options[core_options.STREAMING_READ_OVERWRITE],
     )
     match source:
         case ChangeSource.NOTHING:
@@ -203,7 +203,7 @@ def merged_delta(
     """Return the splits of the files that some entries add."""
     schema = session.schema
     # Retracts that reach below what one row can say stay rows of their own.
-    merges = schema.has_primary_key and not merge_rules(schema).function.may_lose
+    merges = schema.has_primary_key and not merge_rules(schema).function.may_need_full_history
     # Rows that wait for a bucket (below 0) are told of when they come to one.
     seen = [entry for entry in entries if entry.bucket >= 0]
     return delta_splits(snapshot_id, seen, key_order=session.key_order, merges=merges)

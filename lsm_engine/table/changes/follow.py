@@ -8,7 +8,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
@@ -198,7 +198,7 @@ class Follower:
 
     def _kept_position(self) -> int | None:
         name = self._request.consumer_id
-        if name is None or self._session.options[declared.CONSUMER_IGNORE_PROGRESS]:
+        if name is None or self._session.options[core_options.CONSUMER_IGNORE_PROGRESS]:
             return None
         found = self._session.consumers.find(name)
         return None if found is None else found.next_snapshot_id
@@ -224,7 +224,7 @@ class Follower:
 
 def told_by(session: TableSession, snapshot_id: int) -> ScanRequest:
     """Return the read of what changes up to a snapshot have told: what follows tells the rest."""
-    producer = session.options[declared.CHANGELOG_PRODUCER]
+    producer = session.options[core_options.CHANGELOG_PRODUCER]
     return ScanRequest(snapshot_id=snapshot_id, is_batch=False, before_changes=producer)
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -125,8 +125,8 @@ def _unknown(snapshot: Snapshot) -> CommitUnknownError:
 
 
 def _wants_empty_snapshots(options: TableOptions) -> bool:
-    forced = options[declared.COMMIT_FORCE_CREATE_SNAPSHOT]
-    return forced or options[declared.SNAPSHOT_IGNORE_EMPTY_COMMIT] is False
+    forced = options[core_options.COMMIT_FORCE_CREATE_SNAPSHOT]
+    return forced or options[core_options.SNAPSHOT_IGNORE_EMPTY_COMMIT] is False
 
 
 class _Attempt:
@@ -260,7 +260,7 @@ class _Attempt:
                 now_millis=session.clock.now_millis(),
                 writer_version=WRITER_VERSION,
             )
-            if session.options[declared.COMMIT_FSYNC]:
+            if session.options[core_options.COMMIT_FSYNC]:
                 session.file_io.sync([*written.paths, *session.staged_paths(self.step)])
         except (LsmError, OSError):
             discard_metadata(session, written)
@@ -285,7 +285,7 @@ class _Attempt:
         """
         snapshots = self.session.snapshots
         may_be_there = False
-        for _ in range(1 + self.session.options[declared.COMMIT_MAX_RETRIES]):
+        for _ in range(1 + self.session.options[core_options.COMMIT_MAX_RETRIES]):
             try:
                 if snapshots.publish(snapshot):
                     return True
@@ -329,7 +329,7 @@ class _Attempt:
             plan.delta_record_count,
             self.session.name,
         )
-        self.session.tell(
+        self.session.notify(
             lambda listener: listener.committed(
                 self.session.name,
                 CommittedFiles(
@@ -347,9 +347,9 @@ class _Attempt:
     def _wait(self, retries: int) -> None:
         """Wait before the next try, doubling; give up past the bounds of the options."""
         options, clock = self.session.options, self.session.clock
-        timeout = options[declared.COMMIT_TIMEOUT]
+        timeout = options[core_options.COMMIT_TIMEOUT]
         late = timeout is not None and clock.now_millis() - self.started_millis > timeout
-        if late or retries > options[declared.COMMIT_MAX_RETRIES]:
+        if late or retries > options[core_options.COMMIT_MAX_RETRIES]:
             self._discard_staged()
             raise CommitConflictError(
                 "other writers took every snapshot id that this commit tried for; nothing of it is "
@@ -358,8 +358,8 @@ class _Attempt:
                 retries=retries,
                 table=self.session.name,
             )
-        longest = options[declared.COMMIT_MAX_RETRY_WAIT]
-        wait = min(longest, options[declared.COMMIT_MIN_RETRY_WAIT] << min(retries - 1, 20))
+        longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
+        wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(retries - 1, 20))
         clock.sleep_millis(int(wait * (0.5 + self.session.ids.fraction() / 2)))
 
     def _discard_replay(self, before: Snapshot) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import AlreadyExistsError
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
@@ -48,7 +48,7 @@ class MetadataWriter:
         self._unique = session.ids.new_id()
         self._manifests = 0
         self._lists = 0
-        self._codec = session.options[declared.MANIFEST_COMPRESSION]
+        self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self.paths: list[str] = []
 
     def manifests(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
@@ -56,7 +56,7 @@ class MetadataWriter:
         pieces = roll(
             entries,
             bytes_per_entry=_BYTES_PER_ENTRY,
-            target_size_bytes=self._session.options[declared.MANIFEST_TARGET_FILE_SIZE],
+            target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
         )
         return [self._manifest(piece) for piece in pieces]
 
@@ -190,13 +190,15 @@ def _merged_base(
 
 def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> ManifestMerge:
     options = session.options
-    target = options[declared.MANIFEST_TARGET_FILE_SIZE]
+    target = options[core_options.MANIFEST_TARGET_FILE_SIZE]
     changed = changed_manifests(
-        metas, full_threshold_bytes=options[declared.MANIFEST_FULL_COMPACTION_SIZE]
+        metas, full_threshold_bytes=options[core_options.MANIFEST_FULL_COMPACTION_SIZE]
     )
     if not changed:
         return plan_manifest_merge(
-            metas, target_size_bytes=target, min_count=options[declared.MANIFEST_MERGE_MIN_COUNT]
+            metas,
+            target_size_bytes=target,
+            min_count=options[core_options.MANIFEST_MERGE_MIN_COUNT],
         )
     folded = fold(entry for meta in changed for entry in session.manifests.read_entries(meta))
     fields = session.schema.select(session.schema.partition_keys)

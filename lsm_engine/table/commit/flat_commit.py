@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, CommitUnknownError, ErrorKind, LsmError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
@@ -52,7 +52,7 @@ def commit_flat(
     `commit.max-retries` lost races, CommitUnknownError if the storage does not tell.
     """
     uuid = session.ids.new_id()
-    for attempt in range(1 + session.options[declared.COMMIT_MAX_RETRIES]):
+    for attempt in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
         base = session.snapshots.latest()
         if base is None:
             return None
@@ -64,7 +64,7 @@ def commit_flat(
         if made is not None:
             return made
         session.clock.sleep_millis(
-            session.options[declared.COMMIT_MIN_RETRY_WAIT] << min(attempt, 8)
+            session.options[core_options.COMMIT_MIN_RETRY_WAIT] << min(attempt, 8)
         )
     raise CommitConflictError(
         "other writers took every snapshot id that this commit tried for; nothing of it is visible",
@@ -110,7 +110,7 @@ def _attempt(
             snapshot = replace(
                 snapshot, index_manifest=change.index_manifest, watermark=change.watermark
             )
-        durable: bool = session.options[declared.COMMIT_FSYNC]
+        durable: bool = session.options[core_options.COMMIT_FSYNC]
         if durable:
             session.file_io.sync(written.paths)
     except LsmError:
@@ -130,7 +130,7 @@ def _attempt(
         delta=plan.delta,
         changelog=(),
     )
-    session.tell(lambda listener: listener.committed(session.name, files))
+    session.notify(lambda listener: listener.committed(session.name, files))
     return snapshot
 
 

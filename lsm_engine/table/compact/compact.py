@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import BucketMode, CommitKind, ExternalAccess
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.compact.compact_append import compact_appends
 from lsm_engine.table.compact.compact_bucket import compact_bucket
 from lsm_engine.table.compact.compact_plan import BucketWork, plan_compaction
-from lsm_engine.table.compact.postponed_buckets import give_buckets
+from lsm_engine.table.compact.postponed_buckets import assign_postponed_buckets
 from lsm_engine.table.compact.pressure import bucket_pressures
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.partition_specs import partition_test
@@ -35,7 +35,7 @@ def compact(
     buckets: Sequence[int] | None = None,
 ) -> Snapshot | None:
     """Merge sorted runs where that is due (or all of them); None if nothing was."""
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     base = session.snapshots.latest()
     if base is None:
         return None
@@ -45,7 +45,7 @@ def compact(
         return compact_appends(session, identity, base, holds, full=full)
     if session.schema.bucket_mode is BucketMode.POSTPONE and buckets is None:
         covers = None if partitions is None else partition_test(session.schema, partitions)
-        given = give_buckets(session, identity, covers)
+        given = assign_postponed_buckets(session, identity, covers)
         base = given or base
     work = plan_compaction(session, base, holds, full=full)
     if full and holds is None:
@@ -81,7 +81,7 @@ def compact_due(
     """
     wanted = frozenset(touched)
     try:
-        for _ in range(1 + session.options[declared.COMMIT_MAX_RETRIES]):
+        for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
             try:
                 return _compacted(session, identity, wanted)
             except CommitConflictError as conflict:
@@ -121,7 +121,7 @@ def _full_is_due(session: TableSession) -> bool:
 
     Also where that is further back than the snapshots that are left.
     """
-    patience = session.options[declared.FULL_COMPACTION_DELTA_COMMITS]
+    patience = session.options[core_options.FULL_COMPACTION_DELTA_COMMITS]
     if patience is None:
         return False
     commits = 0

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import BucketMode, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
@@ -75,7 +75,7 @@ def plan_append_compaction(
     options = session.options
     sizes = AppendSizes(
         target_file_size=options.target_file_size(has_primary_key=False),
-        min_file_count=options[declared.COMPACTION_MIN_FILE_NUM],
+        min_file_count=options[core_options.COMPACTION_MIN_FILE_NUM],
     )
     vectors = session.vector_files(base)
     buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}

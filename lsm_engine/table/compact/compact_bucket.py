@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import FileSource, MergeEngine
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.mergetree.rewrite_plan import Rewrite, Upgrade
@@ -14,7 +14,7 @@ from lsm_engine.meta.index_file import vector_places
 from lsm_engine.plan.scan import Section
 from lsm_engine.table.compact.compact_plan import BucketWork
 from lsm_engine.table.compact.lookup_levels import forget
-from lsm_engine.table.compact.lookup_rewriter import SettledRows, Settling, SettlingRewrite
+from lsm_engine.table.compact.lookup_rewriter import LookupRewrite, LookupRewriter, RewrittenRows
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions, VectorChange
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows
@@ -67,8 +67,10 @@ class _Compaction:
         self.before: list[DataFileMeta] = []
         self.after: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
-        has_vectors = context.schema.options[declared.DELETION_VECTORS_ENABLED]
-        self._is_first_row = context.schema.options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        has_vectors = context.schema.options[core_options.DELETION_VECTORS_ENABLED]
+        self._is_first_row = (
+            context.schema.options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        )
         self._deletions: BucketDeletions | None = None
         if has_vectors or work.vector_files:
             self._deletions = BucketDeletions(context, work.vector_files)
@@ -107,7 +109,7 @@ class _Compaction:
         """Remove the lookup files of files that are gone."""
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
-            value = Settling.of(schema, 1).stored_value(marks=self._deletions is not None)
+            value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)
             forget(self._context, work.partition, work.bucket, self._gone, value=value)
 
     @property
@@ -125,13 +127,13 @@ class _Compaction:
         if self._deletions is not None:
             self._deletions.abort()
 
-    def _merging(self, step: Rewrite) -> Callable[[Section], Iterable[SettledRows]]:
+    def _merging(self, step: Rewrite) -> Callable[[Section], Iterable[RewrittenRows]]:
         """Return what merges the sections of a step."""
-        if step.settled_from is None:
+        if step.compacted_from is None:
             return partial(self._merged, drop_deletes=step.drop_deletes)
         work = self._work
-        settling = Settling.of(self._context.schema, step.settled_from)
-        rewrite = SettlingRewrite(
+        settling = LookupRewrite.of(self._context.schema, step.compacted_from)
+        rewrite = LookupRewriter(
             self._context,
             work.partition,
             work.bucket,
@@ -143,12 +145,12 @@ class _Compaction:
         )
         return partial(rewrite.merged, drop_deletes=step.drop_deletes)
 
-    def _merged(self, section: Section, *, drop_deletes: bool) -> Iterator[SettledRows]:
+    def _merged(self, section: Section, *, drop_deletes: bool) -> Iterator[RewrittenRows]:
         expiry = self._work.expiry
         is_oldest = drop_deletes or self._is_first_row  # which never holds a key twice
         for rows in self._reader.merged(section, drop_deletes=drop_deletes):
             left = rows if expiry is None else expiry.applied(rows, is_oldest=is_oldest)
-            yield SettledRows(rows=left, changes=None)
+            yield RewrittenRows(rows=left, changes=None)
 
 
 class _Writers:
@@ -158,7 +160,7 @@ class _Writers:
         self._rows = _writer(context, work, step, changelog=False)
         self._changes = _writer(context, work, step, changelog=True)
 
-    def write(self, settled: SettledRows) -> None:
+    def write(self, settled: RewrittenRows) -> None:
         """Append rows and changes."""
         self._rows.write(settled.rows)
         if settled.changes is not None:

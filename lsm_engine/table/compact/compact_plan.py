@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -21,7 +21,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.compact.expired_records import files_with_expired
-from lsm_engine.table.compact.first_row_keys import is_unsettled, older_than, overlaps
+from lsm_engine.table.compact.first_row_keys import may_hold_older_keys, older_than, overlaps
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, merge_rules
 from lsm_engine.table.ground.session import TableSession
 
@@ -115,18 +115,20 @@ class _Planner:
         self._session = session
         self._key_order = session.key_order
         self._full = full
-        self._rewrites_all = full and options[declared.COMPACTION_FORCE_REWRITE_ALL_FILES]
+        self._rewrites_all = full and options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.of(options)
         self.expiry = RecordExpiry.of(session.schema, self._now_millis)
         self._strategy = _strategy(options, hour=session.clock.local_time()[3])
         self._target_file_size = options.target_file_size(has_primary_key=True)
-        self._producer = options[declared.CHANGELOG_PRODUCER]
+        self._producer = options[core_options.CHANGELOG_PRODUCER]
         self._looks_up = looks_up_older_rows(options)
-        self._is_first_row = options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW
-        self._has_vectors = options[declared.DELETION_VECTORS_ENABLED]
+        self._is_first_row = options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        self._has_vectors = options[core_options.DELETION_VECTORS_ENABLED]
         # A merge that looks older rows up has them at hand, wherever they are.
-        self._may_lose = merge_rules(session.schema).function.may_lose and not self._looks_up
+        self._may_lose = (
+            merge_rules(session.schema).function.may_need_full_history and not self._looks_up
+        )
 
     def steps(self, levels: Levels, marked: frozenset[str]) -> _Steps | None:
         """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
@@ -138,10 +140,10 @@ class _Planner:
         steps: tuple[Step, ...] = ()
         if self._may_move:
             levels, unit, steps = _without_bulk_load(levels, unit, pick, self._target_file_size)
-        settled_from = self._settled_from(unit, levels)
+        compacted_from = self._compacted_from(unit, levels)
         older: tuple[DataFileMeta, ...] = ()
-        if settled_from is not None:
-            new = [file for file in unit.files if file.level < settled_from]
+        if compacted_from is not None:
+            new = [file for file in unit.files if file.level < compacted_from]
             below = older_than(unit.files, levels)
             older = tuple(
                 file.without_stats() for file in below if overlaps(file, new, self._key_order)
@@ -151,10 +153,10 @@ class _Planner:
             levels,
             target_file_size=self._target_file_size,
             must_rewrite=partial(
-                self._must_rewrite, expired=expired, settled_from=settled_from, older=older
+                self._must_rewrite, expired=expired, compacted_from=compacted_from, older=older
             ),
             has_deletion_vectors=self._has_vectors,
-            settled_from=settled_from,
+            compacted_from=compacted_from,
         )
         return _Steps(unit=unit, steps=steps, older=older) if steps else None
 
@@ -191,7 +193,7 @@ class _Planner:
             return with_all_older(unit, levels.runs, max_level=levels.max_level)
         return unit
 
-    def _settled_from(self, unit: CompactUnit, levels: Levels) -> int | None:
+    def _compacted_from(self, unit: CompactUnit, levels: Levels) -> int | None:
         """Return the level from which on rows of a unit are not new; None: nobody asks for that."""
         if self._producer is ChangelogProducer.FULL_COMPACTION:
             # What lies deepest is what a full compaction left and told, even if there are more
@@ -199,8 +201,8 @@ class _Planner:
             told = levels.highest_non_empty_level or levels.max_level
             return told if unit.output_level == levels.max_level else None
         # A row that goes because of its age is told as well.
-        tells_age = self.expiry is not None and self._producer is ChangelogProducer.LOOKUP
-        is_asked = tells_age or any(run.level == 0 for run in unit.runs)
+        has_age = self.expiry is not None and self._producer is ChangelogProducer.LOOKUP
+        is_asked = has_age or any(run.level == 0 for run in unit.runs)
         return 1 if is_asked and (self._looks_up or self._is_first_row) else None
 
     def _must_rewrite(
@@ -208,24 +210,24 @@ class _Planner:
         file: DataFileMeta,
         *,
         expired: frozenset[str],
-        settled_from: int | None,
+        compacted_from: int | None,
         older: tuple[DataFileMeta, ...],
     ) -> bool:
         if self._rewrites_all or file.file_name in expired:
             return True
-        if settled_from is None or file.level >= settled_from:
+        if compacted_from is None or file.level >= compacted_from:
             return False
         if self._is_first_row and self._producer is ChangelogProducer.NONE:
-            return is_unsettled(file, older, self._key_order)
+            return may_hold_older_keys(file, older, self._key_order)
         return True
 
 
 def _strategy(options: TableOptions, *, hour: int) -> UniversalCompaction | ForceUpLevelZero:
     """Return what decides: level 0 moves up by force where readers or a changelog wait for that."""
     awaited = looks_up_older_rows(options) or (
-        options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
     )
-    if awaited or options[declared.COMPACTION_FORCE_UP_LEVEL_0]:
+    if awaited or options[core_options.COMPACTION_FORCE_UP_LEVEL_0]:
         return ForceUpLevelZero.of(options, hour=hour)
     return UniversalCompaction.of(options, hour=hour)
 

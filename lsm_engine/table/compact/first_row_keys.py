@@ -35,12 +35,14 @@ def overlaps(file: DataFileMeta, others: Iterable[DataFileMeta], key_order: KeyO
     )
 
 
-def is_unsettled(file: DataFileMeta, settled: Iterable[DataFileMeta], key_order: KeyOrder) -> bool:
+def may_hold_older_keys(
+    file: DataFileMeta, settled: Iterable[DataFileMeta], key_order: KeyOrder
+) -> bool:
     """Whether a file has to be rewritten to leave level 0, as it may hold settled keys."""
     return file.level == 0 and overlaps(file, settled, key_order)
 
 
-def settled_runs(
+def older_key_runs(
     section: Iterable[Run], older: Sequence[DataFileMeta], key_order: KeyOrder
 ) -> list[Run]:
     """Return the older files that may hold a key of a section, as sorted runs."""
@@ -49,7 +51,7 @@ def settled_runs(
     return [run.files for one in sections(near, key_order) for run in one]
 
 
-def settled_batches(
+def older_key_batches(
     schema: TableSchema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield keys and sequence numbers as rows of the table, marked SETTLED, other columns null."""
@@ -66,7 +68,7 @@ def settled_batches(
         yield pa.RecordBatch.from_arrays([*columns[:-1], marks], schema=arrow)
 
 
-def settled_columns(schema: TableSchema) -> tuple[str, ...]:
+def older_key_columns(schema: TableSchema) -> tuple[str, ...]:
     """Return what has to be read of an older file."""
     keys = tuple(name for name in schema.names if name in schema.trimmed_primary_keys)
     return (*keys, SEQUENCE_NUMBER)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.io.spill import SpillArea
@@ -27,7 +27,11 @@ from lsm_engine.mergetree.sections import runs_by_age
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.plan.scan import Section
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
-from lsm_engine.table.compact.first_row_keys import settled_batches, settled_columns, settled_runs
+from lsm_engine.table.compact.first_row_keys import (
+    older_key_batches,
+    older_key_columns,
+    older_key_runs,
+)
 from lsm_engine.table.compact.lookup_levels import OlderRows
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
@@ -41,7 +45,7 @@ _BELOW = 1 << 20
 
 
 @record
-class SettledRows:
+class RewrittenRows:
     """Merged rows of a stretch of keys, to be written, and what they changed, to be told."""
 
     rows: Rows
@@ -49,29 +53,29 @@ class SettledRows:
 
 
 @record
-class Settling:
-    """What a step does beside merging. `settled_from`: the level from which on rows are not new.
+class LookupRewrite:
+    """What a step does beside merging. `compacted_from`: the level from which on rows are not new.
 
     `tells`: changes are told. `looks_up`: older rows below the step matter. `whole_rows`: so do
     their values.
     """
 
-    settled_from: int
+    compacted_from: int
     tells: bool
     looks_up: bool
     whole_rows: bool
 
     @staticmethod
-    def of(schema: TableSchema, settled_from: int) -> "Settling":
+    def of(schema: TableSchema, compacted_from: int) -> "LookupRewrite":
         """Return what the rewrites of a table do."""
         options = schema.options
-        producer = options[declared.CHANGELOG_PRODUCER]
+        producer = options[core_options.CHANGELOG_PRODUCER]
         tells = producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
         chooses = merge_rules(schema).function.keeps_rows and not schema.sequence_fields
-        return Settling(
-            settled_from=settled_from,
+        return LookupRewrite(
+            compacted_from=compacted_from,
             tells=tells,
-            looks_up=options[declared.MERGE_ENGINE] is not MergeEngine.FIRST_ROW,
+            looks_up=options[core_options.MERGE_ENGINE] is not MergeEngine.FIRST_ROW,
             whole_rows=tells or not chooses,
         )
 
@@ -82,7 +86,7 @@ class Settling:
         return StoredValue.POSITION_AND_ROW if self.whole_rows else StoredValue.POSITION
 
 
-class SettlingRewrite:
+class LookupRewriter:
     """Merges the sections of one step. For one thread.
 
     `older`: files of the bucket below the step that may hold its keys. `deletions`: the bucket's
@@ -97,7 +101,7 @@ class SettlingRewrite:
         bucket: int,
         *,
         reader: BucketReader,
-        settling: Settling,
+        settling: LookupRewrite,
         older: Sequence[DataFileMeta],
         deletions: BucketDeletions | None,
         expiry: RecordExpiry | None = None,
@@ -121,7 +125,7 @@ class SettlingRewrite:
                 deleted=deletions.deleted if deletions is not None else None,
             )
 
-    def merged(self, section: Section, *, drop_deletes: bool) -> Iterator[SettledRows]:
+    def merged(self, section: Section, *, drop_deletes: bool) -> Iterator[RewrittenRows]:
         """Yield a section's merged rows in key order, and what they changed."""
         # Rows that only say that a key is further down are not for writing.
         drop = drop_deletes or not self._settling.looks_up
@@ -132,7 +136,7 @@ class SettlingRewrite:
         for run in self._settled_keys(section):
             ages.append(_BELOW)
             runs.append(run)
-        for age, files in runs_by_age(section, self._settling.settled_from):
+        for age, files in runs_by_age(section, self._settling.compacted_from):
             ages.append(age)
             runs.append(self._reader.run(files, names, max_rows=limits.batch_rows))
         spills = SpillArea()
@@ -153,18 +157,18 @@ class SettlingRewrite:
         order = key_order_of(self._schema)
         if self._settling.looks_up or order is None:
             return []
-        keys = settled_columns(self._schema)
+        keys = older_key_columns(self._schema)
         return [
-            settled_batches(self._schema, self._reader.run(run, keys))
-            for run in settled_runs(section, self._older_files, order)
+            older_key_batches(self._schema, self._reader.run(run, keys))
+            for run in older_key_runs(section, self._older_files, order)
         ]
 
     def _settled(
         self, parts: Sequence[Part], ages: Sequence[int], *, drop_deletes: bool
-    ) -> Iterator[SettledRows]:
+    ) -> Iterator[RewrittenRows]:
         if len(parts) == 1 and ages[0] > 0 and self._expiry is None:
             if ages[0] != _BELOW:
-                yield SettledRows(rows=_dropped(parts[0].rows, drop=drop_deletes), changes=None)
+                yield RewrittenRows(rows=_dropped(parts[0].rows, drop=drop_deletes), changes=None)
             return
         state, sources = self._before(parts, ages)
         hits = self._looked_up(state, sources)
@@ -185,7 +189,7 @@ class SettlingRewrite:
         changes = None
         if self._settling.tells:
             changes = self._tells.changes(state, sources, merged)
-        yield SettledRows(rows=_dropped(merged, drop=drop_deletes), changes=changes)
+        yield RewrittenRows(rows=_dropped(merged, drop=drop_deletes), changes=changes)
 
     def _before(
         self, parts: Sequence[Part], ages: Sequence[int]

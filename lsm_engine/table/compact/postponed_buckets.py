@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
@@ -52,7 +52,7 @@ class WaitingRows:
         return sum(file.file_size for file in self.files)
 
 
-def give_buckets(
+def assign_postponed_buckets(
     session: TableSession,
     identity: CommitIdentity,
     covers: Callable[[bytes], bool] | None = None,
@@ -99,13 +99,13 @@ def give_buckets(
     return commit(session, identity, [*gone, *messages], planned_on=base)
 
 
-def settle_waiting(session: TableSession, identity: CommitIdentity) -> None:
+def compact_waiting_rows(session: TableSession, identity: CommitIdentity) -> None:
     """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
-    if session.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
-        give_buckets(session, identity)
+    if session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
+        assign_postponed_buckets(session, identity)
 
 
-def give_new_partitions(
+def assign_new_partitions(
     session: TableSession, identity: CommitIdentity, written: Iterable[CommitMessage]
 ) -> Snapshot | None:
     """Give buckets to rows that a batch has just written to partitions without any.
@@ -113,14 +113,14 @@ def give_new_partitions(
     Whatever becomes of that, the rows are in: what fails is logged, and the next write or compaction
     gives them their buckets.
     """
-    at_once = session.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
     if session.schema.bucket_mode is not BucketMode.POSTPONE or not at_once:
         return None
     new = {message.partition for message in written if message.bucket == POSTPONED}
     if not new:
         return None
     try:
-        return give_buckets(session, identity, lambda partition: partition in new)
+        return assign_postponed_buckets(session, identity, lambda partition: partition in new)
     except LsmError as error:
         log.warning("rows of new partitions wait for a compaction to give them buckets: %s", error)
         return None
@@ -147,7 +147,7 @@ def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
     writer = bucket_writer(
         staging, work.partition, work.bucket, total_buckets=work.total_buckets, spills=spills
     )
-    memory_bytes = staging.context.schema.options[declared.WRITE_BUFFER_SIZE]
+    memory_bytes = staging.context.schema.options[core_options.WRITE_BUFFER_SIZE]
     try:
         for incoming in _rows_for(staging, work):
             writer.write(incoming.rows, incoming.kinds)

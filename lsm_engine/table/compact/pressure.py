@@ -1,6 +1,6 @@
 """Compaction debt per bucket, from the newest snapshot, and where it goes."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.plan.pressure import BucketPressure, pressures
 from lsm_engine.plan.pressure_forecast import BucketForecast, arrivals_of, forecasts
@@ -18,7 +18,7 @@ def bucket_pressures(session: TableSession) -> list[BucketPressure]:
     return list(
         pressures(
             session.live_entries(latest),
-            run_trigger=session.options[declared.NUM_SORTED_RUN_COMPACTION_TRIGGER],
+            run_trigger=session.options[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER],
             stop_trigger=session.options.stop_trigger,
         )
     )

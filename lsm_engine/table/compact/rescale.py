@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     CommitConflictError,
     ErrorKind,
@@ -20,7 +20,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import BucketMode, ChangelogProducer, ExternalAccess, FileSource
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -90,7 +90,7 @@ def rescale(
     all of them have it already. Doing it again after a failure goes on with what is left.
     """
     _check(session.schema, buckets)
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     covers = None if partitions is None else partition_test(session.schema, partitions)
     if session.schema.bucket_mode is BucketMode.FIXED:
         session = session.with_schema(_with_buckets(session, buckets))
@@ -118,7 +118,7 @@ def _check(schema: TableSchema, buckets: int) -> None:
         raise InvalidOptionError(
             f"the buckets of a table with 'bucket' = {schema.bucket_count} are not a number to choose: "
             "dynamic ones grow with their keys, and an append table without a number has one",
-            key=declared.BUCKET.key,
+            key=core_options.BUCKET.key,
             value=schema.bucket_count,
         )
 
@@ -132,11 +132,11 @@ def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
         schema = replace(
             newest,
             id=newest.id + 1,
-            options=newest.options.with_texts({declared.BUCKET.key: str(buckets)}),
+            options=newest.options.with_texts({core_options.BUCKET.key: str(buckets)}),
             time_millis=session.clock.now_millis(),
         )
         if session.schemas.publish(schema):
-            session.tell(partial(_altered, session.name, schema))
+            session.notify(partial(_altered, session.name, schema))
             return schema
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
@@ -160,7 +160,7 @@ def _settled(
     A rescale neither shows nor tells rows: what waits in them for a compaction has one first. Raises
     CommitConflictError where others commit faster than that.
     """
-    settled_from = _settled_level(session.schema)
+    compacted_from = _compacted_level(session.schema)
     for _ in range(_RACES):
         base = session.snapshots.latest()
         chosen = _unlike(session, base, buckets)
@@ -168,7 +168,7 @@ def _settled(
             chosen = {each: total for each, total in chosen.items() if covers(each)}
         if base is None or not chosen:
             return base, chosen
-        waiting = _waiting(session, base, chosen, settled_from)
+        waiting = _waiting(session, base, chosen, compacted_from)
         if not waiting:
             return base, chosen
         work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
@@ -181,20 +181,20 @@ def _settled(
 
 
 def _waiting(
-    session: TableSession, base: Snapshot, chosen: Mapping[bytes, int], settled_from: int
+    session: TableSession, base: Snapshot, chosen: Mapping[bytes, int], compacted_from: int
 ) -> frozenset[tuple[bytes, int]]:
     """Return the buckets of partitions that hold rows which are not seen, or not told."""
-    if not settled_from:
+    if not compacted_from:
         return frozenset()
     entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
     return frozenset(
-        (entry.partition, entry.bucket) for entry in entries if entry.file.level < settled_from
+        (entry.partition, entry.bucket) for entry in entries if entry.file.level < compacted_from
     )
 
 
-def _settled_level(schema: TableSchema) -> int:
+def _compacted_level(schema: TableSchema) -> int:
     """Return the level from which on all rows are seen and told."""
-    producer = schema.options[declared.CHANGELOG_PRODUCER]
+    producer = schema.options[core_options.CHANGELOG_PRODUCER]
     if producer is ChangelogProducer.FULL_COMPACTION:
         return schema.options.level_count - 1
     hides = read_mode(schema) is ReadMode.ABOVE_LEVEL_0

@@ -51,4 +51,4 @@ def _check_older_files(session: TableSession, schema: TableSchema) -> None:
 
 
 def _tell(session: TableSession, schema: TableSchema) -> None:
-    session.tell(lambda listener: listener.altered(session.name, schema))
+    session.notify(lambda listener: listener.altered(session.name, schema))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import BucketMode, ChangelogProducer, IndexType
 from lsm_engine.base.option import FieldOption, Option
@@ -10,37 +10,37 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.table_schema import TableSchema
 
 _NEEDS_KEY = (
-    declared.MERGE_ENGINE,
-    declared.SEQUENCE_FIELD,
-    declared.SEQUENCE_SNAPSHOT_ORDERING,
-    declared.ROWKIND_FIELD,
-    declared.IGNORE_DELETE,
-    declared.LOCAL_MERGE_BUFFER_SIZE,
-    declared.STREAMING_READ_OVERWRITE,
-    declared.COMPACTION_FORCE_REWRITE_ALL_FILES,
+    core_options.MERGE_ENGINE,
+    core_options.SEQUENCE_FIELD,
+    core_options.SEQUENCE_SNAPSHOT_ORDERING,
+    core_options.ROWKIND_FIELD,
+    core_options.IGNORE_DELETE,
+    core_options.LOCAL_MERGE_BUFFER_SIZE,
+    core_options.STREAMING_READ_OVERWRITE,
+    core_options.COMPACTION_FORCE_REWRITE_ALL_FILES,
 )
 _DYNAMIC = (
-    declared.DYNAMIC_BUCKET_TARGET_ROW_NUM,
-    declared.DYNAMIC_BUCKET_INITIAL_BUCKETS,
-    declared.DYNAMIC_BUCKET_ASSIGNER_PARALLELISM,
-    declared.DYNAMIC_BUCKET_MAX_BUCKETS,
+    core_options.DYNAMIC_BUCKET_TARGET_ROW_NUM,
+    core_options.DYNAMIC_BUCKET_INITIAL_BUCKETS,
+    core_options.DYNAMIC_BUCKET_ASSIGNER_PARALLELISM,
+    core_options.DYNAMIC_BUCKET_MAX_BUCKETS,
 )
 _POSTPONE = (
-    declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET,
-    declared.POSTPONE_DEFAULT_BUCKET_NUM,
-    declared.POSTPONE_TARGET_SIZE_PER_BUCKET,
+    core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET,
+    core_options.POSTPONE_DEFAULT_BUCKET_NUM,
+    core_options.POSTPONE_TARGET_SIZE_PER_BUCKET,
 )
 
 
 def check_buckets(schema: TableSchema) -> None:
     """Raise InvalidOptionError, naming the option and the remedy, for buckets that cannot be."""
     options = schema.options
-    bucket = options[declared.BUCKET]
+    bucket = options[core_options.BUCKET]
     if bucket == 0:
         raise InvalidOptionError(
             "'bucket' is 1 or more, -1 (dynamic, or for an append table one that all rows share) or -2 "
             "(postponed)",
-            key=declared.BUCKET.key,
+            key=core_options.BUCKET.key,
             value=bucket,
         )
     mode = schema.bucket_mode
@@ -52,49 +52,49 @@ def check_buckets(schema: TableSchema) -> None:
         _refuse(options, _DYNAMIC, "needs 'bucket' = -1 and a primary key")
     if mode is not BucketMode.POSTPONE:
         _refuse(options, _POSTPONE, "needs 'bucket' = -2")
-    if mode is not BucketMode.FIXED and declared.BUCKET_KEY.key in options.texts:
+    if mode is not BucketMode.FIXED and core_options.BUCKET_KEY.key in options.texts:
         raise InvalidOptionError(
             "'bucket-key' needs a fixed number of buckets, 'bucket' = 1 or more; leave it out",
-            key=declared.BUCKET_KEY.key,
+            key=core_options.BUCKET_KEY.key,
         )
 
 
 def _check_append(schema: TableSchema) -> None:
     options = schema.options
-    if options[declared.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE:
+    if options[core_options.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE:
         raise InvalidOptionError(
             "an append table has no 'changelog-producer': its rows are its changes, read them with "
             "changelog(); leave it out, or give the table a primary key",
-            key=declared.CHANGELOG_PRODUCER.key,
-            value=options[declared.CHANGELOG_PRODUCER].value,
+            key=core_options.CHANGELOG_PRODUCER.key,
+            value=options[core_options.CHANGELOG_PRODUCER].value,
         )
     _refuse(options, _NEEDS_KEY, "needs a primary key")
     for key in options.texts:
-        option = declared.find(key)
+        option = core_options.find(key)
         if isinstance(option, FieldOption) and option.suffix != "stats-mode":
             raise InvalidOptionError(f"option {key!r} needs a primary key; leave it out", key=key)
-    if options[declared.INDEX_TYPE] is not IndexType.BUCKET:
-        _refuse(options, (declared.INDEX_TYPE,), "needs a primary key")
+    if options[core_options.INDEX_TYPE] is not IndexType.BUCKET:
+        _refuse(options, (core_options.INDEX_TYPE,), "needs a primary key")
     if schema.bucket_count == -2:
         raise InvalidOptionError(
             "'bucket' = -2 needs a primary key; use -1, one bucket that all rows share",
-            key=declared.BUCKET.key,
+            key=core_options.BUCKET.key,
         )
-    if schema.bucket_count > 0 and not options[declared.BUCKET_KEY]:
+    if schema.bucket_count > 0 and not options[core_options.BUCKET_KEY]:
         raise InvalidOptionError(
             "an append table with a number of buckets needs a 'bucket-key', the columns whose hash "
             "chooses the bucket; or use 'bucket' = -1",
-            key=declared.BUCKET_KEY.key,
+            key=core_options.BUCKET_KEY.key,
         )
 
 
 def _check_cross_partition(options: TableOptions) -> None:
-    if options[declared.SEQUENCE_FIELD]:
+    if options[core_options.SEQUENCE_FIELD]:
         raise InvalidOptionError(
             "'sequence.field' does not go with a key that lacks partition columns: which of two "
             "partitions holds a key is decided by the order of arrival; add the partition columns to "
             "the primary key, or leave the option out",
-            key=declared.SEQUENCE_FIELD.key,
+            key=core_options.SEQUENCE_FIELD.key,
         )
 
 

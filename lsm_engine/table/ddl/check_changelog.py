@@ -1,6 +1,6 @@
 """Options of the changelog: refuse those that nothing would be told by."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.schema.table_schema import TableSchema
@@ -11,26 +11,26 @@ _COMPARING = (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
 def check_changelog(schema: TableSchema) -> None:
     """Raise InvalidOptionError, naming the option and the remedy."""
     options = schema.options
-    producer = options[declared.CHANGELOG_PRODUCER]
-    if options[declared.CHANGELOG_ROW_DEDUPLICATE] and producer not in _COMPARING:
+    producer = options[core_options.CHANGELOG_PRODUCER]
+    if options[core_options.CHANGELOG_ROW_DEDUPLICATE] and producer not in _COMPARING:
         raise InvalidOptionError(
-            f"{declared.CHANGELOG_ROW_DEDUPLICATE.key!r} needs 'changelog-producer' = 'lookup' or "
+            f"{core_options.CHANGELOG_ROW_DEDUPLICATE.key!r} needs 'changelog-producer' = 'lookup' or "
             f"'full-compaction', which know the row before; the table has {producer.value!r}",
-            key=declared.CHANGELOG_ROW_DEDUPLICATE.key,
+            key=core_options.CHANGELOG_ROW_DEDUPLICATE.key,
         )
-    ignored = options[declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
-    key = declared.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key
-    if ignored and not options[declared.CHANGELOG_ROW_DEDUPLICATE]:
+    ignored = options[core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
+    key = core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key
+    if ignored and not options[core_options.CHANGELOG_ROW_DEDUPLICATE]:
         raise InvalidOptionError(
-            f"option {key!r} needs {declared.CHANGELOG_ROW_DEDUPLICATE.key!r} = true", key=key
+            f"option {key!r} needs {core_options.CHANGELOG_ROW_DEDUPLICATE.key!r} = true", key=key
         )
     unknown = [name for name in ignored if name not in schema.names]
     if unknown:
         raise InvalidOptionError(
             f"option {key!r} names columns that the table does not have", key=key, columns=unknown
         )
-    reads = declared.STREAMING_READ_OVERWRITE.key
-    if options[declared.STREAMING_READ_OVERWRITE] and producer in _COMPARING:
+    reads = core_options.STREAMING_READ_OVERWRITE.key
+    if options[core_options.STREAMING_READ_OVERWRITE] and producer in _COMPARING:
         raise InvalidOptionError(
             f"option {reads!r} does not go with 'changelog-producer' = {producer.value!r}, whose next "
             "compaction tells the rows of an overwrite once more; use 'input' or 'none'",

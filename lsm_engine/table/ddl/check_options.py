@@ -1,6 +1,6 @@
 """Options of the merge engines: refuse those that contradict each other, or the table's columns."""
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.option import FieldOption
@@ -12,9 +12,9 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import TEXT, ScalarType
 
 _ONLY_WITH = {
-    declared.PARTIAL_UPDATE_REMOVE_ON_DELETE.key: MergeEngine.PARTIAL_UPDATE,
-    declared.PARTIAL_UPDATE_REMOVE_ON_GROUP.key: MergeEngine.PARTIAL_UPDATE,
-    declared.AGGREGATION_REMOVE_ON_DELETE.key: MergeEngine.AGGREGATION,
+    core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE.key: MergeEngine.PARTIAL_UPDATE,
+    core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key: MergeEngine.PARTIAL_UPDATE,
+    core_options.AGGREGATION_REMOVE_ON_DELETE.key: MergeEngine.AGGREGATION,
 }
 _COMPUTED = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
 _FUNCTION_OPTIONS = (
@@ -32,7 +32,7 @@ _FUNCTION_OPTIONS = (
 
 def check_engine(schema: TableSchema) -> None:
     """Raise InvalidOptionError, naming the option and the remedy, for what no merge could honour."""
-    engine = schema.options[declared.MERGE_ENGINE]
+    engine = schema.options[core_options.MERGE_ENGINE]
     for key, needed in _ONLY_WITH.items():
         if key in schema.options.texts and engine is not needed:
             raise InvalidOptionError(
@@ -54,21 +54,21 @@ def check_engine(schema: TableSchema) -> None:
 
 
 def _check_deletion_vectors(schema: TableSchema) -> None:
-    producer = schema.options[declared.CHANGELOG_PRODUCER]
-    if not schema.options[declared.DELETION_VECTORS_ENABLED]:
+    producer = schema.options[core_options.CHANGELOG_PRODUCER]
+    if not schema.options[core_options.DELETION_VECTORS_ENABLED]:
         return
     if producer is ChangelogProducer.FULL_COMPACTION:
         raise InvalidOptionError(
             "'changelog-producer' = 'full-compaction' does not go with 'deletion-vectors.enabled', as "
             "rows are taken from files that no compaction rewrites; use 'lookup', 'input' or 'none'",
-            key=declared.CHANGELOG_PRODUCER.key,
+            key=core_options.CHANGELOG_PRODUCER.key,
             value=producer.value,
         )
 
 
 def _check_snapshot_ordering(schema: TableSchema) -> None:
-    key = declared.SEQUENCE_SNAPSHOT_ORDERING.key
-    if not schema.options[declared.SEQUENCE_SNAPSHOT_ORDERING]:
+    key = core_options.SEQUENCE_SNAPSHOT_ORDERING.key
+    if not schema.options[core_options.SEQUENCE_SNAPSHOT_ORDERING]:
         return
     if schema.sequence_fields:
         raise InvalidOptionError(
@@ -76,7 +76,7 @@ def _check_snapshot_ordering(schema: TableSchema) -> None:
             "is newer, or a column does; leave one of them out",
             key=key,
         )
-    if not schema.options[declared.WRITE_ONLY]:
+    if not schema.options[core_options.WRITE_ONLY]:
         raise InvalidOptionError(
             f"{key!r} needs 'write-only' = true: other clients would compact rows before a snapshot "
             "has given them their place; set it, and compact in a job of its own",
@@ -85,8 +85,8 @@ def _check_snapshot_ordering(schema: TableSchema) -> None:
 
 
 def _check_local_merge(options: TableOptions) -> None:
-    key = declared.LOCAL_MERGE_BUFFER_SIZE.key
-    logs_input = options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.INPUT
+    key = core_options.LOCAL_MERGE_BUFFER_SIZE.key
+    logs_input = options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.INPUT
     if key in options.texts and logs_input:
         raise InvalidOptionError(
             f"option {key!r} does not go with 'changelog-producer' = 'input', which tells every row "
@@ -101,30 +101,30 @@ def _check_first_row(schema: TableSchema) -> None:
         raise InvalidOptionError(
             "'sequence.field' does not go with 'merge-engine' = 'first-row', which keeps what came "
             "first; leave it out, or use 'deduplicate' with 'sequence.field.sort-order' = descending",
-            key=declared.SEQUENCE_FIELD.key,
+            key=core_options.SEQUENCE_FIELD.key,
         )
-    if options[declared.DELETION_VECTORS_ENABLED]:
+    if options[core_options.DELETION_VECTORS_ENABLED]:
         raise InvalidOptionError(
             "'deletion-vectors.enabled' does not go with 'merge-engine' = 'first-row', which never "
             "replaces a row; leave it out",
-            key=declared.DELETION_VECTORS_ENABLED.key,
+            key=core_options.DELETION_VECTORS_ENABLED.key,
         )
-    if options[declared.CHANGELOG_PRODUCER] not in (
+    if options[core_options.CHANGELOG_PRODUCER] not in (
         ChangelogProducer.NONE,
         ChangelogProducer.LOOKUP,
     ):
         raise InvalidOptionError(
             "'changelog-producer' of a first-row table is 'none' or 'lookup'",
-            key=declared.CHANGELOG_PRODUCER.key,
-            value=options[declared.CHANGELOG_PRODUCER].value,
+            key=core_options.CHANGELOG_PRODUCER.key,
+            value=options[core_options.CHANGELOG_PRODUCER].value,
         )
 
 
 def _check_row_kind_field(schema: TableSchema) -> None:
-    name = schema.options[declared.ROWKIND_FIELD]
+    name = schema.options[core_options.ROWKIND_FIELD]
     if name is None:
         return
-    key = declared.ROWKIND_FIELD.key
+    key = core_options.ROWKIND_FIELD.key
     if name not in schema.names:
         raise InvalidOptionError(
             f"option {key!r} names column {name!r}, which the table does not have",
@@ -143,7 +143,7 @@ def _check_row_kind_field(schema: TableSchema) -> None:
 def _check_field_options(schema: TableSchema, engine: MergeEngine) -> None:
     """Options of columns name columns that there are, and an engine that reads them."""
     for key in schema.options.texts:
-        option = declared.find(key)
+        option = core_options.find(key)
         if not isinstance(option, FieldOption):
             continue
         if option.suffix == "sequence-group" and engine is not MergeEngine.PARTIAL_UPDATE:

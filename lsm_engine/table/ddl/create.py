@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -13,7 +13,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.base.modes import BucketMode, ExternalAccess, SortOrder
-from lsm_engine.base.table_options import given_options, refuse_unhonoured
+from lsm_engine.base.table_options import given_options, refuse_unsupported
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
@@ -47,8 +47,8 @@ def create_table(
     """
     texts = dict(given_options(options).texts)
     primary_key = _primary_key(primary_key, texts)
-    if primary_key and declared.BUCKET.key not in texts:
-        texts[declared.BUCKET.key] = "1"
+    if primary_key and core_options.BUCKET.key not in texts:
+        texts[core_options.BUCKET.key] = "1"
     ids = FieldIds()
     fields = tuple(_not_null(field_from_arrow(field, ids), primary_key) for field in columns)
     schema = TableSchema(
@@ -71,7 +71,7 @@ def create_table(
 
 def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ...]:
     """Return the key, which may also come as an option; the schema holds it, not the options."""
-    option = declared.PRIMARY_KEY
+    option = core_options.PRIMARY_KEY
     named = option.parsed(texts.pop(option.key, ""))
     if given and named and given != named:
         raise InvalidOptionError(
@@ -93,7 +93,7 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             kind=ErrorKind.NO_SUCH_TABLE,
             location=location,
         )
-    refuse_unhonoured(schema.options, [ExternalAccess.READ])
+    refuse_unsupported(schema.options, [ExternalAccess.READ])
     return schema
 
 
@@ -133,7 +133,7 @@ def check_keys(schema: TableSchema) -> None:
     for what, keys in (
         ("primary key", schema.primary_keys),
         ("partition", schema.partition_keys),
-        ("bucket key", schema.options[declared.BUCKET_KEY]),
+        ("bucket key", schema.options[core_options.BUCKET_KEY]),
         ("sequence.field", schema.sequence_fields),
     ):
         _check_names(schema, what, keys)
@@ -193,19 +193,23 @@ def check_options(schema: TableSchema) -> None:
             "a 'sequence.field' cannot be a key column: it is the same in every version of a key",
             columns=keys,
         )
-    if options[declared.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING:
+    if options[core_options.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING:
         _require(
             bool(schema.sequence_fields), "'sequence.field.sort-order' needs a 'sequence.field'"
         )
     check_engine(schema)
     check_changelog(schema)
     check_formats(schema)
-    smallest = options[declared.SNAPSHOT_NUM_RETAINED_MIN]
+    smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN]
     _require(
-        smallest <= options[declared.SNAPSHOT_NUM_RETAINED_MAX],
+        smallest <= options[core_options.SNAPSHOT_NUM_RETAINED_MAX],
         "'snapshot.num-retained.min' must not be above 'snapshot.num-retained.max'",
     )
-    for key in (declared.SCAN_SNAPSHOT_ID, declared.SCAN_TAG_NAME, declared.SCAN_TIMESTAMP_MILLIS):
+    for key in (
+        core_options.SCAN_SNAPSHOT_ID,
+        core_options.SCAN_TAG_NAME,
+        core_options.SCAN_TIMESTAMP_MILLIS,
+    ):
         _require(
             key.key not in options.texts, f"{key.key!r} belongs to one read: pass it to scan()"
         )

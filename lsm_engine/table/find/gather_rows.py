@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs
@@ -149,8 +149,8 @@ def is_first_hit_newest(schema: TableSchema, levels: LookupLevels) -> bool:
     """Whether the newest run's version of a key is its row, so that nothing has to be merged."""
     if levels.run_count <= 1 or read_mode(schema) is ReadMode.ABOVE_LEVEL_0:
         return True  # above level 0 of such tables a key has one row that is not deleted
-    engine = schema.options[declared.MERGE_ENGINE]
-    ignores = schema.options[declared.IGNORE_DELETE]
+    engine = schema.options[core_options.MERGE_ENGINE]
+    ignores = schema.options[core_options.IGNORE_DELETE]
     if engine is not MergeEngine.DEDUPLICATE or schema.sequence_fields or ignores:
         return False
     return levels.first_hit_is_newest

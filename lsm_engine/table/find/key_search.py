@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.record_key_bloom import RecordKeys, read_key_footer
@@ -241,7 +241,7 @@ def _expect(entry: ManifestEntry, context: BucketContext) -> None:
     """Have a small file fetched while the one before it is searched; a filter is most of it."""
     if entry.file.file_size <= _EXPECTED_BYTES_MAX:
         path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-        context.file_io.expect(path)
+        context.file_io.prefetch(path)
 
 
 def _place_of(entry: ManifestEntry) -> FilePlace:
@@ -257,7 +257,7 @@ def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
         names=(*schema.trimmed_primary_keys, SEQUENCE_NUMBER, VALUE_KIND),
     )
     path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-    checked = schema.options[declared.PAGE_CHECKSUM]
+    checked = schema.options[core_options.PAGE_CHECKSUM]
     return open_data_file(context.file_io, path, entry.file, columns, verify_checksums=checked)
 
 

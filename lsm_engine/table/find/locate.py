@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import IndexType
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -57,7 +57,7 @@ class Locator:
     def __init__(self, session: TableSession) -> None:
         self._session = session
         self._schema = session.schema
-        self._type = session.options[declared.INDEX_TYPE]
+        self._type = session.options[core_options.INDEX_TYPE]
         self._kept: dict[str, FileKeys] = {}
 
     @property
@@ -87,7 +87,7 @@ class Locator:
             return snapshot, ("nothing to look into",)
         files = with_buckets(session.live_rows(snapshot))
         way = SearchWay(
-            by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.reads_blooms,
             gone=gone_rows(session, snapshot),
             kept=self._kept if self._type is IndexType.INMEMORY else None,
@@ -149,12 +149,12 @@ def _tags(
 
 def moves_records(options: TableOptions) -> bool:
     """Whether a record found in another partition is deleted there and inserted here."""
-    if options[declared.INDEX_TYPE] is IndexType.GLOBAL_BLOOM:
-        return options[declared.INDEX_BLOOM_UPDATE_PARTITION_PATH]
-    return options[declared.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
+    if options[core_options.INDEX_TYPE] is IndexType.GLOBAL_BLOOM:
+        return options[core_options.INDEX_BLOOM_UPDATE_PARTITION_PATH]
+    return options[core_options.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
 
 
 def looks_everywhere(schema: TableSchema) -> bool:
     """Whether a key is looked for in all partitions: so says the index type, or the key itself."""
-    is_global = schema.options[declared.INDEX_TYPE].is_global
+    is_global = schema.options[core_options.INDEX_TYPE].is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.base.modes import ExternalAccess, LookupFileType
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
@@ -68,7 +68,7 @@ class TableQuery:
         snapshot: Snapshot | None = None,
         value: StoredValue = StoredValue.ROW,
     ) -> None:
-        refuse_unhonoured(session.options, [ExternalAccess.READ])
+        refuse_unsupported(session.options, [ExternalAccess.READ])
         self._session = session
         self._schema = session.schema
         self._cache = process_cache() if cache is None else cache
@@ -215,7 +215,7 @@ class TableQuery:
 
     @property
     def _has_points(self) -> bool:
-        kind = self._schema.options[declared.LOOKUP_LOCAL_FILE_TYPE]
+        kind = self._schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
         # A key that does not say its partition goes the way of batches.
         says_where = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
         return kind is LookupFileType.COLUMNAR and says_where and encodes_directly(self._schema)
@@ -321,7 +321,7 @@ class TableQuery:
 def _kept(session: TableSession, value: StoredValue) -> StoredValue:
     """Return what to keep of rows: where vectors delete rows, each has to know its position."""
     options = session.options
-    columnar = options[declared.LOOKUP_LOCAL_FILE_TYPE] is LookupFileType.COLUMNAR
-    if value is StoredValue.ROW and options[declared.DELETION_VECTORS_ENABLED] and not columnar:
+    columnar = options[core_options.LOOKUP_LOCAL_FILE_TYPE] is LookupFileType.COLUMNAR
+    if value is StoredValue.ROW and options[core_options.DELETION_VECTORS_ENABLED] and not columnar:
         return StoredValue.POSITION_AND_ROW
     return value

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import LookupFileType, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
@@ -32,7 +32,7 @@ MERGED = "versions merged, through lookup files"
 
 
 @record
-class Tags:
+class RowLocations:
     """What each incoming row would replace; one value per row, in the order of the rows.
 
     `place` numbers `places`, the data files that hold the records; where `is_there` is false, it and
@@ -68,13 +68,13 @@ class Tags:
         return buckets
 
 
-def tag_rows(
+def locate_rows(
     session: TableSession,
     rows: Any,
     snapshot: Snapshot | None,
     *,
     everywhere: bool | None = None,
-) -> Tags:
+) -> RowLocations:
     """Say for each row which record of a snapshot it would replace.
 
     `rows`: Arrow data with the primary key and partition columns; others are ignored. Keys are looked
@@ -91,7 +91,7 @@ def tag_rows(
         if everywhere is None:
             everywhere = not set(schema.partition_keys) <= set(schema.primary_keys)
         how = tag_search(session, search, snapshot, everywhere=everywhere)
-    return Tags(
+    return RowLocations(
         snapshot=snapshot,
         keys=keys,
         is_there=search.is_there,
@@ -114,7 +114,7 @@ def tag_search(
     """Find the records of a search in a snapshot; say how."""
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
-        kind = session.options[declared.LOOKUP_LOCAL_FILE_TYPE]
+        kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
         columnar = kind is LookupFileType.COLUMNAR
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
         with TableQuery(session, snapshot=snapshot, value=value) as query:
@@ -122,8 +122,8 @@ def tag_search(
         return (MERGED,)
     files = with_buckets(session.live_rows(snapshot))
     way = SearchWay(
-        by_ranges=session.options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
-        by_blooms=session.options[declared.INDEX_TYPE].reads_blooms,
+        by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
+        by_blooms=session.options[core_options.INDEX_TYPE].reads_blooms,
         gone=gone_rows(session, snapshot),
     )
     return search_files(session, search, files, way, everywhere=everywhere)
@@ -164,8 +164,8 @@ def gone_rows(session: TableSession, snapshot: Snapshot) -> GoneRows | None:
 
 def newest_decides(schema: TableSchema) -> bool:
     """Whether the newest row of a key is its record, so that versions need not be merged."""
-    engine = schema.options[declared.MERGE_ENGINE]
-    ignores = schema.options[declared.IGNORE_DELETE]
+    engine = schema.options[core_options.MERGE_ENGINE]
+    ignores = schema.options[core_options.IGNORE_DELETE]
     return engine is MergeEngine.DEDUPLICATE and not schema.sequence_fields and not ignores
 
 

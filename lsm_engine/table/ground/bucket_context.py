@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
@@ -53,7 +53,7 @@ class BucketContext:
         """
         name = check_name(file_name)
         path = f"{self.bucket_directory(partition, bucket)}/{name}"
-        if self.schema.options[declared.PARTITION_LEGACY_NAME] or self.file_io.exists(path):
+        if self.schema.options[core_options.PARTITION_LEGACY_NAME] or self.file_io.exists(path):
             return path
         try:
             legacy = partition_path_of(self.schema, partition, legacy_name=True)

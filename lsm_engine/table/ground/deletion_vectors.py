@@ -10,7 +10,7 @@ data files that leave the bucket, `write`; what that returns goes into the commi
 
 from collections.abc import Iterable, Sequence
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.kernels.arrow_views import Bools, Longs
@@ -136,7 +136,7 @@ class BucketDeletions:
         if not any(self._is_change(name) for name in self._changed):
             return VectorChange()
         options = self._context.schema.options
-        wide = options[declared.DELETION_VECTORS_BITMAP64]
+        wide = options[core_options.DELETION_VECTORS_BITMAP64]
         whole = self._context.schema.has_primary_key
         gone = [file for file in self._files if whole or self._touches(file)]
         stay = {file.file_name for file in self._files} - {file.file_name for file in gone}
@@ -150,7 +150,7 @@ class BucketDeletions:
             for name, vector in sorted({**kept, **self._changed}.items())
             if vector is not None and len(vector)
         }
-        most = None if whole else options[declared.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
+        most = None if whole else options[core_options.DELETION_VECTOR_INDEX_FILE_TARGET_SIZE]
         new = [
             self._store.write(self._new_name(), piece, wide=wide)
             for piece in _pieces(list(vectors.items()), most)

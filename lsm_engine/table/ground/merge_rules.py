@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -45,10 +45,10 @@ def read_mode(schema: TableSchema) -> ReadMode:
     if not schema.has_primary_key:
         return ReadMode.NO_KEY
     options = schema.options
-    if options[declared.MERGE_ENGINE] is MergeEngine.FIRST_ROW:
+    if options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW:
         return ReadMode.ABOVE_LEVEL_0
-    if options[declared.DELETION_VECTORS_ENABLED]:
-        merges = options[declared.DELETION_VECTORS_MERGE_ON_READ]
+    if options[core_options.DELETION_VECTORS_ENABLED]:
+        merges = options[core_options.DELETION_VECTORS_MERGE_ON_READ]
         return ReadMode.MERGE if merges else ReadMode.ABOVE_LEVEL_0
     return ReadMode.MERGE
 
@@ -67,6 +67,6 @@ def merge_rules(schema: TableSchema) -> MergeRules:
 def looks_up_older_rows(options: TableOptions) -> bool:
     """Whether compactions of level 0 look up the older row of each key, wherever that is."""
     return (
-        options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
-        or options[declared.DELETION_VECTORS_ENABLED]
-    ) and options[declared.MERGE_ENGINE] is not MergeEngine.FIRST_ROW
+        options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
+        or options[core_options.DELETION_VECTORS_ENABLED]
+    ) and options[core_options.MERGE_ENGINE] is not MergeEngine.FIRST_ROW

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.kernels.arrow_views import Bools
@@ -29,7 +29,7 @@ class RowKinds:
     """
 
     def __init__(self, incoming: pa.Schema, table: TableSchema, *, deletes: bool) -> None:
-        self.stored_in: str | None = table.options[declared.ROWKIND_FIELD]
+        self.stored_in: str | None = table.options[core_options.ROWKIND_FIELD]
         self._deletes = deletes
         self._rule = retract_rule(table) if table.has_primary_key else _APPEND_ONLY
         given = ROW_KIND_COLUMN in incoming.names and ROW_KIND_COLUMN not in table.names

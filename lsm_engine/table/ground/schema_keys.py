@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.codec.key_order import KeyOrder, key_order
 from lsm_engine.codec.partition_path import partition_path
 from lsm_engine.schema.table_schema import TableSchema
@@ -24,9 +24,9 @@ def partition_path_of(
     `legacy_name`: how values are spelled; None: as the table's option says.
     """
     if legacy_name is None:
-        legacy_name = schema.options[declared.PARTITION_LEGACY_NAME]
+        legacy_name = schema.options[core_options.PARTITION_LEGACY_NAME]
     fields = tuple(schema.select(schema.partition_keys))
-    default_name = schema.options[declared.PARTITION_DEFAULT_NAME]
+    default_name = schema.options[core_options.PARTITION_DEFAULT_NAME]
     return _path(partition, fields, default_name=default_name, legacy_name=legacy_name)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import BucketMode, EntryKind, ExternalAccess
-from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
+from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
@@ -106,7 +106,7 @@ class TableSession:
         if snapshot.schema_id == self.schema.id:
             return self
         schema = self.schemas.load(snapshot.schema_id)
-        refuse_unhonoured(schema.options, [ExternalAccess.READ])
+        refuse_unsupported(schema.options, [ExternalAccess.READ])
         return self.with_schema(schema)
 
     def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -151,7 +151,7 @@ class TableSession:
         Raises UnsupportedError for tables with an option that writers would have to honour and this
         version does not.
         """
-        refuse_unhonoured(self.options, [ExternalAccess.WRITE])
+        refuse_unsupported(self.options, [ExternalAccess.WRITE])
         if self.schema.orders_by_snapshot:
             # What others have numbered does not matter: numbers are given by the commit.
             return Staging(
@@ -189,7 +189,7 @@ class TableSession:
             except LsmError as error:
                 log.warning("left a file behind that nothing names: %s", error)
 
-    def tell(self, what: Callable[[TableListener], None]) -> None:
+    def notify(self, what: Callable[[TableListener], None]) -> None:
         """Tell every listener; the failure of one is logged and undoes nothing."""
         for listener in self.components.listeners:
             try:

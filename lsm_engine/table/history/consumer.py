@@ -2,7 +2,7 @@
 
 import fnmatch
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.plan.names import checked_name
@@ -61,7 +61,7 @@ def clear(session: TableSession, including: str = "*", excluding: str = "") -> t
 
 def consumers_over(session: TableSession) -> tuple[str, ...]:
     """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
-    lifetime = session.options[declared.CONSUMER_EXPIRATION_TIME]
+    lifetime = session.options[core_options.CONSUMER_EXPIRATION_TIME]
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()

@@ -8,11 +8,11 @@ outlived their snapshots go last, by a retention of their own.
 import logging
 from collections.abc import Sequence
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions, refuse_unhonoured
+from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_millis
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import (
@@ -88,22 +88,22 @@ def retention_of(
 
     A `retain_max` below the option's minimum takes the minimum along.
     """
-    largest = options[declared.SNAPSHOT_NUM_RETAINED_MAX] if retain_max is None else retain_max
-    smallest = options[declared.SNAPSHOT_NUM_RETAINED_MIN] if retain_min is None else retain_min
+    largest = options[core_options.SNAPSHOT_NUM_RETAINED_MAX] if retain_max is None else retain_max
+    smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN] if retain_min is None else retain_min
     if retain_min is None and retain_max is not None:
         smallest = min(smallest, largest)
-    age = options[declared.SNAPSHOT_TIME_RETAINED]
+    age = options[core_options.SNAPSHOT_TIME_RETAINED]
     return Retention(
         retained_min=smallest,
         retained_max=largest,
         time_retained_millis=age if older_than is None else parse_millis(older_than),
-        expire_limit=options[declared.SNAPSHOT_EXPIRE_LIMIT],
+        expire_limit=options[core_options.SNAPSHOT_EXPIRE_LIMIT],
     )
 
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
     """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     over = consumers_over(session)
     tags = expire_tags.expire_tags(session, dry_run=dry_run, automatic=True).names
     if not dry_run:
@@ -111,10 +111,12 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
             session.consumers.delete(consumer)
     positions = _positions(session, over)
     choice = choose_expired(
-        session.snapshots.settled(),
+        session.snapshots.stable_listing(),
         retention,
         now_millis=session.clock.now_millis(),
-        consumer_next_ids=() if session.options[declared.CONSUMER_CHANGELOG_ONLY] else positions,
+        consumer_next_ids=()
+        if session.options[core_options.CONSUMER_CHANGELOG_ONLY]
+        else positions,
     )
     if choice.expired and not dry_run:
         # Said before any root is read: who tags one of these from now on sees it and gives up, and
@@ -131,11 +133,11 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         carry_out(session, plan)
         names = tuple(file.file_name for file in plan.data_files)
         gone = tuple(snapshot.id for snapshot in plan.expired)
-        session.tell(lambda listener: listener.expired(session.name, gone, names))
+        session.notify(lambda listener: listener.expired(session.name, gone, names))
     changelogs = expire_changelogs.expire_changelogs(
         session, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
     )
-    if session.options[declared.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
+    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
         trash.empty(session, everything=False, dry_run=False)
     return ExpiryReport(
         plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.snapshot import Snapshot
@@ -18,9 +18,9 @@ def changelogs_outlive(options: TableOptions) -> bool:
     return any(
         (wanted := options[of_changelogs]) is not None and wanted > options[of_snapshots]
         for of_changelogs, of_snapshots in (
-            (declared.CHANGELOG_NUM_RETAINED_MIN, declared.SNAPSHOT_NUM_RETAINED_MIN),
-            (declared.CHANGELOG_NUM_RETAINED_MAX, declared.SNAPSHOT_NUM_RETAINED_MAX),
-            (declared.CHANGELOG_TIME_RETAINED, declared.SNAPSHOT_TIME_RETAINED),
+            (core_options.CHANGELOG_NUM_RETAINED_MIN, core_options.SNAPSHOT_NUM_RETAINED_MIN),
+            (core_options.CHANGELOG_NUM_RETAINED_MAX, core_options.SNAPSHOT_NUM_RETAINED_MAX),
+            (core_options.CHANGELOG_TIME_RETAINED, core_options.SNAPSHOT_TIME_RETAINED),
         )
     )
 
@@ -31,13 +31,13 @@ def changelog_retention(options: TableOptions, of_snapshots: Retention) -> Reten
     def longer(own: int | None, other: int) -> int:
         return other if own is None else max(own, other)
 
-    largest = longer(options[declared.CHANGELOG_NUM_RETAINED_MAX], of_snapshots.retained_max)
-    smallest = longer(options[declared.CHANGELOG_NUM_RETAINED_MIN], of_snapshots.retained_min)
+    largest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MAX], of_snapshots.retained_max)
+    smallest = longer(options[core_options.CHANGELOG_NUM_RETAINED_MIN], of_snapshots.retained_min)
     return Retention(
         retained_min=min(smallest, largest),
         retained_max=largest,
         time_retained_millis=longer(
-            options[declared.CHANGELOG_TIME_RETAINED], of_snapshots.time_retained_millis
+            options[core_options.CHANGELOG_TIME_RETAINED], of_snapshots.time_retained_millis
         ),
         expire_limit=of_snapshots.expire_limit,
     )
@@ -79,7 +79,7 @@ def take_all(session: TableSession, *, reason: str) -> ExpirePlan | None:
     there = session.changelogs.all()
     if not there:
         return None
-    plan = _plan(session, there, there, session.snapshots.settled(), reason)
+    plan = _plan(session, there, there, session.snapshots.stable_listing(), reason)
     session.changelogs.hint_earliest(there[-1].id + 1)
     carry_out(session, plan, kind="expire-changelogs")
     return plan

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import parse_millis
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
@@ -37,7 +37,7 @@ def expire_partitions(
 
     Partitions whose values spell no time stay. Raises InvalidOptionError where no age is known.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     if not session.schema.partition_keys:
         raise InvalidInputError(
             "the table has no partitions; nothing can expire", table=session.name
@@ -67,11 +67,11 @@ def _age(session: TableSession, older_than: str | None) -> int:
             raise InvalidInputError(
                 f"an age is a time such as '30 d', not {older_than!r}", older_than=older_than
             ) from cause
-    age = session.options[declared.PARTITION_EXPIRATION_TIME]
+    age = session.options[core_options.PARTITION_EXPIRATION_TIME]
     if age is None:
         raise InvalidOptionError(
             "the table has no 'partition.expiration-time'; set it, or pass older_than",
-            key=declared.PARTITION_EXPIRATION_TIME.key,
+            key=core_options.PARTITION_EXPIRATION_TIME.key,
         )
     return age
 
@@ -81,14 +81,14 @@ def _over(session: TableSession, snapshot: Snapshot | None, age: int) -> tuple[P
         return ()
     live = session.live_entries(snapshot)
     options = session.options
-    if options[declared.PARTITION_EXPIRATION_STRATEGY] == "update-time":
+    if options[core_options.PARTITION_EXPIRATION_STRATEGY] == "update-time":
         ages, now = _by_update(live), _utc(session.clock.now_millis())
     else:
         ages, now = _by_values(session, live), _local_now(session)
     return expired_partitions(
         ages,
         before=now - timedelta(milliseconds=age),
-        max_count=options[declared.PARTITION_EXPIRATION_MAX_NUM],
+        max_count=options[core_options.PARTITION_EXPIRATION_MAX_NUM],
     )
 
 
@@ -109,8 +109,8 @@ def _by_values(session: TableSession, live: Sequence[ManifestEntry]) -> list[Par
     names, types = [field.name for field in fields], [field.type for field in fields]
     clock = PartitionClock(
         columns=tuple(names),
-        pattern=session.options[declared.PARTITION_TIMESTAMP_PATTERN],
-        formatter=session.options[declared.PARTITION_TIMESTAMP_FORMATTER],
+        pattern=session.options[core_options.PARTITION_TIMESTAMP_PATTERN],
+        formatter=session.options[core_options.PARTITION_TIMESTAMP_FORMATTER],
     )
     ages = []
     for partition in sorted({entry.partition for entry in live}):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.ownership import same_state
@@ -57,7 +57,7 @@ def fast_forward(
 
     Raises CommitConflictError where that would be needed, or where both changed the schema.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     if session.paths.branch_name:
         raise InvalidInputError("only the table itself is fast-forwarded", branch=name)
     branch = on_branch(session, name)
@@ -70,7 +70,7 @@ def fast_forward(
 def _plan(
     session: TableSession, branch: TableSession, name: str, *, force: bool
 ) -> FastForwardPlan:
-    own, theirs = session.snapshots.settled(), branch.snapshots.settled()
+    own, theirs = session.snapshots.stable_listing(), branch.snapshots.stable_listing()
     common = _common(own, theirs, name)
     lost = [one for one in own if common is None or one.id > common.id]
     dropped = None
@@ -84,7 +84,7 @@ def _plan(
             )
         dropped = plan_rollback(session, common)
     after = 0 if common is None else common.id
-    mine = {tag.name for tag in session.tags.settled()}
+    mine = {tag.name for tag in session.tags.stable_listing()}
     began = theirs[0].id if theirs else 0
     return FastForwardPlan(
         branch=name,
@@ -92,7 +92,9 @@ def _plan(
         schemas=_new_schemas(session, branch, name),
         snapshots=tuple(one for one in theirs if one.id > after),
         tags=tuple(
-            tag for tag in branch.tags.settled() if tag.snapshot.id > began and tag.name not in mine
+            tag
+            for tag in branch.tags.stable_listing()
+            if tag.snapshot.id > began and tag.name not in mine
         ),
         dropped=dropped,
     )
@@ -139,17 +141,17 @@ def _carry_out(session: TableSession, plan: FastForwardPlan) -> None:
         _tell(session, snapshot)
     for tag in plan.tags:
         session.tags.create(tag, numeric=True)
-        _tell_tag(session, tag)
+        _notify_tagged(session, tag)
 
 
 def _tell(session: TableSession, snapshot: Snapshot) -> None:
     if session.components.listeners:
         files = committed_files(session, snapshot)
-        session.tell(lambda listener: listener.committed(session.name, files))
+        session.notify(lambda listener: listener.committed(session.name, files))
 
 
-def _tell_tag(session: TableSession, tag: Tag) -> None:
-    session.tell(lambda listener: listener.tagged(session.name, tag))
+def _notify_tagged(session: TableSession, tag: Tag) -> None:
+    session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
 def _overtaken(plan: FastForwardPlan, what: str) -> CommitConflictError:

@@ -10,7 +10,7 @@ from itertools import chain
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import EntryKind, ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_millis
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
@@ -52,7 +52,7 @@ def remove_orphans(
     Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
     for tables that nobody is writing to.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     try:
         age = parse_millis(older_than)
     except ValueError as cause:
@@ -90,7 +90,7 @@ def _carry_out(session: TableSession, plan: OrphanPlan) -> None:
         files=tuple(path.rpartition("/")[2] for path in gone),
         freed_bytes=plan.freed_bytes,
     )
-    session.tell(lambda listener: listener.removed(session.name, removal))
+    session.notify(lambda listener: listener.removed(session.name, removal))
 
 
 def _listed(session: TableSession) -> Iterator[FileStatus]:
@@ -100,7 +100,7 @@ def _listed(session: TableSession) -> Iterator[FileStatus]:
         yield from (status for status in file_io.list(directory) if not status.is_directory)
     of_people = [
         directory
-        for line in roots.lines(session)
+        for line in roots.branches(session)
         for directory in (
             line.paths.snapshot_directory,
             line.paths.schema_directory,
@@ -136,8 +136,8 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     `besides`: a trash record that is no root.
     """
     reachable: set[str] = set()
-    for line in roots.lines(session):
-        snapshots = line.snapshots.settled()
+    for line in roots.branches(session):
+        snapshots = line.snapshots.stable_listing()
         changelogs = line.changelogs.all()
         reachable |= root_paths(
             session,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lsm_engine.base.modes import CommitKind, ExternalAccess
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity
@@ -16,7 +16,7 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
 
     A commit that lands first is undone by it like those before: the answer is the target's state.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     wanted = {entry.identity: entry for entry in session.live_entries(target)}
 
     def change_of(base: Snapshot, live: Sequence[ManifestEntry]) -> Change | None:

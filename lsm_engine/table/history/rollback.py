@@ -10,7 +10,7 @@ There is no lock: better stop the writers first, as a rollback gives up where on
 
 from collections.abc import Sequence
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     CommitConflictError,
     ErrorKind,
@@ -20,7 +20,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -31,7 +31,7 @@ from lsm_engine.table.ground.time_travel import snapshot_at
 from lsm_engine.table.history.orphans import entry_paths, metadata_paths
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags import tag as tags
-from lsm_engine.table.tags.removal import keep_in_trash, tell_removed
+from lsm_engine.table.tags.removal import keep_in_trash, notify_removed
 from lsm_engine.table.tags.tag import is_there, without_changelog
 
 ROLLING_BACK = "rolling-back-"
@@ -109,7 +109,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
 
     Raises CommitConflictError if somebody commits meanwhile; the table is then at their snapshot.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     plan = plan_rollback(session, target)
     if not dry_run and plan.is_empty:
         _take_down(session, _signs_of(session, target))  # of one who died when all was done
@@ -124,10 +124,10 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    there = session.snapshots.settled()
+    there = session.snapshots.stable_listing()
     present = any(same_state(one, target) for one in there)
     marked = session.snapshots.earliest_hint()
-    known = session.tags.settled()
+    known = session.tags.stable_listing()
     held = any(same_state(tag.snapshot, target) for tag in known)
     if not held and (not present or (marked is not None and target.id < marked)):
         raise ExpiredError(
@@ -187,7 +187,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
 
 
 def _signs(session: TableSession) -> list[Tag]:
-    return [one for one in session.tags.settled() if one.name.startswith(ROLLING_BACK)]
+    return [one for one in session.tags.stable_listing() if one.name.startswith(ROLLING_BACK)]
 
 
 def _signs_of(session: TableSession, target: Snapshot) -> list[str]:
@@ -197,7 +197,7 @@ def _signs_of(session: TableSession, target: Snapshot) -> list[str]:
 def _take_down(session: TableSession, signs: Sequence[str]) -> None:
     for name in signs:
         session.tags.delete(name)
-        _tell_untagged(session, name)
+        _notify_untagged(session, name)
 
 
 def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
@@ -224,7 +224,7 @@ def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
 def _take_back(session: TableSession, plan: RollbackPlan) -> None:
     taken = _taken(plan)
     target, snapshots = plan.target, session.snapshots
-    if session.options[declared.MAINTENANCE_TRASH_RETAINED] is not None:
+    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None:
         keep_in_trash(session, taken, paths=_only_theirs(session, plan))
     if plan.restores:
         # Before anything goes: the table is never without a snapshot.
@@ -242,17 +242,17 @@ def _take_back(session: TableSession, plan: RollbackPlan) -> None:
     snapshots.announce(target.id)
     for tag in plan.tags:
         session.tags.delete(tag.name)
-        _tell_untagged(session, tag.name)
+        _notify_untagged(session, tag.name)
     for changelog in reversed(plan.changelogs):
         session.changelogs.delete(changelog.id)
     for consumer in plan.consumers:
         session.consumers.reset(consumer.name, target.id + 1)
-    session.tell(lambda listener: listener.rolled_back(session.name, target.id))
-    tell_removed(session, taken, "rollback")
+    session.notify(lambda listener: listener.rolled_back(session.name, target.id))
+    notify_removed(session, taken, "rollback")
 
 
-def _tell_untagged(session: TableSession, name: str) -> None:
-    session.tell(lambda listener: listener.untagged(session.name, name))
+def _notify_untagged(session: TableSession, name: str) -> None:
+    session.notify(lambda listener: listener.untagged(session.name, name))
 
 
 def _take(session: TableSession, snapshot: Snapshot) -> None:
@@ -261,7 +261,7 @@ def _take(session: TableSession, snapshot: Snapshot) -> None:
     if snapshots.exists(snapshot.id + 1):
         raise _overtaken(snapshot.id + 1)
     snapshots.delete(snapshot.id)
-    durable: bool = session.options[declared.COMMIT_FSYNC]
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # one by one: no power cut may leave a gap
         session.file_io.sync([session.paths.snapshot_directory])
     if snapshots.exists(snapshot.id + 1):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     CorruptFileError,
@@ -68,21 +68,21 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
         line.snapshots.publish_only(snapshot)
     if order:
         line.snapshots.announce(max(one.id for one in order))
-        oldest = line.snapshots.settled()[0].id
+        oldest = line.snapshots.stable_listing()[0].id
         line.snapshots.hint_earliest(oldest)
     for changelog in one.changelogs:
         line.changelogs.publish(changelog)
     for tag in one.tags:
         if line.tags.find(tag.name) is None:
             line.tags.create(tag, numeric=True)
-        _tell_tag(session, one, tag.name)
+        _notify_tagged(session, one, tag.name)
     trash_of(session).delete(one.name)
     return one
 
 
-def _tell_tag(session: TableSession, one: TrashRecord, name: str) -> None:
+def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:
     tag = next(tag for tag in one.tags if tag.name == name)
-    session.tell(lambda listener: listener.tagged(session.name, tag))
+    session.notify(lambda listener: listener.tagged(session.name, tag))
 
 
 def _record(session: TableSession, name: str | None) -> TrashRecord:
@@ -109,7 +109,7 @@ def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
     They have to join those that are there without a gap: below the oldest, newest first, or above the
     newest, oldest first.
     """
-    there = {snapshot.id: snapshot for snapshot in line.snapshots.settled()}
+    there = {snapshot.id: snapshot for snapshot in line.snapshots.stable_listing()}
     absent = [snapshot for snapshot in one.snapshots if snapshot.id not in there]
     wrong = [
         snapshot.id
@@ -135,7 +135,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
     Files that some root names by now stay. Nothing is deleted unless every root could be read.
     """
     store = trash_of(session)
-    retained = session.options[declared.MAINTENANCE_TRASH_RETAINED]
+    retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]
     now = session.clock.now_millis()
     over = [
         one
@@ -156,11 +156,11 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
             session.manifests.forget(path.rpartition("/")[2])
             session.file_io.delete(path)
         store.delete(one.name)
-        _tell_emptied(session, one, paths)
+        _notify_emptied(session, one, paths)
     return TrashReport(records=tuple(one.name for one in over), paths=tuple(gone), dry_run=dry_run)
 
 
-def _tell_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:
+def _notify_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:
     if not session.components.listeners:
         return
     removal = Removal(
@@ -170,4 +170,4 @@ def _tell_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str])
         at_millis=session.clock.now_millis(),
         files=tuple(path.rpartition("/")[2] for path in paths),
     )
-    session.tell(lambda listener: listener.removed(session.name, removal))
+    session.notify(lambda listener: listener.removed(session.name, removal))

@@ -16,7 +16,7 @@ from lsm_engine.plan.file_history import Commit, FileExplanation, FileStage, hol
 from lsm_engine.plan.names import MAIN_BRANCH
 from lsm_engine.table.ground.live_files import FILE_NAME
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.roots import other_lines
+from lsm_engine.table.tags.roots import other_branches
 
 _DATA, _CHANGELOG = "data", "changelog"
 
@@ -90,7 +90,7 @@ def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -
 def _branches(session: TableSession, name: str) -> tuple[str, ...]:
     """Return the other lines of snapshots that hold the file, main among them for a branch."""
     found = []
-    for line in other_lines(session):
+    for line in other_branches(session):
         snapshots = line.snapshots.all()
         held = holding(_stages(_mentions(line, snapshots, name), ()), [s.id for s in snapshots])
         if held or any(_state(line, tag.snapshot, name) for tag in line.tags.list()):

@@ -65,7 +65,7 @@ def simulate_retention(
     )
     report = expire(then, whole, dry_run=True)
     gone = {snapshot.id for snapshot in report.plan.expired}
-    snapshots = session.snapshots.settled()
+    snapshots = session.snapshots.stable_listing()
     kept = [snapshot for snapshot in snapshots if snapshot.id not in gone]
     history = dead_candidates(roots.delta_entries(session, snapshots[1:]))
     buckets = candidate_buckets(history)

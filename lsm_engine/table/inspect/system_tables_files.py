@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import FileSource
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.meta.snapshot import Snapshot
@@ -243,7 +243,7 @@ def _where(session: TableSession, rows: pa.Table) -> dict[str, Any]:
     context = session.context()
     pairs, of_row = bucket_pairs(rows)
     names = rows.column(FILE_NAME)
-    if session.options[declared.PARTITION_LEGACY_NAME]:
+    if session.options[core_options.PARTITION_LEGACY_NAME]:
         directories = [context.bucket_directory(*pair) for pair in pairs]
         paths = pc.binary_join_element_wise(
             pa.array(directories, pa.string()).take(pa.array(of_row)), names.combine_chunks(), "/"

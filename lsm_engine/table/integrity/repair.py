@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.retention import Retention
-from lsm_engine.store.listing import settled_listing
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.commit.flat_commit import Change, commit_flat
 from lsm_engine.table.ground.components import Removal
@@ -43,7 +43,7 @@ def remove_unexisting_files(
     A file counts as gone only if the storage says so twice over: it is not there, and its
     directory, listed until two answers agree, does not have it.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     base = session.snapshots.latest()
     lost = [] if base is None else _lost(session, base)
     paths = tuple(session.data_path(entry) for entry in lost)
@@ -68,7 +68,7 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
             continue
         directory = path.rpartition("/")[0]
         if directory not in listed:
-            listed[directory] = {one.path for one in settled_listing(session.file_io, directory)}
+            listed[directory] = {one.path for one in stable_listing(session.file_io, directory)}
         if path not in listed[directory] and not session.file_io.exists(path):
             lost.append(entry)
     return lost
@@ -78,7 +78,7 @@ def compact_manifest(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
     """Write the manifests of the newest state anew, without entries of files that are gone."""
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     base = session.snapshots.latest()
     metas = [] if base is None else session.manifest_metas(base)
     stale = sum(meta.deleted_file_count for meta in metas)
@@ -99,7 +99,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     Data is not touched. Raises CorruptFileError if the newest snapshot itself is broken: go back to
     one that is not.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     ids = session.snapshots.ids()
     whole: int | None = None
     for number in reversed(ids):
@@ -139,7 +139,7 @@ def _tell(session: TableSession, reason: str, ids: Sequence[int]) -> None:
         branch=session.paths.branch_name,
         snapshot_ids=tuple(ids),
     )
-    session.tell(lambda listener: listener.removed(session.name, removal))
+    session.notify(lambda listener: listener.removed(session.name, removal))
 
 
 def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: bool) -> RepairReport:
@@ -148,14 +148,14 @@ def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: boo
     One empty snapshot stays, and the schema. Nothing but the trash, where there is one, gives
     anything back. A kill leaves part of it done; doing it again finishes.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     store = branch.branches(session)
     found = [
         *(f"branch {name}" for name in store.directories()),
-        *(f"tag {one.name}" for one in session.tags.settled()),
+        *(f"tag {one.name}" for one in session.tags.stable_listing()),
         *(f"consumer {one.name}" for one in session.consumers.list()),
         *(f"changelog {number}" for number in session.changelogs.ids()),
-        *(f"snapshot {one.id}" for one in session.snapshots.settled()),
+        *(f"snapshot {one.id}" for one in session.snapshots.stable_listing()),
     ]
     made = None
     if not dry_run and found:
@@ -176,7 +176,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
         branch.delete(session, name)
     for one in session.consumers.list():
         session.consumers.delete(one.name)
-    for known in session.tags.settled():
+    for known in session.tags.stable_listing():
         tag.delete(session, known.name)
     last = Retention(retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=_ALL)
     expire.expire(session, last, dry_run=False)

@@ -82,7 +82,7 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
     if session.paths.branch_name:
         return report
     branches = BranchStore(session.file_io, session.paths)
-    for line in roots.other_lines(session):
+    for line in roots.other_branches(session):
         name = line.paths.branch_name
         if not branches.exists(name):
             continue  # of a creation or a deletion that died: nobody can read it

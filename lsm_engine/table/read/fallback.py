@@ -7,7 +7,7 @@ rows are parted. A fallback of the fallback is not followed.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest import WITHOUT_STATS
@@ -36,7 +36,7 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
     With `past` it is the branch as it was when the snapshot was made: ids say nothing across lines.
     Raises NotFoundError if the branch is not there, UnsupportedError if its columns do not fit.
     """
-    name = session.options[declared.SCAN_FALLBACK_BRANCH]
+    name = session.options[core_options.SCAN_FALLBACK_BRANCH]
     if name is None or name == (session.paths.branch_name or MAIN_BRANCH):
         return None
     try:

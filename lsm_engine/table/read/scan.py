@@ -9,13 +9,13 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation, prune_counts
-from lsm_engine.plan.incremental import told_state
+from lsm_engine.plan.incremental import changed_state
 from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
 from lsm_engine.prune.expression import from_expression, to_expression
 from lsm_engine.prune.predicate import Predicate, split_conjuncts
@@ -89,7 +89,7 @@ class Scan:
         if request.is_batch:
             past = request.is_of_the_past
             self._fallback = fallback_of(session, self.snapshot, past=past)
-        self._kept_millis = session.options[declared.SCAN_PLAN_AUTO_TAG_TIME_RETAINED]
+        self._kept_millis = session.options[core_options.SCAN_PLAN_AUTO_TAG_TIME_RETAINED]
         # The past is read with its own columns; only the newest state has today's.
         if request.is_of_the_past and self.snapshot is not None:
             session = session.as_of(self.snapshot)
@@ -140,7 +140,7 @@ class Scan:
         limit = self._request.limit
         names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
-        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+        with tagged(self._lines, self._kept_millis), self._naming_expiry():
             plan = self._planned
             for split in plan.splits:
                 if self._request.where is None and split.raw and split.is_counted:
@@ -171,7 +171,7 @@ class Scan:
         if self._kept_millis is not None:
             for line in self._lines:
                 tag_for_read(line, self._kept_millis)
-        with self._telling_expiry():
+        with self._naming_expiry():
             return self._planned
 
     @cached_property
@@ -208,7 +208,7 @@ class Scan:
         return lines
 
     @contextmanager
-    def _telling_expiry(self) -> Iterator[None]:
+    def _naming_expiry(self) -> Iterator[None]:
         """Say of a file that is missing because its snapshot has expired meanwhile that this is so."""
         try:
             yield
@@ -218,7 +218,7 @@ class Scan:
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with tagged(self._lines, self._kept_millis), self._telling_expiry():
+        with tagged(self._lines, self._kept_millis), self._naming_expiry():
             if self._fallback is None:
                 yield from self._read()
                 return
@@ -259,8 +259,8 @@ def plan_scan(
         key_order=session.key_order or bytes,
         mode=mode,
         packing=Packing(
-            target_size_bytes=session.options[declared.SOURCE_SPLIT_TARGET_SIZE],
-            open_file_cost_bytes=session.options[declared.SOURCE_SPLIT_OPEN_FILE_COST],
+            target_size_bytes=session.options[core_options.SOURCE_SPLIT_TARGET_SIZE],
+            open_file_cost_bytes=session.options[core_options.SOURCE_SPLIT_OPEN_FILE_COST],
         ),
         snapshot_id=None if snapshot is None else snapshot.id,
         value_match=found.value_match,
@@ -293,7 +293,7 @@ def plan_scan(
 def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
     mode = read_mode(schema)
     if request.before_changes is not None:
-        return told_state(request.before_changes, mode)
+        return changed_state(request.before_changes, mode)
     optimized = request.read_optimized and mode is ReadMode.MERGE
     return mode, Reach.DEEPEST if optimized else Reach.ALL
 

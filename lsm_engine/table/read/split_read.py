@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -216,7 +216,7 @@ class BucketReader:
             names=tuple(names),
         )
         path = self._context.data_file(self._partition, self._bucket, file.file_name)
-        checked = schema.options[declared.PAGE_CHECKSUM]
+        checked = schema.options[core_options.PAGE_CHECKSUM]
         deleted = self._vectors.of(file.file_name)
         with open_data_file(
             self._context.file_io, path, file, columns, verify_checksums=checked
@@ -240,7 +240,7 @@ class BucketReader:
         schema = self._context.schema
         ages: list[int] | None = None
         if self._rules.newest_stands:
-            cut = runs_by_age(section, settled_from=1)
+            cut = runs_by_age(section, compacted_from=1)
             section, ages = tuple(run for _, run in cut), [age for age, _ in cut]
         names = schema.names
         if rows is not None:
@@ -286,13 +286,13 @@ class MergeLimits:
         files = [file for run in section for file in run]
         decoded = _DECODED_BYTES_PER_STORED_BYTE * sum(file.file_size for file in files)
         row_bytes = max(1, decoded // max(1, sum(file.row_count for file in files)))
-        memory = options[declared.SORT_SPILL_BUFFER_SIZE]
+        memory = options[core_options.SORT_SPILL_BUFFER_SIZE]
         rows = memory // (row_bytes * len(section))
         held, most = decoded, memory
-        if options[declared.SORT_SPILL_THRESHOLD] is None:
+        if options[core_options.SORT_SPILL_THRESHOLD] is None:
             open_rows = (max(file.row_count for file in run) for run in section)
             held = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
-            most = max(memory, options[declared.WRITE_BUFFER_SIZE])
+            most = max(memory, options[core_options.WRITE_BUFFER_SIZE])
         return MergeLimits(
             batch_rows=max(_MERGE_ROWS_MIN, rows),
             runs_max=options.spill_threshold,

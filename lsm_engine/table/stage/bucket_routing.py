@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.commit_message import CommitMessage
@@ -101,7 +101,7 @@ class FixedRouting:
             raise InvalidOptionError(
                 f"a partition has {stored} buckets and the table's 'bucket' is {total}: a row would "
                 "miss the older rows of its key; call table.rescale() first",
-                key=declared.BUCKET.key,
+                key=core_options.BUCKET.key,
                 partition=context.partition_path(partition),
                 stored=stored,
                 bucket=total,
@@ -129,8 +129,8 @@ class PostponeRouting:
     def __init__(self, staging: Staging) -> None:
         schema = staging.context.schema
         self._totals = staging.buckets.totals
-        self._default = schema.options[declared.POSTPONE_DEFAULT_BUCKET_NUM]
-        self._waits = not schema.options[declared.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+        self._default = schema.options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
+        self._waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
         self._by_size = waits_for_size(schema.options)
         self._partition_fields = schema.select(schema.partition_keys)
         self._bucket_fields = schema.select(schema.bucket_keys)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
@@ -20,7 +20,7 @@ from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.plan.key_moves import Moves, SortedRows, fill_buckets, moves
+from lsm_engine.plan.key_moves import MovedKeys, SortedRows, fill_buckets, moves
 from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import moves_records
@@ -40,7 +40,7 @@ _GATHERED_BYTES = 64 << 20
 
 
 @record
-class Whereabouts:
+class KeyLocations:
     """Keys in order, and the partition (by number) and bucket of each; -1: it is nowhere."""
 
     keys: KeyBatch
@@ -55,13 +55,13 @@ class CrossPartitionRouting:
         self._staging = staging
         context = staging.context
         self._schema = context.schema
-        self._engine = self._schema.options[declared.MERGE_ENGINE]
+        self._engine = self._schema.options[core_options.MERGE_ENGINE]
         self._rules = assignment_rules(self._schema.options)
         self._gathered: list[IncomingRows] = []
         self._byte_count = 0
         self._partitions: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
-        self._earlier: list[Whereabouts] = []
+        self._earlier: list[KeyLocations] = []
         self._counts: dict[int, Longs] = {}
         components = Components(
             file_io=context.file_io,
@@ -74,7 +74,7 @@ class CrossPartitionRouting:
         # As columns: there may be very many, and one at a time is looked into.
         self._files = None if base is None else with_buckets(self._session.live_rows(base))
         self._gone = None if base is None else gone_rows(self._session, base)
-        remembers = self._schema.options[declared.CROSS_PARTITION_UPSERT_INDEX_TTL]
+        remembers = self._schema.options[core_options.CROSS_PARTITION_UPSERT_INDEX_TTL]
         self._elsewhere: frozenset[tuple[bytes, int]] | None = None
         if remembers is not None and self._files is not None:
             since = context.clock.now_millis() - remembers
@@ -136,7 +136,7 @@ class CrossPartitionRouting:
 
     def _known(
         self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
-    ) -> Whereabouts:
+    ) -> KeyLocations:
         """Return where each distinct key is: as earlier rows of this write, or else files, say."""
         firsts = np.flatnonzero(heads)
         columns = [column.take(pa.array(firsts)) for column in keys.columns]
@@ -153,7 +153,7 @@ class CrossPartitionRouting:
         if len(asked) and self._files is not None:
             rows = incoming.rows.take(pa.array(order[firsts[asked]]))
             partition[asked], bucket[asked] = self._searched(rows)
-        return Whereabouts(keys=distinct, partition=partition, bucket=bucket)
+        return KeyLocations(keys=distinct, partition=partition, bucket=bucket)
 
     def _searched(self, rows: pa.RecordBatch) -> tuple[Longs, Longs]:
         """Return the partition and bucket of each row's key in the base snapshot."""
@@ -161,8 +161,8 @@ class CrossPartitionRouting:
         names = list(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
         search = KeySearch(schema, rows.select(names))
         way = SearchWay(
-            by_ranges=options[declared.INDEX_BLOOM_PRUNE_BY_RANGES],
-            by_blooms=options[declared.INDEX_TYPE].reads_blooms,
+            by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_blooms=options[core_options.INDEX_TYPE].reads_blooms,
             gone=self._gone,
             elsewhere=self._elsewhere,
         )
@@ -177,7 +177,7 @@ class CrossPartitionRouting:
         found = places[np.where(there, search.place, -1)]
         return found[:, 0], found[:, 1]
 
-    def _buckets(self, found: Moves) -> Longs:
+    def _buckets(self, found: MovedKeys) -> Longs:
         """Return the bucket of each row, new keys having been given one."""
         bucket = found.bucket.copy()
         begins = found.root == np.arange(len(bucket))
@@ -193,7 +193,7 @@ class CrossPartitionRouting:
             if filled is None:
                 raise InvalidOptionError(
                     "a partition has no bucket for a new key; raise 'dynamic-bucket.max-buckets'",
-                    key=declared.DYNAMIC_BUCKET_MAX_BUCKETS.key,
+                    key=core_options.DYNAMIC_BUCKET_MAX_BUCKETS.key,
                 )
             bucket[mine], self._counts[partition] = filled
         buckets: Longs = bucket[found.root]
@@ -205,7 +205,7 @@ class CrossPartitionRouting:
             self._counts[partition] = _rows_by_bucket(self._files, self._partitions[partition])
         return self._counts[partition]
 
-    def _remember(self, keys: KeyBatch, rows: SortedRows, found: Moves, buckets: Longs) -> None:
+    def _remember(self, keys: KeyBatch, rows: SortedRows, found: MovedKeys, buckets: Longs) -> None:
         """Note where each key is after its last row."""
         last = np.append(np.flatnonzero(rows.heads)[1:], len(rows.heads)) - 1
         if self._engine is MergeEngine.DEDUPLICATE:
@@ -217,14 +217,14 @@ class CrossPartitionRouting:
             known = rows.known_partition[heads]
             partition = np.where(known >= 0, known, found.target[heads])
             bucket = np.where(known >= 0, rows.known_bucket[heads], buckets[heads])
-        self._earlier.append(Whereabouts(keys=keys, partition=partition, bucket=bucket))
+        self._earlier.append(KeyLocations(keys=keys, partition=partition, bucket=bucket))
 
     def _cut(
         self,
         incoming: IncomingRows,
         order: Longs,
         rows: SortedRows,
-        found: Moves,
+        found: MovedKeys,
         buckets: Longs,
     ) -> list[RoutedRows]:
         kept = np.flatnonzero(found.target >= 0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.bucket_index import decode_bucket_index, encode_bucket_index
@@ -37,15 +37,15 @@ def assignment_rules(options: TableOptions) -> AssignmentRules:
     lanes = [
         count
         for count in (
-            options[declared.DYNAMIC_BUCKET_INITIAL_BUCKETS],
-            options[declared.DYNAMIC_BUCKET_ASSIGNER_PARALLELISM],
+            options[core_options.DYNAMIC_BUCKET_INITIAL_BUCKETS],
+            options[core_options.DYNAMIC_BUCKET_ASSIGNER_PARALLELISM],
         )
         if count is not None
     ]
     return AssignmentRules(
-        target_rows=options[declared.DYNAMIC_BUCKET_TARGET_ROW_NUM],
+        target_rows=options[core_options.DYNAMIC_BUCKET_TARGET_ROW_NUM],
         lanes=min(lanes, default=1),
-        max_buckets=options[declared.DYNAMIC_BUCKET_MAX_BUCKETS],
+        max_buckets=options[core_options.DYNAMIC_BUCKET_MAX_BUCKETS],
     )
 
 
@@ -70,7 +70,7 @@ class PartitionBuckets:
             raise InvalidOptionError(
                 f"a partition would need more than {BUCKETS_MAX} buckets; raise "
                 "'dynamic-bucket.target-row-num', or set 'dynamic-bucket.max-buckets'",
-                key=declared.DYNAMIC_BUCKET_TARGET_ROW_NUM.key,
+                key=core_options.DYNAMIC_BUCKET_TARGET_ROW_NUM.key,
                 partition=self._context.partition_path(self._partition),
             )
         return buckets

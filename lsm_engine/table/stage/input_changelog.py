@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import RETRACTS
 from lsm_engine.io.spill import SpillArea, SpilledRows
 from lsm_engine.kernels.gather import gather
@@ -31,7 +31,7 @@ class InputLog:
         self._rules = replace(rules, sequence=UserSequence())
         self._spills = spills
         self._by_arrival = not rules.sequence.columns
-        ignores = schema.options[declared.IGNORE_DELETE]
+        ignores = schema.options[core_options.IGNORE_DELETE]
         self._ignored = RETRACTS if ignores else frozenset()
         self._spilled: list[SpilledRows] = []
         self._latest: list[pa.RecordBatch] = []

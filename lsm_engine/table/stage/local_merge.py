@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
@@ -29,7 +29,10 @@ class LocalMerge:
     @staticmethod
     def of(schema: TableSchema) -> "LocalMerge | None":
         """Return what merges rows of a table; None: its rows travel as they come."""
-        if not schema.has_primary_key or schema.options[declared.LOCAL_MERGE_BUFFER_SIZE] is None:
+        if (
+            not schema.has_primary_key
+            or schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE] is None
+        ):
             return None
         if schema.bucket_mode is BucketMode.CROSS_PARTITION:
             return None

@@ -46,7 +46,7 @@ class WriteBuffer:
 
     def add(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Take rows in the order in which they arrived."""
-        if self._rules.function.may_lose and not self._retracts:
+        if self._rules.function.may_need_full_history and not self._retracts:
             self._retracts = not adds(fixed_values(kinds, np.int8)).all()
         self._rows.append(rows)
         self._kinds.append(kinds)
@@ -65,7 +65,7 @@ class WriteBuffer:
     def runs(self) -> Iterator[Iterable[pa.Table | pa.RecordBatch]]:
         """Yield everything buffered as sorted runs, one row per key in each, and forget it.
 
-        It is a single run unless a retract reaches below what is buffered (MergeFunction.may_lose):
+        It is a single run unless a retract reaches below what is buffered (MergeFunction.may_need_full_history):
         then what one row cannot say comes as several runs, oldest first.
         """
         latest = self._drain() if self._rows else []
@@ -78,7 +78,7 @@ class WriteBuffer:
             *spilled,
             *(layer.to_batches(max_chunksize=SPILL_ROWS) for layer in latest),
         ]
-        if retracts and self._rules.function.may_lose:
+        if retracts and self._rules.function.may_need_full_history:
             yield from runs
         else:
             yield merge_runs(runs, self._rules, drop_deletes=False)
@@ -98,7 +98,7 @@ class WriteBuffer:
         )
         if self._log is not None:
             self._log.add(batches, order)
-        return self._rules.function.layers(order, batches)
+        return self._rules.function.history_layers(order, batches)
 
     def _numbered(self, rows: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
         first = self.next_sequence_number

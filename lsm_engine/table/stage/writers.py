@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.spill import SpillArea
@@ -64,7 +64,7 @@ class BucketWriter:
 
     def relieve(self) -> None:
         """Give up the memory: spill, or write level-0 files where spilling is off."""
-        if self._context.schema.options[declared.WRITE_BUFFER_SPILLABLE]:
+        if self._context.schema.options[core_options.WRITE_BUFFER_SPILLABLE]:
             self._buffer.spill()
         else:
             self._flush()
@@ -150,7 +150,7 @@ def bucket_writer(
 
 def logs_input(staging: Staging) -> bool:
     """Whether rows are written to the changelog as they come. What an overwrite brings is not."""
-    producer = staging.context.schema.options[declared.CHANGELOG_PRODUCER]
+    producer = staging.context.schema.options[core_options.CHANGELOG_PRODUCER]
     return producer is ChangelogProducer.INPUT and not staging.replaces
 
 
@@ -160,7 +160,7 @@ class TableWriter:
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
         self._routing = routing_of(staging)
-        self._memory_bytes = staging.context.schema.options[declared.WRITE_BUFFER_SIZE]
+        self._memory_bytes = staging.context.schema.options[core_options.WRITE_BUFFER_SIZE]
         self._spills = SpillArea()
         self._writers: dict[tuple[bytes, int], RowsWriter] = {}
 

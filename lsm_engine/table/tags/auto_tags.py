@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     InvalidOptionError,
@@ -37,7 +37,7 @@ class AutoTagReport:
 
 def tag_after_commit(session: TableSession, made: Snapshot) -> None:
     """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
-    if session.options[declared.TAG_AUTOMATIC_CREATION] == "none":
+    if session.options[core_options.TAG_AUTOMATIC_CREATION] == "none":
         return
     try:
         create_due_tags(session, [made])
@@ -49,7 +49,7 @@ def create_due_tags(
     session: TableSession, snapshots: Iterable[Snapshot] | None = None, *, dry_run: bool = False
 ) -> AutoTagReport:
     """Create the tags that are due for some snapshots, by default all since the last such tag."""
-    mode = session.options[declared.TAG_AUTOMATIC_CREATION]
+    mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
     if mode == "none":
         return AutoTagReport(dry_run=dry_run)
     if mode == "batch":
@@ -60,20 +60,20 @@ def create_due_tags(
 def periods_of(options: TableOptions) -> TagPeriods:
     """Return a table's tag periods; raises InvalidOptionError for options that do not fit."""
     return TagPeriods.of(
-        options[declared.TAG_CREATION_PERIOD],
-        length_millis=options[declared.TAG_CREATION_PERIOD_DURATION],
-        formatter=options[declared.TAG_PERIOD_FORMATTER],
-        delay_millis=options[declared.TAG_CREATION_DELAY],
+        options[core_options.TAG_CREATION_PERIOD],
+        length_millis=options[core_options.TAG_CREATION_PERIOD_DURATION],
+        formatter=options[core_options.TAG_PERIOD_FORMATTER],
+        delay_millis=options[core_options.TAG_CREATION_DELAY],
     )
 
 
 def wall_clock(options: TableOptions, snapshot: Snapshot, mode: str) -> datetime | None:
     """Return the wall-clock time that a snapshot stands for; None for one without a watermark."""
-    millis, zone = snapshot.time_millis, options[declared.SINK_PROCESS_TIME_ZONE]
+    millis, zone = snapshot.time_millis, options[core_options.SINK_PROCESS_TIME_ZONE]
     if mode == "watermark":
         if snapshot.watermark is None:
             return None
-        millis, zone = snapshot.watermark, options[declared.SINK_WATERMARK_TIME_ZONE]
+        millis, zone = snapshot.watermark, options[core_options.SINK_WATERMARK_TIME_ZONE]
     try:
         moment = datetime.fromtimestamp(millis / 1000, tz=UTC)
     except (ValueError, OverflowError, OSError):
@@ -105,14 +105,14 @@ def _tag_periods(
         moment = wall_clock(options, snapshot, mode)
         if moment is None:
             continue
-        complete = options[declared.TAG_AUTOMATIC_COMPLETION]
+        complete = options[core_options.TAG_AUTOMATIC_COMPLETION]
         for start in periods.due(moment, last, complete=complete):
             last = start
             name = periods.name_of(start)
             if name not in names and (dry_run or _create(session, name, snapshot)):
                 created.append(name)
                 names.append(name)
-    removed = surplus(names, options[declared.TAG_NUM_RETAINED_MAX])
+    removed = surplus(names, options[core_options.TAG_NUM_RETAINED_MAX])
     if not dry_run:
         _remove(session, removed)
     return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
@@ -129,18 +129,18 @@ def _tag_batch(
     if newest is None:
         return AutoTagReport(dry_run=dry_run)
     moment = wall_clock(options, newest, "process-time")
-    name = options[declared.TAG_BATCH_CUSTOMIZED_NAME] or (
+    name = options[core_options.TAG_BATCH_CUSTOMIZED_NAME] or (
         f"{BATCH_PREFIX}{moment:%Y-%m-%d}" if moment is not None else ""
     )
     old = session.tags.find(name)
     if not dry_run:
-        lifetime = options[declared.TAG_DEFAULT_TIME_RETAINED]
+        lifetime = options[core_options.TAG_DEFAULT_TIME_RETAINED]
         if old is None:
             _create(session, name, newest)
         elif old.snapshot.id < newest.id:
             tags.moved(session, old, newest, lifetime)
     known = {one.name for one in session.tags.list() if one.name.startswith(BATCH_PREFIX)}
-    removed = surplus(sorted(known | {name}), options[declared.TAG_NUM_RETAINED_MAX])
+    removed = surplus(sorted(known | {name}), options[core_options.TAG_NUM_RETAINED_MAX])
     if not dry_run:
         _remove(session, removed)
     return AutoTagReport(
@@ -150,7 +150,7 @@ def _tag_batch(
 
 def _create(session: TableSession, name: str, snapshot: Snapshot) -> bool:
     """Create one tag; False if somebody else has, or the snapshot is gone."""
-    lifetime = session.options[declared.TAG_DEFAULT_TIME_RETAINED]
+    lifetime = session.options[core_options.TAG_DEFAULT_TIME_RETAINED]
     try:
         tags.of(session, name, snapshot, lifetime, numeric=True)
     except AlreadyExistsError:

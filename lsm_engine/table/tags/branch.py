@@ -5,7 +5,7 @@ Taking a branch away deletes its metadata alone: files that only it named are th
 
 from dataclasses import replace
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -16,7 +16,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unhonoured
+from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.codec.documents import encode_schema, encode_snapshot, encode_tag
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import empty_plan
@@ -25,7 +25,7 @@ from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.publishing import published
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.removal import tell_removed
+from lsm_engine.table.tags.removal import notify_removed
 from lsm_engine.table.tags.tag import without_changelog
 
 
@@ -60,7 +60,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
     schema = SchemaStore(session.file_io, paths).latest()
     if schema is None:
         raise _missing(name)
-    refuse_unhonoured(schema.options, [ExternalAccess.READ])
+    refuse_unsupported(schema.options, [ExternalAccess.READ])
     shown = name or MAIN_BRANCH
     listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
     components = replace(session.components, listeners=listeners)
@@ -72,7 +72,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
 
     Of any number of makers of one name one succeeds. What a maker that died has left goes first.
     """
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     checked_branch_name(name)
     store = branches(session)
     if store.exists(name):
@@ -121,11 +121,11 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 def delete(session: TableSession, name: str) -> None:
     """Take a branch away. A kill leaves it whole or gone; deleting again takes what was left."""
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     store = branches(session)
     _require_not_fallen_back_on(session, name)
     _take(session, store, name)
-    tell_removed(
+    notify_removed(
         session,
         empty_plan(f"branch {name!r} was deleted; orphans are freed later"),
         "delete-branch",
@@ -133,7 +133,7 @@ def delete(session: TableSession, name: str) -> None:
 
 
 def _require_not_fallen_back_on(session: TableSession, name: str) -> None:
-    if session.options[declared.SCAN_FALLBACK_BRANCH] == name:
+    if session.options[core_options.SCAN_FALLBACK_BRANCH] == name:
         raise InvalidInputError(
             "the table falls back on this branch; remove 'scan.fallback-branch' first", branch=name
         )
@@ -144,7 +144,7 @@ def _take(session: TableSession, store: BranchStore, name: str) -> None:
     if not files and name not in store.directories():
         raise _missing(name)
     file_io, paths = session.file_io, session.paths.branch(name)
-    durable: bool = session.options[declared.COMMIT_FSYNC]
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
     for status in files:
         file_io.delete(status.path)
         if durable and status.path == paths.schema_file(0):
@@ -156,7 +156,7 @@ def _take(session: TableSession, store: BranchStore, name: str) -> None:
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
     """Give a branch another name. A kill may leave both; renaming again finishes."""
-    refuse_unhonoured(session.options, [ExternalAccess.WRITE])
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
     checked_branch_name(new_name)
     _require_not_fallen_back_on(session, name)
     store = branches(session)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_millis
@@ -36,9 +36,9 @@ def expire_tags(
 
     `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`.
     """
-    if automatic and not session.options[declared.TAG_TIME_EXPIRE_ENABLED]:
+    if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
-    there = session.tags.settled()
+    there = session.tags.stable_listing()
     year, month, day, hour, minute, second, nanos = session.clock.local_time()
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
     over = list(expired_tags(there, local_now=now))

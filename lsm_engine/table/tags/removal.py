@@ -6,7 +6,7 @@ With `maintenance.trash-retained` the files stay, and a record keeps them from e
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import DeadFile, ExpirePlan
 from lsm_engine.store.trash import TrashStore
@@ -30,7 +30,7 @@ def carry_out(
     kept = keep_in_trash(session, plan)
     for tag in plan.tags:
         session.tags.delete(tag.name)
-    durable: bool = session.options[declared.COMMIT_FSYNC]
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
         session.file_io.sync([session.paths.tag_directory])
@@ -41,13 +41,13 @@ def carry_out(
         session.snapshots.delete(snapshot.id)
     for changelog in plan.expired_changelogs:
         session.changelogs.delete(changelog.id)
-    if session.options[declared.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
+    if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
         for directory in sorted(directories):
             session.file_io.remove_empty_directory(directory)
-    tell_removed(session, plan, kind)
+    notify_removed(session, plan, kind)
 
 
-def tell_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
+def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
     """Tell those who keep books what a plan took, and why."""
     snapshots = (*plan.expired, *plan.expired_changelogs)
     if not session.components.listeners:
@@ -63,7 +63,7 @@ def tell_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
         files=tuple(file.file_name for file in (*plan.data_files, *plan.changelog_files)),
         freed_bytes=plan.freed_bytes,
     )
-    session.tell(lambda listener: listener.removed(session.name, removal))
+    session.notify(lambda listener: listener.removed(session.name, removal))
 
 
 def keep_in_trash(
@@ -73,7 +73,7 @@ def keep_in_trash(
 
     `paths`: the files to keep, by default all that the plan would delete.
     """
-    if session.options[declared.MAINTENANCE_TRASH_RETAINED] is None:
+    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is None:
         return None
     now = session.clock.now_millis()
     record = TrashRecord(

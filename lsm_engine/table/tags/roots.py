@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.modes import ChangelogProducer, CommitKind
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
@@ -25,23 +25,23 @@ from lsm_engine.table.ground.session import TableSession
 Holds = Callable[[bytes, int], bool]
 
 
-def lines(session: TableSession) -> list[TableSession]:
+def branches(session: TableSession) -> list[TableSession]:
     """Return the table's lines of snapshots: main, and every branch directory there is.
 
     Directories of branches that are half made or half deleted count: their files are roots too.
     """
-    main = _line(session, "")
+    main = _branch(session, "")
     branches = BranchStore(session.file_io, main.paths).directories()
-    return [main, *(_line(session, name) for name in branches)]
+    return [main, *(_branch(session, name) for name in branches)]
 
 
-def other_lines(session: TableSession) -> list[TableSession]:
+def other_branches(session: TableSession) -> list[TableSession]:
     """Return the lines besides the session's own."""
     own = session.paths.branch_name
-    return [line for line in lines(session) if line.paths.branch_name != own]
+    return [line for line in branches(session) if line.paths.branch_name != own]
 
 
-def _line(session: TableSession, branch: str) -> TableSession:
+def _branch(session: TableSession, branch: str) -> TableSession:
     line = TableSession(session.name, session.components, session.schema, branch=branch)
     line.manifests = session.manifests  # what one line has read, the others need not
     return line
@@ -155,7 +155,7 @@ def fed_by_deltas(session: TableSession, changelog: Snapshot) -> bool:
     return (
         changelog.changelog_manifest_list is None
         and changelog.commit_kind is CommitKind.APPEND
-        and session.options[declared.CHANGELOG_PRODUCER] is ChangelogProducer.NONE
+        and session.options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.NONE
     )
 
 
@@ -180,8 +180,8 @@ def kept_roots(
     yield from kept_tags(session, holds, besides=besides)
     yield from kept_snapshots(session, kept, holds)
     yield from kept_changelogs(session, feeds)
-    for line in other_lines(session):
-        snapshots = line.snapshots.settled()
+    for line in other_branches(session):
+        snapshots = line.snapshots.stable_listing()
         yield from kept_tags(line, holds)
         yield from kept_snapshots(line, snapshots, holds)
         yield from kept_changelogs(line, line.changelogs.all())
@@ -235,7 +235,7 @@ def kept_tags(
 ) -> Iterator[KeptRoot]:
     """Yield tags as roots, but those named `besides`."""
     gone = set(besides)
-    for tag in session.tags.settled():
+    for tag in session.tags.stable_listing():
         if tag.name not in gone:
             yield _tag_root(session, tag, holds)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace as changed
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, NotFoundError
 from lsm_engine.base.units import parse_millis
 from lsm_engine.meta.manifest import ManifestEntry
@@ -59,7 +59,7 @@ def of(
     if not held and is_expiring(session, snapshot):
         session.tags.delete(name)
         raise _expired(snapshot)
-    session.tell(lambda listener: listener.tagged(session.name, tag))
+    session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
 
@@ -92,16 +92,16 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     session.tags.replace(tag, numeric=old.name.isdecimal())
     if keeper is not None:
         session.tags.delete(keeper.name)
-        _tell_untagged(session, keeper.name)
+        _notify_untagged(session, keeper.name)
     if not same and is_expiring(session, old.snapshot):
         plan = plan_removal(session, [old], besides=(), reason=f"tag {old.name!r} has moved on")
         carry_out(session, changed(plan, tags=()), kind="replace-tag")
-    session.tell(lambda listener: listener.tagged(session.name, tag))
+    session.notify(lambda listener: listener.tagged(session.name, tag))
     return tag
 
 
-def _tell_untagged(session: TableSession, name: str) -> None:
-    session.tell(lambda listener: listener.untagged(session.name, name))
+def _notify_untagged(session: TableSession, name: str) -> None:
+    session.notify(lambda listener: listener.untagged(session.name, name))
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Tag:
@@ -117,8 +117,8 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
     if taken != new:
         session.tags.create(new)
     session.tags.delete(name)
-    session.tell(lambda listener: listener.untagged(session.name, name))
-    session.tell(lambda listener: listener.tagged(session.name, new))
+    session.notify(lambda listener: listener.untagged(session.name, name))
+    session.notify(lambda listener: listener.tagged(session.name, new))
     return new
 
 
@@ -132,7 +132,7 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
         carry_out(
             session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
         )
-    session.tell(lambda listener: listener.untagged(session.name, name))
+    session.notify(lambda listener: listener.untagged(session.name, name))
 
 
 def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
@@ -154,7 +154,7 @@ def plan_removal(
     def holds(partition: bytes, bucket: int) -> bool:
         return (partition, bucket) in buckets
 
-    kept = roots.kept_roots(session, session.snapshots.settled(), holds, besides=besides)
+    kept = roots.kept_roots(session, session.snapshots.stable_listing(), holds, besides=besides)
     return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
 
 
@@ -218,7 +218,7 @@ def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
 def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:
     """Return a lifetime in milliseconds, by default the option's; None: for ever."""
     if retained is None:
-        return session.options[declared.TAG_DEFAULT_TIME_RETAINED]
+        return session.options[core_options.TAG_DEFAULT_TIME_RETAINED]
     try:
         return parse_millis(retained)
     except ValueError as cause:

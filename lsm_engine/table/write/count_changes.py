@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
@@ -57,7 +57,7 @@ def _changes_of(
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):
         tag_search(session, search, base, everywhere=False)
-    return _counted(search.is_there, gone, ignores=session.options[declared.IGNORE_DELETE])
+    return _counted(search.is_there, gone, ignores=session.options[core_options.IGNORE_DELETE])
 
 
 def _counted(is_there: Bools, gone: Bools, *, ignores: bool) -> RowCounts:
@@ -90,7 +90,7 @@ def counting(session: TableSession, first: OnBase | None = None) -> OnBase | Non
 
     `first` is asked before, and may give the commit up.
     """
-    if not session.options[declared.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
+    if not session.options[core_options.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
         return first
 
     def asked(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.kernels.arrow_views import one_array
@@ -36,16 +36,16 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> S
     Raises InvalidInputError for tables without 'deletion-vectors.enabled', and for keys that have no
     column, a null, a column of a nested type or one that the table does not have.
     """
-    if not session.options[declared.DELETION_VECTORS_ENABLED]:
+    if not session.options[core_options.DELETION_VECTORS_ENABLED]:
         raise InvalidInputError(
             "the table has no primary key; rows can be deleted from it if it has "
             "'deletion-vectors.enabled' = true, or by overwrite",
-            option=declared.DELETION_VECTORS_ENABLED.key,
+            option=core_options.DELETION_VECTORS_ENABLED.key,
             table=session.name,
         )
     batch = _keys_of(session.schema, keys)
     session.staging(None)  # refuses what a writer would have to honour
-    tries = session.options[declared.COMMIT_MAX_RETRIES]
+    tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
         base = session.snapshots.latest()
         if base is None or not batch.num_rows:

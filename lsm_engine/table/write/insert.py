@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
@@ -26,7 +26,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import LOOKBACK_SNAPSHOTS, CommitIdentity, commit, upkeep_of
 from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.find.row_locations import Tags, tag_rows
+from lsm_engine.table.find.row_locations import RowLocations, locate_rows
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.write import stage
@@ -34,14 +34,14 @@ from lsm_engine.table.write.write import stage
 _SHOWN = 3
 
 
-class Otherwise(Enum):
+class OnMismatch(Enum):
     """What becomes of rows that an insert or update is not for."""
 
     REFUSE = "refuse"
     SKIP = "skip"
 
 
-class Wanted(Enum):
+class KeyCondition(Enum):
     """Which rows a write is for."""
 
     NEW = "insert"
@@ -49,7 +49,7 @@ class Wanted(Enum):
 
 
 def write_only(
-    session: TableSession, rows: Any, identity: CommitIdentity, wanted: Wanted, otherwise: str
+    session: TableSession, rows: Any, identity: CommitIdentity, wanted: KeyCondition, otherwise: str
 ) -> Snapshot | None:
     """Write the rows whose keys are not there (`NEW`), or only those that are (`EXISTING`).
 
@@ -57,7 +57,7 @@ def write_only(
     rows are held in memory. Returns and raises as `upsert` does.
     """
     try:
-        skips = Otherwise(otherwise) is Otherwise.SKIP
+        skips = OnMismatch(otherwise) is OnMismatch.SKIP
     except ValueError:
         raise InvalidInputError(
             "rows can be refused or skipped: give 'refuse' or 'skip'", given=otherwise
@@ -68,9 +68,9 @@ def write_only(
     held = _held(session.schema, rows, wanted)
     if not held.num_rows:
         return None
-    for _ in range(1 + session.options[declared.COMMIT_MAX_RETRIES]):
+    for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
         base = session.snapshots.latest()
-        tags = tag_rows(session, held, base)
+        tags = locate_rows(session, held, base)
         fits, counts = _fitting(tags, session.schema, wanted)
         if not skips and not fits.all():
             raise _refusal(tags, session.schema, wanted, fits)
@@ -90,7 +90,7 @@ def write_only(
             if error.kind is not ErrorKind.ROWS_CHANGED:
                 raise
             continue
-        if made is not None and not session.options[declared.WRITE_ONLY]:
+        if made is not None and not session.options[core_options.WRITE_ONLY]:
             touched = [(message.partition, message.bucket) for message in messages]
             compact_due(session, upkeep_of(identity), touched)
         return made
@@ -116,7 +116,7 @@ def _committed_before(session: TableSession, identity: CommitIdentity) -> Snapsh
     return already_committed(step, session.snapshots.newest_first(LOOKBACK_SNAPSHOTS))
 
 
-def _held(schema: TableSchema, rows: Any, wanted: Wanted) -> pa.Table:
+def _held(schema: TableSchema, rows: Any, wanted: KeyCondition) -> pa.Table:
     """Return all rows, made to fit; retracts are refused."""
     if isinstance(rows, list) and not rows:
         return pa.table({})
@@ -130,10 +130,12 @@ def _held(schema: TableSchema, rows: Any, wanted: Wanted) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
-def _fitting(tags: Tags, schema: TableSchema, wanted: Wanted) -> tuple[Bools, RowCounts]:
+def _fitting(
+    tags: RowLocations, schema: TableSchema, wanted: KeyCondition
+) -> tuple[Bools, RowCounts]:
     """Return which rows are written, and what that does. A key is inserted once: the first row is."""
     is_first = _firsts(tags.keys, schema)
-    if wanted is Wanted.NEW:
+    if wanted is KeyCondition.NEW:
         fits = ~tags.is_there & is_first
         return fits, RowCounts(inserted=int(fits.sum()), skipped=int((~fits).sum()))
     fits = tags.is_there
@@ -152,10 +154,12 @@ def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
     return firsts
 
 
-def _refusal(tags: Tags, schema: TableSchema, wanted: Wanted, fits: Bools) -> InvalidInputError:
+def _refusal(
+    tags: RowLocations, schema: TableSchema, wanted: KeyCondition, fits: Bools
+) -> InvalidInputError:
     wrong = np.flatnonzero(~fits)
     shown = tags.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
-    if wanted is Wanted.NEW:
+    if wanted is KeyCondition.NEW:
         text, kind = "keys of rows to insert are there already", ErrorKind.ROW_EXISTS
         remedy = "upsert replaces them, existing='skip' leaves them out"
     else:

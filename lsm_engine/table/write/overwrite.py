@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.manifest import ManifestEntry
@@ -22,7 +22,7 @@ from lsm_engine.prune.partition import partition_predicate
 from lsm_engine.prune.predicate import TRUE
 from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import give_new_partitions
+from lsm_engine.table.compact.postponed_buckets import assign_new_partitions
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
@@ -44,7 +44,7 @@ def overwrite(
     base = session.snapshots.latest()
     messages = stage(session, rows, base, replaces=True)
     if scope is None:
-        dynamic = bool(fields) and session.options[declared.DYNAMIC_PARTITION_OVERWRITE]
+        dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
         whole = StaticPartitions(predicate=TRUE, fields=fields)
         scope = dynamic_scope(messages) if dynamic else whole
     try:
@@ -60,9 +60,9 @@ def overwrite(
 
     made = commit(session, identity, messages, planned_on=base, overwritten=replaced)
     if made is not None:
-        made = give_new_partitions(session, upkeep_of(identity), messages) or made
+        made = assign_new_partitions(session, upkeep_of(identity), messages) or made
     unseen = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
-    if made is not None and unseen and not session.options[declared.WRITE_ONLY]:
+    if made is not None and unseen and not session.options[core_options.WRITE_ONLY]:
         touched = [(message.partition, message.bucket) for message in messages]
         compact_due(session, upkeep_of(identity), touched)
     return made
@@ -77,7 +77,7 @@ def _require_whole(
             "a key of this table is in one partition only, so that rows cannot replace single "
             "partitions; delete what is to go and upsert, or set "
             "'dynamic-partition-overwrite' = false to replace the whole table",
-            option=declared.DYNAMIC_PARTITION_OVERWRITE.key,
+            option=core_options.DYNAMIC_PARTITION_OVERWRITE.key,
             table=session.name,
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.commit_message import CommitMessage
@@ -13,7 +13,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
 from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import give_new_partitions, settle_waiting
+from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.ground.session import TableSession
@@ -74,9 +74,9 @@ def upsert(
 def _written(
     session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool
 ) -> Snapshot | None:
-    settle_waiting(session, upkeep_of(identity))
+    compact_waiting_rows(session, upkeep_of(identity))
     looks = session.schema.bucket_mode is BucketMode.CROSS_PARTITION
-    tries = session.options[declared.COMMIT_MAX_RETRIES] if looks and _reads_again(rows) else 0
+    tries = session.options[core_options.COMMIT_MAX_RETRIES] if looks and _reads_again(rows) else 0
     while True:
         base = session.snapshots.latest()
         messages = stage(session, rows, base, deletes=deletes)
@@ -99,8 +99,8 @@ def _written(
         break
     if made is None:
         return None
-    given = give_new_partitions(session, upkeep_of(identity), messages)
-    if not session.options[declared.WRITE_ONLY]:
+    given = assign_new_partitions(session, upkeep_of(identity), messages)
+    if not session.options[core_options.WRITE_ONLY]:
         compact_due(session, upkeep_of(identity), _buckets(messages) | again.buckets)
     return given or made
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.io.parquet_footer import read_footer, stored_footer, taken_apart
+from lsm_engine.io.parquet_footer import read_footer, split_row_groups, stored_footer
 from lsm_engine.io.parquet_output import ParquetEncoding, ParquetSettings
 
 SETTINGS = ParquetSettings(compression="ZSTD", compression_level=1, page_checksum=True)
@@ -70,13 +70,13 @@ def test_row_groups_encoded_apart_are_one_file(schema, sizes, marked):
 @pytest.mark.parametrize("schema", [WIDE, NESTED], ids=["wide", "nested"])
 def test_a_footer_of_one_row_group_is_pyarrows_own_to_the_byte(schema):
     sink, _ = written(schema, [some_rows(schema, 0, 500)], {})
-    _, footer = taken_apart(memoryview(sink.getvalue()))
+    _, footer = split_row_groups(memoryview(sink.getvalue()))
     assert stored_footer(read_footer(bytes(footer))) == bytes(footer)
 
 
 def test_what_does_not_end_as_a_parquet_file_is_not_taken_apart():
     with pytest.raises(AssertionError, match="not the end of a Parquet file"):
-        taken_apart(memoryview(b"PAR1 and then nothing"))
+        split_row_groups(memoryview(b"PAR1 and then nothing"))
 
 
 KEYED = pa.schema(
@@ -126,6 +126,6 @@ def test_a_column_that_may_be_null_is_not_its_key():
 
 def test_all_row_groups_have_their_ordinal_as_readers_in_rust_want_it():
     sink, _ = written(KEYED, [keyed_rows(0, 100), keyed_rows(100, 5_000)], {})
-    _, footer = taken_apart(memoryview(sink.getvalue()))
+    _, footer = split_row_groups(memoryview(sink.getvalue()))
     groups = read_footer(bytes(footer))[4].content[1]
     assert [group[7].content >> 1 for group in groups] == [0, 1]

@@ -6,7 +6,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
-from lsm_engine.table.find.row_locations import matching_rows, tag_rows
+from lsm_engine.table.find.row_locations import locate_rows, matching_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("dt", pa.string()), ("v", pa.int64())])
 ENGINES = [
@@ -62,7 +62,7 @@ def test_positions_are_those_of_the_newest_version(options, everywhere, tmp_path
     table = create(tmp_path, **options)
     history(table, np.random.default_rng(5))
     asked = pa.concat_tables([rows_of(range(80)), rows_of(range(20), day=1)])
-    tags = tag_rows(table.session, asked, table.latest_snapshot(), everywhere=everywhere)
+    tags = locate_rows(table.session, asked, table.latest_snapshot(), everywhere=everywhere)
     there = {(r["k"], r["dt"]): r for r in table.scan().to_arrow().to_pylist()}
     elsewhere = dict(list(there))
     live = table.session.live_entries(table.latest_snapshot())
@@ -88,19 +88,19 @@ def test_positions_are_those_of_the_newest_version(options, everywhere, tmp_path
 
 def test_nothing_to_look_into(tmp_path):
     table = create(tmp_path)
-    tags = tag_rows(table.session, rows_of([1]), None)
+    tags = locate_rows(table.session, rows_of([1]), None)
     assert (tags.is_there.tolist(), tags.is_elsewhere.tolist(), tags.buckets.tolist()) == (
         [False], [False], [-1],
     )  # fmt: skip
     table.upsert(rows_of([1]))
-    assert len(tag_rows(table.session, rows_of([]), table.latest_snapshot()).is_there) == 0
+    assert len(locate_rows(table.session, rows_of([]), table.latest_snapshot()).is_there) == 0
 
 
 def test_keys_unique_across_partitions_are_found_wherever_they_are(tmp_path):
     table = create(tmp_path, primary_key=["k"], bucket="-1")
     table.upsert(rows_of(range(30)))
     table.delete(rows_of([3, 4]))
-    tags = tag_rows(table.session, rows_of(range(35), day=1), table.latest_snapshot())
+    tags = locate_rows(table.session, rows_of(range(35), day=1), table.latest_snapshot())
     assert tags.is_there.tolist() == [n < 30 and n not in (3, 4) for n in range(35)]
     assert (tags.is_elsewhere == tags.is_there).all()
     found = table.lookup([{"k": n} for n in range(35)])
@@ -122,7 +122,7 @@ def test_a_key_that_left_a_partition_is_found_in_the_new_one(tmp_path):
     found = table.lookup([{"k": n} for n in range(30)])
     assert found["_found"].to_pylist() == [True] * 30
     assert found.drop_columns("_found").to_pylist() == [there[n] for n in range(30)]
-    tags = tag_rows(table.session, rows_of(range(30)), table.latest_snapshot())
+    tags = locate_rows(table.session, rows_of(range(30)), table.latest_snapshot())
     assert tags.is_there.all()
 
 

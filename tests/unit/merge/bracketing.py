@@ -61,7 +61,7 @@ class Bucket:
         batch = batch_of(self.schema, rows, self.count)
         self.count += len(rows)
         order = sort_order(sort_keys([batch.column("k")]), self.sequence.row_ranks(batch))
-        self.runs += self.function.layers(order, [batch])
+        self.runs += self.function.history_layers(order, [batch])
 
     def merged(self, runs: Sequence[Any], *, drop_deletes: bool) -> pa.Table:
         runs = [run.combine_chunks() if isinstance(run, pa.Table) else run for run in runs]
@@ -74,7 +74,7 @@ class Bucket:
     def compact(self, newest: int) -> None:
         """Merge the newest runs, or all if retracts among them reach below (MergeFunction)."""
         chosen = self.runs[-newest:]
-        if self.function.may_lose and any(_retracts(run) for run in chosen):
+        if self.function.may_need_full_history and any(_retracts(run) for run in chosen):
             chosen = self.runs
         if not chosen:
             return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.table_options import given_options
 from lsm_engine.mergetree.bulk_load import bulk_load
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
@@ -230,9 +230,9 @@ def test_options_reach_the_strategy():
     strategy = UniversalCompaction.of(
         given_options(
             {
-                declared.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 7,
-                declared.COMPACTION_SIZE_RATIO.key: 3,
-                declared.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT.key: 150,
+                core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 7,
+                core_options.COMPACTION_SIZE_RATIO.key: 3,
+                core_options.COMPACTION_MAX_SIZE_AMPLIFICATION_PERCENT.key: 150,
             }
         ),
         hour=12,
@@ -285,9 +285,9 @@ def test_a_large_first_load_may_move_to_the_last_level(shape, moved):
 def test_off_peak_hours_add_to_the_size_ratio(start, end, off_peak):
     options = given_options(
         {
-            declared.COMPACTION_OFFPEAK_START_HOUR.key: start,
-            declared.COMPACTION_OFFPEAK_END_HOUR.key: end,
-            declared.COMPACTION_OFFPEAK_RATIO.key: 50,
+            core_options.COMPACTION_OFFPEAK_START_HOUR.key: start,
+            core_options.COMPACTION_OFFPEAK_END_HOUR.key: end,
+            core_options.COMPACTION_OFFPEAK_RATIO.key: 50,
         }
     )
     ratios = [UniversalCompaction.of(options, hour=hour).size_ratio_percent for hour in range(24)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsm_engine.base import declared
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError, UnsupportedError
 from lsm_engine.codec.partition_path import partition_path
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
@@ -25,8 +25,8 @@ def directory(schema, partition):
     return partition_path(
         partition,
         schema.select(schema.partition_keys),
-        default_name=schema.options[declared.PARTITION_DEFAULT_NAME],
-        legacy_name=schema.options[declared.PARTITION_LEGACY_NAME],
+        default_name=schema.options[core_options.PARTITION_DEFAULT_NAME],
+        legacy_name=schema.options[core_options.PARTITION_LEGACY_NAME],
     )
 
 

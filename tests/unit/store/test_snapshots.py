@@ -268,7 +268,7 @@ def test_maintenance_knows_the_snapshots_of_a_table_that_others_write_and_expire
     disk = Busy()
     for number in range(1, 9):
         disk.write_new(f"t/snapshot/snapshot-{number}", encode_snapshot(snapshot(number)))
-    found = [one.id for one in SnapshotStore(disk, PATHS).settled()]
+    found = [one.id for one in SnapshotStore(disk, PATHS).stable_listing()]
     assert found == list(range(3, 11))  # two listings later
 
 
@@ -281,5 +281,5 @@ def test_a_listing_without_some_snapshots_loses_none(three, disk, kept, monkeypa
         return [one for one in MemoryFileIO.list(disk, path) if names is None or one.name in names]
 
     monkeypatch.setattr(disk, "list", listed)
-    assert [one.id for one in three.settled()] == [1, 2, 3]
-    assert [one.id for one in three.settled()] == [1, 2, 3]
+    assert [one.id for one in three.stable_listing()] == [1, 2, 3]
+    assert [one.id for one in three.stable_listing()] == [1, 2, 3]

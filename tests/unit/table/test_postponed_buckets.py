@@ -230,7 +230,7 @@ def test_writers_that_find_different_sizes_do_not_mix_their_numbers(catalog: lsm
 
     session.snapshots.publish = beaten
     with pytest.raises(lsm.CommitConflictError):
-        postponed_buckets.give_buckets(session, identity)
+        postponed_buckets.assign_postponed_buckets(session, identity)
     assert buckets_of(table)["p=x"] > 1
     wanted = dict.fromkeys([*range(100, 110), *range(5)], 0) | dict.fromkeys(range(200, 2200), 1)
     assert found(table) == wanted

@@ -61,27 +61,27 @@ PRIMARY_KEY = Option(
 )  # fmt: skip
 PRIMARY_KEY_NULLABLE = Option(
     key="primary-key.nullable", parse=parse_bool, default=False, immutable=True,
-    honoured=_nothing, guards=READ, doc="Key columns may hold nulls.",
+    supported=_nothing, guards=READ, doc="Key columns may hold nulls.",
 )  # fmt: skip
 PK_CLUSTERING_OVERRIDE = Option(
     key="pk-clustering-override", parse=parse_bool, default=False, immutable=True,
-    honoured=_nothing, guards=READ, doc="Files of a primary-key table are sorted by other columns than the key.",
+    supported=_nothing, guards=READ, doc="Files of a primary-key table are sorted by other columns than the key.",
 )  # fmt: skip
 CHAIN_TABLE_ENABLED = Option(
     key="chain-table.enabled", parse=parse_bool, default=False, immutable=True,
-    honoured=_nothing, guards=READ, doc="The table is read as a chain of branches.",
+    supported=_nothing, guards=READ, doc="The table is read as a chain of branches.",
 )  # fmt: skip
 DATA_FILE_PATH_DIRECTORY = Option(
     key="data-file.path-directory", parse=optional(str), default=None, immutable=True,
-    honoured=_nothing, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
+    supported=_nothing, guards=READ, doc="Buckets lie in a directory of their own inside the table.",
 )  # fmt: skip
 DATA_FILE_EXTERNAL_PATHS = Option(
     key="data-file.external-paths", parse=optional(str), default=None,
-    honoured=_nothing, guards=READ, doc="New data files are put outside the table.",
+    supported=_nothing, guards=READ, doc="New data files are put outside the table.",
 )  # fmt: skip
 BUCKET_FUNCTION_TYPE = Option(
     key="bucket-function.type", parse=one_of(("default", "mod", "hive")), default="default",
-    immutable=True, honoured=_is("default"), doc="The hash that routes rows to buckets.",
+    immutable=True, supported=_is("default"), doc="The hash that routes rows to buckets.",
 )  # fmt: skip
 MERGE_ENGINE = Option(
     key="merge-engine", parse=one_of(MergeEngine), default=MergeEngine.DEDUPLICATE, immutable=True,
@@ -137,7 +137,7 @@ DELETION_VECTORS_MERGE_ON_READ = Option(
     doc="Readers of a table with deletion vectors see level 0 as well, and merge it.",
 )  # fmt: skip
 DELETION_VECTORS_MODIFIABLE = Option(
-    key="deletion-vectors.modifiable", parse=parse_bool, default=False, honoured=_nothing,
+    key="deletion-vectors.modifiable", parse=parse_bool, default=False, supported=_nothing,
     doc="Allow `deletion-vectors.enabled` to change on a table with data.",
 )  # fmt: skip
 DELETION_VECTOR_INDEX_FILE_TARGET_SIZE = Option(
@@ -367,7 +367,7 @@ STATS_DENSE_STORE = Option(
     doc="Accepted and not needed: statistics are always written for every column, as every client can read those.",
 )  # fmt: skip
 DATA_FILE_THIN_MODE = Option(
-    key="data-file.thin-mode", parse=parse_bool, default=False, honoured=_nothing,
+    key="data-file.thin-mode", parse=parse_bool, default=False, supported=_nothing,
     doc="Leave the key columns out of data files.",
 )  # fmt: skip
 PAGE_CHECKSUM = Option(
@@ -548,7 +548,7 @@ TAG_NUM_RETAINED_MAX = Option(
     doc="Automatic tags kept at most; the oldest go. Tags that people made are not counted.",
 )  # fmt: skip
 TAG_CREATE_SUCCESS_FILE = Option(
-    key="tag.create-success-file", parse=parse_bool, default=False, honoured=_nothing,
+    key="tag.create-success-file", parse=parse_bool, default=False, supported=_nothing,
     doc="Write a success file beside each tag.",
 )  # fmt: skip
 TAG_BATCH_CUSTOMIZED_NAME = Option(
@@ -612,20 +612,20 @@ SCAN_MODE = Option(
         "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp",
         "from-snapshot", "from-snapshot-full", "incremental",
     ))),
-    default=None, honoured=_nothing,
+    default=None, supported=_nothing,
     doc="Where a read starts. Of one read, not of a table: use `scan`, `changes` or `follow`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN = Option(
-    key="incremental-between", parse=optional(str), default=None, honoured=_nothing,
+    key="incremental-between", parse=optional(str), default=None, supported=_nothing,
     doc="Two snapshots or tags, 'a,b'. Of one read, not of a table: use `changes(after=, upto=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_TIMESTAMP = Option(
-    key="incremental-between-timestamp", parse=optional(str), default=None, honoured=_nothing,
+    key="incremental-between-timestamp", parse=optional(str), default=None, supported=_nothing,
     doc="Two times, 'a,b'. Of one read: use `changes(after_millis=, upto_millis=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_SCAN_MODE = Option(
     key="incremental-between-scan-mode", parse=one_of(("auto", "delta", "changelog", "diff")),
-    default="auto", honoured=_nothing, doc="Of one read: use `changes(mode=...)`.",
+    default="auto", supported=_nothing, doc="Of one read: use `changes(mode=...)`.",
 )  # fmt: skip
 STREAMING_READ_OVERWRITE = Option(
     key="streaming-read-overwrite", parse=parse_bool, default=False,
@@ -760,7 +760,7 @@ DISABLE_EXPLICIT_TYPE_CASTING = Option(
     doc="Refuse to change the type of a column where values may lose something.",
 )  # fmt: skip
 ALTER_COLUMN_NULL_TO_NOT_NULL_DISABLED = Option(
-    key="alter-column-null-to-not-null.disabled", parse=parse_bool, default=True, honoured=bool,
+    key="alter-column-null-to-not-null.disabled", parse=parse_bool, default=True, supported=bool,
     doc="A column that may hold nulls cannot be told to refuse them.",
 )  # fmt: skip
 
