@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import FileFormat, FileSource, RowKind
+from lsm_engine.base.modes import FileSource, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.io.clock import Clock, IdSource
@@ -110,8 +110,8 @@ class DataFileWriter:
     def _keeps_record_keys(self) -> bool:
         """Whether what `locate` asks for is written along."""
         options = self._files.schema.options
-        is_parquet = options.file_format(self._files.level) is FileFormat.PARQUET
-        return is_parquet and options[core_options.INDEX_TYPE].reads_blooms
+        is_parquet = options.file_format(self._files.level).policy.has_footer
+        return is_parquet and options[core_options.INDEX_TYPE].policy.reads_blooms
 
     @property
     def _key_count(self) -> int:
@@ -282,7 +282,7 @@ class _OpenFile:
         self._output = output
         self._rows = rows
         self._files = files
-        is_parquet = files.schema.options.file_format(files.level) is FileFormat.PARQUET
+        is_parquet = files.schema.options.file_format(files.level).policy.has_footer
         self._stats: FileStats = (
             FooterStats(schema, files.schema) if is_parquet else RowStats(files.schema)
         )

@@ -113,7 +113,7 @@ def check_formats(schema: TableSchema) -> None:
     named = {level for level, _ in own}
     rest = next(level for level in range(len(named) + 1) if level not in named)
     for level in sorted({*named, rest}):
-        if options.file_format(level) is FileFormat.AVRO:
+        if options.file_format(level).policy.decodes_whole:
             check_avro(file_schema(schema), options.file_compression(level))
 
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
 from lsm_engine.kernels.before_after import (
@@ -80,7 +79,7 @@ class ChangeRules:
             beside = {*schema.primary_keys, *ignored}
             compared = tuple(name for name in schema.names if name not in beside)
         return ChangeRules(
-            inserts_only=options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW,
+            inserts_only=options[core_options.MERGE_ENGINE].policy.keeps_first_row,
             compared=compared,
         )
 

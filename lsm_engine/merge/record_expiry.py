@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import MergeEngine, RowKind
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.merge.sequence import Rows
 from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
@@ -67,7 +67,7 @@ class RecordExpiry:
                 key=key,
                 column=column,
             )
-        marks = options[core_options.MERGE_ENGINE] is MergeEngine.DEDUPLICATE
+        marks = options[core_options.MERGE_ENGINE].policy.keeps_newest_row
         return RecordExpiry(column=column, before_millis=now_millis - age, marks=marks)
 
     def expired(self, times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:

@@ -37,9 +37,9 @@ def row_rule_text(schema: TableSchema) -> str:
 def column_rule_texts(schema: TableSchema) -> dict[str, str]:
     """Say what decides each column; empty where whole rows win or lose."""
     engine = schema.options[core_options.MERGE_ENGINE]
-    if engine is MergeEngine.PARTIAL_UPDATE:
+    if engine.policy.has_sequence_groups:
         return _partial_update(schema)
-    return _aggregation(schema) if engine is MergeEngine.AGGREGATION else {}
+    return _aggregation(schema) if engine.policy.has_functions else {}
 
 
 def _aggregation(schema: TableSchema) -> dict[str, str]:

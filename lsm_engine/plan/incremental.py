@@ -59,7 +59,7 @@ def change_source(
     if snapshot.commit_kind is CommitKind.OVERWRITE:
         return ChangeSource.STATES if reads_overwrites else ChangeSource.NOTHING
     if mode is ChangeMode.AUTO:
-        wants_delta = producer is ChangelogProducer.NONE
+        wants_delta = producer.policy.reads_delta
         mode = ChangeMode.DELTA if wants_delta else ChangeMode.CHANGELOG
     if mode is ChangeMode.CHANGELOG:
         known = snapshot.changelog_manifest_list is not None

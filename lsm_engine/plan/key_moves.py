@@ -54,13 +54,11 @@ def moves(
     anywhere is dropped. With `deletes` rows name keys only, and go where the key is. With `keeps` a
     key of a deduplicate table stays in its partition, too.
     """
-    match engine:
-        case MergeEngine.DEDUPLICATE if not keeps:
-            return _newest_moves(rows)
-        case MergeEngine.FIRST_ROW:
-            return _first_stays(rows)
-        case _:
-            return _all_stay(rows, deletes=deletes)
+    if engine.policy.keeps_first_row:
+        return _first_stays(rows)
+    if engine.policy.keeps_newest_row and not keeps:
+        return _newest_moves(rows)
+    return _all_stay(rows, deletes=deletes)
 
 
 def _newest_moves(rows: SortedRows) -> MovedKeys:

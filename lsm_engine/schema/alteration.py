@@ -18,7 +18,6 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     NotFoundError,
 )
-from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.option import Option
 from lsm_engine.base.table_options import TableOptions, given_options
 from lsm_engine.schema.arrow_types import FieldIds, type_from_arrow
@@ -53,7 +52,6 @@ from lsm_engine.schema.types import (
 
 Fields: TypeAlias = tuple[DataField, ...]
 _FieldChange: TypeAlias = ChangeType | SetNullable | SetColumnComment | SetColumnDefault
-_COMPUTED = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
 
 
 def changed(
@@ -220,7 +218,8 @@ def _altered(
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )
-            if change.value is not None and schema.options[core_options.MERGE_ENGINE] in _COMPUTED:
+            engine = schema.options[core_options.MERGE_ENGINE]
+            if change.value is not None and engine.policy.combines_versions:
                 raise InvalidInputError(
                     f"column {name!r} cannot have a default: null says to this table's merge engine "
                     "that a row leaves the column as it is",
@@ -365,11 +364,10 @@ def _levels_mean_more(before: TableOptions, after: TableOptions) -> bool:
     A lookup merges what leaves level 0 with the older row. Merged once more, sums would double.
     """
     looks_up = [
-        options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
-        for options in (before, after)
+        options[core_options.CHANGELOG_PRODUCER].policy.looks_up for options in (before, after)
     ]
     engine = before[core_options.MERGE_ENGINE]
-    merges = engine in _COMPUTED or (
-        engine is MergeEngine.DEDUPLICATE and bool(before[core_options.SEQUENCE_FIELD])
+    merges = engine.policy.combines_versions or (
+        engine.policy.keeps_newest_row and bool(before[core_options.SEQUENCE_FIELD])
     )
     return merges and any(looks_up) and not before[core_options.DELETION_VECTORS_ENABLED]

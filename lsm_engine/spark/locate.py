@@ -132,7 +132,7 @@ def _searched(
         rows=arrow,
         result=arrow_schema_of(answers),
         everywhere=everywhere,
-        by_blooms=kind.reads_blooms,
+        by_blooms=kind.policy.reads_blooms,
     )
     return map_arrow(handed, search, answers)
 

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.io.spill import SpillArea
@@ -85,7 +84,7 @@ def stage_source(
     Rows of an append table without buckets are written by the tasks that read them; all others are
     shuffled to the tasks that own their buckets.
     """
-    if staging.context.schema.bucket_mode is BucketMode.UNAWARE:
+    if staging.context.schema.bucket_mode.policy.is_unaware:
         attempts = task_attempts(frame.sparkSession)
         appending = AppendTask(staging=staging, source=source, attempts=attempts)
         answers = run(map_arrow(frame, appending, ANSWER_DDL), label=label)
@@ -126,10 +125,10 @@ def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
     partition to partition have one for all.
     """
     mode = schema.bucket_mode
-    if mode is BucketMode.CROSS_PARTITION:
+    if mode.policy.crosses_partitions:
         return Owners(task_count=1)
     buckets = max(1, schema.bucket_count)
-    if mode is BucketMode.POSTPONE:
+    if mode.policy.is_postponed:
         buckets = schema.options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
     if not schema.partition_keys:
         return Owners(task_count=buckets)

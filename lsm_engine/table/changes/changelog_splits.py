@@ -7,7 +7,6 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
-from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry
@@ -74,7 +73,7 @@ class Changes:
                 columns=sorted(taken),
             )
         producer = session.options[core_options.CHANGELOG_PRODUCER]
-        if request.mode is ChangeMode.CHANGELOG and producer is ChangelogProducer.NONE:
+        if request.mode is ChangeMode.CHANGELOG and producer.policy.reads_delta:
             raise InvalidInputError(
                 "the table keeps no changelog ('changelog-producer' is none); read the delta, or diff",
                 table=session.name,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, NotFoundError
-from lsm_engine.base.modes import BucketMode, CommitKind, EntryKind
+from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.meta.commit_message import CommitMessage, Committable
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -80,7 +80,7 @@ def _moved_partitions(
     session: TableSession, step: CommitStep, fitted_to: Snapshot | None, base: Snapshot
 ) -> frozenset[bytes]:
     """Return the step's partitions whose bucket indexes are not those that it went by."""
-    if session.schema.bucket_mode is not BucketMode.DYNAMIC or step.kind is not CommitKind.APPEND:
+    if not session.schema.bucket_mode.policy.has_hash_index or step.kind is not CommitKind.APPEND:
         return frozenset()
     try:
         before = {} if fitted_to is None else _names(session, fitted_to)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.modes import BucketMode, EntryKind, FileSource
+from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
@@ -27,7 +27,7 @@ def rebase_step(session: TableSession, step: CommitStep, base: Snapshot) -> Comm
     Files that are numbered high enough stay. Rewritten files are deleted: nothing names them.
     """
     new = [entry for entry in step.delta if _is_new(entry)]
-    if not new or session.schema.bucket_mode is BucketMode.UNAWARE:
+    if not new or session.schema.bucket_mode.policy.is_unaware:
         return step  # rows of no bucket have no order
     if session.schema.orders_by_snapshot:
         return step  # the commit numbers them, without touching the files

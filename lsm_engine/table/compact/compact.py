@@ -8,7 +8,7 @@ from functools import partial
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
-from lsm_engine.base.modes import BucketMode, CommitKind, ExternalAccess
+from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit
@@ -43,7 +43,7 @@ def compact(
     holds = _chosen(session, partitions, buckets)
     if not session.schema.has_primary_key:
         return compact_appends(session, identity, base, holds, full=full)
-    if session.schema.bucket_mode is BucketMode.POSTPONE and buckets is None:
+    if session.schema.bucket_mode.policy.is_postponed and buckets is None:
         covers = None if partitions is None else partition_test(session.schema, partitions)
         given = assign_postponed_buckets(session, identity, covers)
         base = given or base

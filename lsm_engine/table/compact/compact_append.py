@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import BucketMode, FileSource
+from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
@@ -90,7 +90,7 @@ def plan_append_compaction(
         groups = append_groups(
             files,
             sizes,
-            in_order=session.schema.bucket_mode is BucketMode.FIXED,
+            in_order=session.schema.bucket_mode.policy.is_fixed,
             full=full,
             must_rewrite=frozenset(vector_places(index)),
         )

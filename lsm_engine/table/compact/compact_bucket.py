@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import FileSource, MergeEngine
+from lsm_engine.base.modes import FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.mergetree.rewrite_plan import Rewrite, Upgrade
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
@@ -68,9 +68,9 @@ class _Compaction:
         self.after: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
         has_vectors = context.schema.options[core_options.DELETION_VECTORS_ENABLED]
-        self._is_first_row = (
-            context.schema.options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
-        )
+        self._is_first_row = context.schema.options[
+            core_options.MERGE_ENGINE
+        ].policy.keeps_first_row
         self._deletions: BucketDeletions | None = None
         if has_vectors or work.vector_files:
             self._deletions = BucketDeletions(context, work.vector_files)

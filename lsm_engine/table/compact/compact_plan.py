@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.merge.record_expiry import RecordExpiry
@@ -123,7 +122,7 @@ class _Planner:
         self._target_file_size = options.target_file_size(has_primary_key=True)
         self._producer = options[core_options.CHANGELOG_PRODUCER]
         self._looks_up = looks_up_older_rows(options)
-        self._is_first_row = options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        self._is_first_row = options[core_options.MERGE_ENGINE].policy.keeps_first_row
         self._has_vectors = options[core_options.DELETION_VECTORS_ENABLED]
         # A merge that looks older rows up has them at hand, wherever they are.
         self._may_lose = (
@@ -166,7 +165,7 @@ class _Planner:
         return (
             not self._full
             and isinstance(self._strategy, UniversalCompaction)
-            and self._producer is not ChangelogProducer.FULL_COMPACTION
+            and not self._producer.policy.waits_for_full_compaction
         )
 
     def _expired(self, levels: Levels) -> frozenset[str]:
@@ -195,13 +194,13 @@ class _Planner:
 
     def _compacted_from(self, unit: CompactUnit, levels: Levels) -> int | None:
         """Return the level from which on rows of a unit are not new; None: nobody asks for that."""
-        if self._producer is ChangelogProducer.FULL_COMPACTION:
+        if self._producer.policy.waits_for_full_compaction:
             # What lies deepest is what a full compaction left and told, even if there are more
             # levels by now: only a compaction of all runs writes below them.
             told = levels.highest_non_empty_level or levels.max_level
             return told if unit.output_level == levels.max_level else None
         # A row that goes because of its age is told as well.
-        has_age = self.expiry is not None and self._producer is ChangelogProducer.LOOKUP
+        has_age = self.expiry is not None and self._producer.policy.looks_up
         is_asked = has_age or any(run.level == 0 for run in unit.runs)
         return 1 if is_asked and (self._looks_up or self._is_first_row) else None
 
@@ -217,7 +216,7 @@ class _Planner:
             return True
         if compacted_from is None or file.level >= compacted_from:
             return False
-        if self._is_first_row and self._producer is ChangelogProducer.NONE:
+        if self._is_first_row and self._producer.policy.reads_delta:
             return may_hold_older_keys(file, older, self._key_order)
         return True
 
@@ -225,7 +224,7 @@ class _Planner:
 def _strategy(options: TableOptions, *, hour: int) -> UniversalCompaction | ForceUpLevelZero:
     """Return what decides: level 0 moves up by force where readers or a changelog wait for that."""
     awaited = looks_up_older_rows(options) or (
-        options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW
+        options[core_options.MERGE_ENGINE].policy.keeps_first_row
     )
     if awaited or options[core_options.COMPACTION_FORCE_UP_LEVEL_0]:
         return ForceUpLevelZero.of(options, hour=hour)

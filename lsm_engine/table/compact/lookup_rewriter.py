@@ -12,7 +12,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.kernels.arrow_views import Longs
@@ -70,12 +69,12 @@ class LookupRewrite:
         """Return what the rewrites of a table do."""
         options = schema.options
         producer = options[core_options.CHANGELOG_PRODUCER]
-        tells = producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
+        tells = producer.policy.compares
         chooses = merge_rules(schema).function.keeps_rows and not schema.sequence_fields
         return LookupRewrite(
             compacted_from=compacted_from,
             tells=tells,
-            looks_up=options[core_options.MERGE_ENGINE] is not MergeEngine.FIRST_ROW,
+            looks_up=not options[core_options.MERGE_ENGINE].policy.keeps_first_row,
             whole_rows=tells or not chooses,
         )
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.kernels.hashing import bucket_of
@@ -62,7 +61,7 @@ def assign_postponed_buckets(
     `covers` limits it to partitions. Raises CommitConflictError if somebody else does it, too.
     """
     base = session.snapshots.latest()
-    if base is None or session.schema.bucket_mode is not BucketMode.POSTPONE:
+    if base is None or not session.schema.bucket_mode.policy.is_postponed:
         return None
     waiting = waiting_files(session, base)
     chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
@@ -114,7 +113,7 @@ def assign_new_partitions(
     gives them their buckets.
     """
     at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
-    if session.schema.bucket_mode is not BucketMode.POSTPONE or not at_once:
+    if not session.schema.bucket_mode.policy.is_postponed or not at_once:
         return None
     new = {message.partition for message in written if message.bucket == POSTPONED}
     if not new:

@@ -18,7 +18,7 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     InvalidOptionError,
 )
-from lsm_engine.base.modes import BucketMode, ChangelogProducer, ExternalAccess, FileSource
+from lsm_engine.base.modes import ExternalAccess, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.kernels.hashing import bucket_of
@@ -92,7 +92,7 @@ def rescale(
     _check(session.schema, buckets)
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     covers = None if partitions is None else partition_test(session.schema, partitions)
-    if session.schema.bucket_mode is BucketMode.FIXED:
+    if session.schema.bucket_mode.policy.is_fixed:
         session = session.with_schema(_with_buckets(session, buckets))
     for left in reversed(range(_RACES)):
         try:
@@ -114,7 +114,7 @@ def _check(schema: TableSchema, buckets: int) -> None:
             kind=ErrorKind.INVALID_OPTION,
             buckets=buckets,
         )
-    if schema.bucket_mode not in (BucketMode.FIXED, BucketMode.POSTPONE):
+    if not schema.bucket_mode.policy.has_bucket_count:
         raise InvalidOptionError(
             f"the buckets of a table with 'bucket' = {schema.bucket_count} are not a number to choose: "
             "dynamic ones grow with their keys, and an append table without a number has one",
@@ -195,10 +195,10 @@ def _waiting(
 def _compacted_level(schema: TableSchema) -> int:
     """Return the level from which on all rows are seen and told."""
     producer = schema.options[core_options.CHANGELOG_PRODUCER]
-    if producer is ChangelogProducer.FULL_COMPACTION:
+    if producer.policy.waits_for_full_compaction:
         return schema.options.level_count - 1
     hides = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
-    return 1 if hides or producer is ChangelogProducer.LOOKUP else 0
+    return 1 if hides or producer.policy.looks_up else 0
 
 
 def _unlike(session: TableSession, base: Snapshot | None, buckets: int) -> dict[bytes, int]:

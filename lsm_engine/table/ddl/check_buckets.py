@@ -4,7 +4,6 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import BucketMode, ChangelogProducer, IndexType
 from lsm_engine.base.option import FieldOption, Option
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.table_schema import TableSchema
@@ -46,13 +45,13 @@ def check_buckets(schema: TableSchema) -> None:
     mode = schema.bucket_mode
     if not schema.has_primary_key:
         _check_append(schema)
-    elif mode is BucketMode.CROSS_PARTITION:
+    elif mode.policy.crosses_partitions:
         _check_cross_partition(options)
-    if mode not in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
+    if not mode.policy.assigns_keys:
         _refuse(options, _DYNAMIC, "needs 'bucket' = -1 and a primary key")
-    if mode is not BucketMode.POSTPONE:
+    if not mode.policy.is_postponed:
         _refuse(options, _POSTPONE, "needs 'bucket' = -2")
-    if mode is not BucketMode.FIXED and core_options.BUCKET_KEY.key in options.texts:
+    if not mode.policy.is_fixed and core_options.BUCKET_KEY.key in options.texts:
         raise InvalidOptionError(
             "'bucket-key' needs a fixed number of buckets, 'bucket' = 1 or more; leave it out",
             key=core_options.BUCKET_KEY.key,
@@ -61,7 +60,7 @@ def check_buckets(schema: TableSchema) -> None:
 
 def _check_append(schema: TableSchema) -> None:
     options = schema.options
-    if options[core_options.CHANGELOG_PRODUCER] is not ChangelogProducer.NONE:
+    if not options[core_options.CHANGELOG_PRODUCER].policy.reads_delta:
         raise InvalidOptionError(
             "an append table has no 'changelog-producer': its rows are its changes, read them with "
             "changelog(); leave it out, or give the table a primary key",
@@ -73,7 +72,7 @@ def _check_append(schema: TableSchema) -> None:
         option = core_options.find(key)
         if isinstance(option, FieldOption) and option.suffix != "stats-mode":
             raise InvalidOptionError(f"option {key!r} needs a primary key; leave it out", key=key)
-    if options[core_options.INDEX_TYPE] is not IndexType.BUCKET:
+    if not options[core_options.INDEX_TYPE].policy.uses_lookups:
         _refuse(options, (core_options.INDEX_TYPE,), "needs a primary key")
     if schema.bucket_count == -2:
         raise InvalidOptionError(

@@ -2,17 +2,14 @@
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.schema.table_schema import TableSchema
-
-_COMPARING = (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION)
 
 
 def check_changelog(schema: TableSchema) -> None:
     """Raise InvalidOptionError, naming the option and the remedy."""
     options = schema.options
     producer = options[core_options.CHANGELOG_PRODUCER]
-    if options[core_options.CHANGELOG_ROW_DEDUPLICATE] and producer not in _COMPARING:
+    if options[core_options.CHANGELOG_ROW_DEDUPLICATE] and not producer.policy.compares:
         raise InvalidOptionError(
             f"{core_options.CHANGELOG_ROW_DEDUPLICATE.key!r} needs 'changelog-producer' = 'lookup' or "
             f"'full-compaction', which know the row before; the table has {producer.value!r}",
@@ -30,7 +27,7 @@ def check_changelog(schema: TableSchema) -> None:
             f"option {key!r} names columns that the table does not have", key=key, columns=unknown
         )
     reads = core_options.STREAMING_READ_OVERWRITE.key
-    if options[core_options.STREAMING_READ_OVERWRITE] and producer in _COMPARING:
+    if options[core_options.STREAMING_READ_OVERWRITE] and producer.policy.compares:
         raise InvalidOptionError(
             f"option {reads!r} does not go with 'changelog-producer' = {producer.value!r}, whose next "
             "compaction tells the rows of an overwrite once more; use 'input' or 'none'",

@@ -2,7 +2,7 @@
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import ChangelogProducer, MergeEngine
+from lsm_engine.base.modes import MergeEngine
 from lsm_engine.base.option import FieldOption
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.merge.function import build_merge_function
@@ -16,7 +16,6 @@ _ONLY_WITH = {
     core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key: MergeEngine.PARTIAL_UPDATE,
     core_options.AGGREGATION_REMOVE_ON_DELETE.key: MergeEngine.AGGREGATION,
 }
-_COMPUTED = (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATION)
 _FUNCTION_OPTIONS = (
     "aggregate-function",
     "ignore-retract",
@@ -34,7 +33,7 @@ def check_engine(schema: TableSchema) -> None:
     """Raise InvalidOptionError, naming the option and the remedy, for what no merge could honour."""
     engine = schema.options[core_options.MERGE_ENGINE]
     for key, needed in _ONLY_WITH.items():
-        if key in schema.options.texts and engine is not needed:
+        if key in schema.options.texts and engine != needed:
             raise InvalidOptionError(
                 f"option {key!r} needs 'merge-engine' = {needed.value!r}; the table has "
                 f"{engine.value!r}",
@@ -45,7 +44,7 @@ def check_engine(schema: TableSchema) -> None:
     _check_local_merge(schema.options)
     RecordExpiry.of(schema, now_millis=0)
     _check_field_options(schema, engine)
-    if engine is MergeEngine.FIRST_ROW:
+    if engine.policy.keeps_first_row:
         _check_first_row(schema)
     _check_deletion_vectors(schema)
     if schema.has_primary_key:
@@ -57,7 +56,7 @@ def _check_deletion_vectors(schema: TableSchema) -> None:
     producer = schema.options[core_options.CHANGELOG_PRODUCER]
     if not schema.options[core_options.DELETION_VECTORS_ENABLED]:
         return
-    if producer is ChangelogProducer.FULL_COMPACTION:
+    if producer.policy.waits_for_full_compaction:
         raise InvalidOptionError(
             "'changelog-producer' = 'full-compaction' does not go with 'deletion-vectors.enabled', as "
             "rows are taken from files that no compaction rewrites; use 'lookup', 'input' or 'none'",
@@ -86,7 +85,7 @@ def _check_snapshot_ordering(schema: TableSchema) -> None:
 
 def _check_local_merge(options: TableOptions) -> None:
     key = core_options.LOCAL_MERGE_BUFFER_SIZE.key
-    logs_input = options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.INPUT
+    logs_input = options[core_options.CHANGELOG_PRODUCER].policy.logs_input
     if key in options.texts and logs_input:
         raise InvalidOptionError(
             f"option {key!r} does not go with 'changelog-producer' = 'input', which tells every row "
@@ -109,10 +108,8 @@ def _check_first_row(schema: TableSchema) -> None:
             "replaces a row; leave it out",
             key=core_options.DELETION_VECTORS_ENABLED.key,
         )
-    if options[core_options.CHANGELOG_PRODUCER] not in (
-        ChangelogProducer.NONE,
-        ChangelogProducer.LOOKUP,
-    ):
+    producer = options[core_options.CHANGELOG_PRODUCER].policy
+    if not (producer.reads_delta or producer.looks_up):
         raise InvalidOptionError(
             "'changelog-producer' of a first-row table is 'none' or 'lookup'",
             key=core_options.CHANGELOG_PRODUCER.key,
@@ -146,13 +143,13 @@ def _check_field_options(schema: TableSchema, engine: MergeEngine) -> None:
         option = core_options.find(key)
         if not isinstance(option, FieldOption):
             continue
-        if option.suffix == "sequence-group" and engine is not MergeEngine.PARTIAL_UPDATE:
+        if option.suffix == "sequence-group" and not engine.policy.has_sequence_groups:
             raise InvalidOptionError(
                 f"option {key!r} needs 'merge-engine' = 'partial-update'", key=key
             )
         if option.suffix not in _FUNCTION_OPTIONS:
             continue
-        if engine not in _COMPUTED:
+        if not engine.policy.combines_versions:
             raise InvalidOptionError(
                 f"option {key!r} needs 'merge-engine' = 'aggregation', or a sequence group of "
                 "'partial-update'",

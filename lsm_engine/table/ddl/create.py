@@ -12,7 +12,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     NotFoundError,
 )
-from lsm_engine.base.modes import BucketMode, ExternalAccess, SortOrder
+from lsm_engine.base.modes import ExternalAccess, SortOrder
 from lsm_engine.base.table_options import given_options, refuse_unsupported
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
@@ -140,7 +140,7 @@ def check_keys(schema: TableSchema) -> None:
     if not schema.has_primary_key:
         return
     outside = [name for name in schema.partition_keys if name not in schema.primary_keys]
-    if outside and schema.bucket_mode is not BucketMode.CROSS_PARTITION:
+    if outside and not schema.bucket_mode.policy.crosses_partitions:
         raise InvalidInputError(
             "the primary key has to include the partition columns, so that a key has one place; "
             "'bucket' = -1 takes a key that moves from partition to partition",

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import MergeEngine, RowKind
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.gather import gather
@@ -151,7 +151,7 @@ def is_first_hit_newest(schema: TableSchema, levels: LookupLevels) -> bool:
         return True  # above level 0 of such tables a key has one row that is not deleted
     engine = schema.options[core_options.MERGE_ENGINE]
     ignores = schema.options[core_options.IGNORE_DELETE]
-    if engine is not MergeEngine.DEDUPLICATE or schema.sequence_fields or ignores:
+    if not engine.policy.keeps_newest_row or schema.sequence_fields or ignores:
         return False
     return levels.first_hit_is_newest
 

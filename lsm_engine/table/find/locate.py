@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import IndexType
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.snapshot import Snapshot
@@ -71,13 +70,13 @@ class Locator:
         whether its record is there: then versions have to be merged, whatever the type.
         """
         search = KeySearch(self._schema, keys_of(self._schema, rows, with_partitions=True))
-        if self._type is not IndexType.BUCKET and newest_decides(self._schema):
+        if not self._type.policy.uses_lookups and newest_decides(self._schema):
             snapshot, how = self._by_index(search)
         else:
             query = newest()
             query.refresh()
             snapshot = query.tag(search, everywhere=self._everywhere, with_positions=False)
-            how = (THROUGH_LOOKUPS if self._type is IndexType.BUCKET else MERGED,)
+            how = (THROUGH_LOOKUPS if self._type.policy.uses_lookups else MERGED,)
         return Location(table=self._tagged(search, snapshot), how=how)
 
     def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]]:
@@ -88,9 +87,9 @@ class Locator:
         files = with_buckets(session.live_rows(snapshot))
         way = SearchWay(
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
-            by_blooms=self._type.reads_blooms,
+            by_blooms=self._type.policy.reads_blooms,
             gone=gone_rows(session, snapshot),
-            kept=self._kept if self._type is IndexType.INMEMORY else None,
+            kept=self._kept if self._type.policy.keeps_keys else None,
         )
         how = search_files(session, search, files, way, everywhere=self._everywhere)
         if way.kept is not None and files is not None:
@@ -149,12 +148,13 @@ def _tags(
 
 def moves_records(options: TableOptions) -> bool:
     """Whether a record found in another partition is deleted there and inserted here."""
-    if options[core_options.INDEX_TYPE] is IndexType.GLOBAL_BLOOM:
+    index = options[core_options.INDEX_TYPE].policy
+    if index.is_global and index.reads_blooms:
         return options[core_options.INDEX_BLOOM_UPDATE_PARTITION_PATH]
     return options[core_options.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
 
 
 def looks_everywhere(schema: TableSchema) -> bool:
     """Whether a key is looked for in all partitions: so says the index type, or the key itself."""
-    is_global = schema.options[core_options.INDEX_TYPE].is_global
+    is_global = schema.options[core_options.INDEX_TYPE].policy.is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)

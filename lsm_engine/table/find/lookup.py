@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
-from lsm_engine.base.modes import ExternalAccess, LookupFileType
+from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
@@ -218,7 +218,7 @@ class TableQuery:
         kind = self._schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
         # A key that does not say its partition goes the way of batches.
         says_where = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
-        return kind is LookupFileType.COLUMNAR and says_where and encodes_directly(self._schema)
+        return kind.policy.gathers_columns and says_where and encodes_directly(self._schema)
 
     def _point_index(self, levels: LookupLevels) -> PointIndex | None:
         """Return a bucket's stores ready for single keys; None where versions have to be merged."""
@@ -321,7 +321,7 @@ class TableQuery:
 def _kept(session: TableSession, value: StoredValue) -> StoredValue:
     """Return what to keep of rows: where vectors delete rows, each has to know its position."""
     options = session.options
-    columnar = options[core_options.LOOKUP_LOCAL_FILE_TYPE] is LookupFileType.COLUMNAR
+    columnar = options[core_options.LOOKUP_LOCAL_FILE_TYPE].policy.gathers_columns
     if value is StoredValue.ROW and options[core_options.DELETION_VECTORS_ENABLED] and not columnar:
         return StoredValue.POSITION_AND_ROW
     return value

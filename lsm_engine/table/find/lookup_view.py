@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.io.cache_entries import CacheLimits
 from lsm_engine.kernels.arrow_views import Longs
@@ -225,7 +224,7 @@ def _grouped(
 
 def _total_buckets(schema: TableSchema, buckets: Any) -> int | None:
     """Return what keys of a partition are hashed into; None where that does not say the bucket."""
-    if schema.bucket_mode is not BucketMode.FIXED:
+    if not schema.bucket_mode.policy.is_fixed:
         return None
     totals = {entry.total_buckets for entries in buckets for entry in entries}
     # A table may have been rescaled since a partition was written.

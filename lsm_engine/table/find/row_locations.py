@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import LookupFileType, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, Longs
@@ -115,7 +114,7 @@ def tag_search(
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
         kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
-        columnar = kind is LookupFileType.COLUMNAR
+        columnar = kind.policy.gathers_columns
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
         with TableQuery(session, snapshot=snapshot, value=value) as query:
             query.tag(search, everywhere=everywhere)
@@ -123,7 +122,7 @@ def tag_search(
     files = with_buckets(session.live_rows(snapshot))
     way = SearchWay(
         by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
-        by_blooms=session.options[core_options.INDEX_TYPE].reads_blooms,
+        by_blooms=session.options[core_options.INDEX_TYPE].policy.reads_blooms,
         gone=gone_rows(session, snapshot),
     )
     return search_files(session, search, files, way, everywhere=everywhere)
@@ -166,7 +165,7 @@ def newest_decides(schema: TableSchema) -> bool:
     """Whether the newest row of a key is its record, so that versions need not be merged."""
     engine = schema.options[core_options.MERGE_ENGINE]
     ignores = schema.options[core_options.IGNORE_DELETE]
-    return engine is MergeEngine.DEDUPLICATE and not schema.sequence_fields and not ignores
+    return engine.policy.keeps_newest_row and not schema.sequence_fields and not ignores
 
 
 @record

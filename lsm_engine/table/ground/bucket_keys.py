@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import UnsupportedError
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_rows, encode_stored
 from lsm_engine.kernels.hashing import bucket_of, murmur32
@@ -38,7 +37,7 @@ class Router:
     """
 
     def __init__(self, schema: TableSchema) -> None:
-        if schema.bucket_mode not in (BucketMode.FIXED, BucketMode.UNAWARE):
+        if not schema.bucket_mode.policy.routes_by_hash:
             raise UnsupportedError(
                 f"a row does not tell its bucket where 'bucket' = {schema.bucket_count}",
                 option="bucket",

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import ChangelogProducer, MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.kernels.keys import SortKeys, sort_keys
@@ -45,7 +44,7 @@ def read_mode(schema: TableSchema) -> ReadMode:
     if not schema.has_primary_key:
         return ReadMode.NO_KEY
     options = schema.options
-    if options[core_options.MERGE_ENGINE] is MergeEngine.FIRST_ROW:
+    if options[core_options.MERGE_ENGINE].policy.keeps_first_row:
         return ReadMode.ABOVE_LEVEL_0
     if options[core_options.DELETION_VECTORS_ENABLED]:
         merges = options[core_options.DELETION_VECTORS_MERGE_ON_READ]
@@ -67,6 +66,6 @@ def merge_rules(schema: TableSchema) -> MergeRules:
 def looks_up_older_rows(options: TableOptions) -> bool:
     """Whether compactions of level 0 look up the older row of each key, wherever that is."""
     return (
-        options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.LOOKUP
+        options[core_options.CHANGELOG_PRODUCER].policy.looks_up
         or options[core_options.DELETION_VECTORS_ENABLED]
-    ) and options[core_options.MERGE_ENGINE] is not MergeEngine.FIRST_ROW
+    ) and not options[core_options.MERGE_ENGINE].policy.keeps_first_row

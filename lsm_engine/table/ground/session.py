@@ -7,7 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import BucketMode, EntryKind, ExternalAccess
+from lsm_engine.base.modes import EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.io.clock import Clock, IdSource
@@ -159,7 +159,7 @@ class TableSession:
             )
         newest = (
             {}
-            if base is None or self.schema.bucket_mode is BucketMode.UNAWARE
+            if base is None or self.schema.bucket_mode.policy.is_unaware
             else newest_sequence_numbers(self.manifests, self.manifest_metas(base))
         )
         return Staging(context=self.context(), newest=newest, deletes=deletes)

@@ -36,7 +36,7 @@ def staging_on(
 
 def _keeps_totals(session: TableSession) -> bool:
     """Whether a partition keeps its number of buckets when its rows are replaced."""
-    return session.schema.bucket_mode is BucketMode.POSTPONE
+    return session.schema.bucket_mode.policy.is_postponed
 
 
 def bucket_facts(session: TableSession, base: Snapshot | None) -> BucketFacts:

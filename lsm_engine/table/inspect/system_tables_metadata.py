@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import MergeEngine
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.table_statistics import decode_statistics
 from lsm_engine.merge.rule_texts import column_rule_texts
@@ -277,7 +276,7 @@ def _statistics(session: TableSession, snapshot: Snapshot | None) -> list[dict[s
 def _aggregation_fields(session: TableSession, _: Snapshot | None) -> list[dict[str, Any]]:
     schema = session.schema
     functions: dict[str, str] = {}
-    if session.options[core_options.MERGE_ENGINE] is MergeEngine.AGGREGATION:
+    if session.options[core_options.MERGE_ENGINE].policy.has_functions:
         functions = {
             **dict.fromkeys(schema.primary_keys, "primary-key"),
             **column_rule_texts(schema),

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
@@ -158,7 +157,7 @@ def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
     Opening a file again for each part is cheap where its footer says where row groups are.
     """
     whole = range(file.row_count)
-    if max_bytes is None or format_of(file.file_name) is FileFormat.AVRO:
+    if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
         return [whole]
     row_bytes = max(1, _DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
     step = max(ROW_GROUP_ROWS, max_bytes // row_bytes)

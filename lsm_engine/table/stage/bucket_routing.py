@@ -59,7 +59,7 @@ def routing_of(staging: Staging) -> Routing:
             return CrossPartitionRouting(staging)
         case BucketMode.POSTPONE:
             return PostponeRouting(staging)
-        case _:
+        case BucketMode.FIXED | BucketMode.UNAWARE:
             return FixedRouting(staging)
 
 
@@ -78,7 +78,7 @@ class PartitionRouting:
 
 def assigns_buckets(mode: BucketMode) -> bool:
     """Whether one writer has to give buckets to all rows of a partition, or of the table."""
-    return mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION)
+    return mode.policy.assigns_keys
 
 
 class FixedRouting:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import MergeEngine, RowKind
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.manifest import entries_of
@@ -162,13 +162,13 @@ class CrossPartitionRouting:
         search = KeySearch(schema, rows.select(names))
         way = SearchWay(
             by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
-            by_blooms=options[core_options.INDEX_TYPE].reads_blooms,
+            by_blooms=options[core_options.INDEX_TYPE].policy.reads_blooms,
             gone=self._gone,
             elsewhere=self._elsewhere,
         )
         search_files(self._session, search, self._files, way, everywhere=True)
         # A computed record may be there although its newest version takes something back.
-        newest = self._engine is MergeEngine.DEDUPLICATE
+        newest = self._engine.policy.keeps_newest_row
         there = search.is_there if newest else search.place >= 0
         places = np.array(
             [(self._number(one.partition), one.bucket) for one in search.places] + [(-1, -1)],
@@ -208,7 +208,7 @@ class CrossPartitionRouting:
     def _remember(self, keys: KeyBatch, rows: SortedRows, found: MovedKeys, buckets: Longs) -> None:
         """Note where each key is after its last row."""
         last = np.append(np.flatnonzero(rows.heads)[1:], len(rows.heads)) - 1
-        if self._engine is MergeEngine.DEDUPLICATE:
+        if self._engine.policy.keeps_newest_row:
             is_there = rows.adds[last]
             partition = np.where(is_there, found.target[last], -1)
             bucket = np.where(is_there, buckets[last], -1)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
 from lsm_engine.table.ground.bucket_keys import RoutedRows
@@ -34,7 +33,7 @@ class LocalMerge:
             or schema.options[core_options.LOCAL_MERGE_BUFFER_SIZE] is None
         ):
             return None
-        if schema.bucket_mode is BucketMode.CROSS_PARTITION:
+        if schema.bucket_mode.policy.crosses_partitions:
             return None
         merge = LocalMerge(schema)
         computes = not merge._rules.function.keeps_rows

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.modes import ChangelogProducer, FileSource
+from lsm_engine.base.modes import FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.merge.sequence import Rows, with_number
@@ -151,7 +151,7 @@ def bucket_writer(
 def logs_input(staging: Staging) -> bool:
     """Whether rows are written to the changelog as they come. What an overwrite brings is not."""
     producer = staging.context.schema.options[core_options.CHANGELOG_PRODUCER]
-    return producer is ChangelogProducer.INPUT and not staging.replaces
+    return producer.policy.logs_input and not staging.replaces
 
 
 class TableWriter:

@@ -11,7 +11,7 @@ from itertools import chain
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError
-from lsm_engine.base.modes import ChangelogProducer, CommitKind
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -155,7 +155,7 @@ def fed_by_deltas(session: TableSession, changelog: Snapshot) -> bool:
     return (
         changelog.changelog_manifest_list is None
         and changelog.commit_kind is CommitKind.APPEND
-        and session.options[core_options.CHANGELOG_PRODUCER] is ChangelogProducer.NONE
+        and session.options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
     )
 
 

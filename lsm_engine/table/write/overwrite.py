@@ -5,7 +5,6 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.overwrite import (
@@ -48,7 +47,7 @@ def overwrite(
         whole = StaticPartitions(predicate=TRUE, fields=fields)
         scope = dynamic_scope(messages) if dynamic else whole
     try:
-        if messages and session.schema.bucket_mode is BucketMode.CROSS_PARTITION:
+        if messages and session.schema.bucket_mode.policy.crosses_partitions:
             _require_whole(session, partition, scope)
         require_in_scope(messages, scope)
     except BaseException:

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
@@ -75,7 +74,7 @@ def _written(
     session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool
 ) -> Snapshot | None:
     compact_waiting_rows(session, upkeep_of(identity))
-    looks = session.schema.bucket_mode is BucketMode.CROSS_PARTITION
+    looks = session.schema.bucket_mode.policy.crosses_partitions
     tries = session.options[core_options.COMMIT_MAX_RETRIES] if looks and _reads_again(rows) else 0
     while True:
         base = session.snapshots.latest()
