@@ -1,4 +1,4 @@
-"""Floor 7: the verbs, one recipe per file. Each reads top to bottom in the order things happen.
+"""The verbs of a table, in wings that import each other only downwards.
 
-May import every lower floor. Start reading at `table` (the facade) and follow a verb.
+Start reading at `table` (the facade) and follow a verb into its wing: write, read, find, compact, changes, history.
 """
