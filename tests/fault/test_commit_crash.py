@@ -14,7 +14,7 @@ import pytest
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
 from lsm_engine.io.memory import MemoryFileIO
-from lsm_engine.io.storage_errors import told
+from lsm_engine.io.storage_errors import to_storage_error
 from tests.fault.recording_file_io import (
     Crash,
     Die,
@@ -92,7 +92,7 @@ def test_an_error(scenario: Scenario, kind: str, extent: str) -> None:
     """Success, or a clean error with the visible state unchanged and nothing staged left behind."""
     for number in calls_of(scenario, extent):
         disk, before = prepared(scenario.name)
-        error = told("the call that failed", OSError(ERRORS[kind], kind))
+        error = to_storage_error("the call that failed", OSError(ERRORS[kind], kind))
         when = When.HALFWAY if kind == "ENOSPC" else When.BEFORE
         storage = RecordingFileIO(disk, Fail(at=number, error=error, when=when))
         failed = None
