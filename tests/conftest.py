@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.postgres_server import PostgresServer, running_server
 
@@ -23,6 +23,14 @@ settings.register_profile(
 )
 # What a release asks for: 5,000 cases of each aggregate function, 100,000 pairs of keys of each type.
 settings.register_profile("release", settings.get_profile("nightly"), max_examples=5_000)
+# A mutant is noticed or not: no search for the smallest example, the same examples each time.
+settings.register_profile(
+    "mutation",
+    settings.get_profile("ci"),
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+    report_multiple_bugs=False,
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
 
 FIXTURES = Path(__file__).parent / "fixtures"

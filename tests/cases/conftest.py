@@ -13,13 +13,16 @@ Answer = Callable[[dict[str, str]], str]
 
 
 class Case:
-    """One case: `# title`, lines `name: value`, `----`, expected lines."""
+    """One case: `# title`, lines `name: value`, `----`, expected lines. A name may have several lines."""
 
     def __init__(self, text: str) -> None:
         head, _, expected = text.partition("\n----")
         title, *lines = head.strip().splitlines()
         self.title = title.removeprefix("# ").strip()
-        self.input = dict(line.split(": ", 1) for line in lines)
+        self.input: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            self.input[name] = f"{self.input[name]}\n{value}" if name in self.input else value
         self.head = head.strip()
         self.expected = expected.strip()
 

@@ -1,6 +1,7 @@
 """A committable becomes steps, a step on a base becomes a snapshot."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +105,16 @@ def test_changelog_belongs_to_its_step_and_not_to_an_overwrite() -> None:
     )
     assert [len(step.changelog) for step in steps(work)] == [1, 1]
     assert [len(step.changelog) for step in steps(work, overwrite=True)] == [0, 1]
+
+
+def test_index_files_and_properties_belong_to_every_step() -> None:
+    file = IndexFileMeta(index_type=HASH, file_name="i", file_size=4, row_count=1)
+    (made,) = steps(committable(compact=CompactIncrement(new_index_files=(file,))))
+    assert (made.kind, [one.index_file for one in made.index_changes]) == (COMPACT, [file])
+    (logged,) = steps(committable(compact=CompactIncrement(changelog_files=(B,))))
+    assert [one.file for one in logged.changelog] == [B]
+    work = replace(committable(DataIncrement(new_files=(A,))), properties={"stream": "s"})
+    assert [step.properties for step in steps(work)] == [{"stream": "s"}]
 
 
 def test_counts_add_up() -> None:
