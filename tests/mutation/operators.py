@@ -9,6 +9,7 @@ What is not: texts, annotations, assertions and what a raised error says.
 import ast
 import inspect
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -94,7 +95,8 @@ def mutants_of(module: ModuleType, tree: ast.Module) -> list[Mutant]:
                     field=site.field,
                     index=site.index,
                     old=site.node,
-                    new=ast.fix_missing_locations(ast.copy_location(new, site.node)),
+                    # A part of the old node may be the new one: its own place has to stay.
+                    new=ast.fix_missing_locations(ast.copy_location(copy(new), site.node)),
                     lines=site.lines,
                     name=name if count == 1 else f"{name} ({count})",
                 )

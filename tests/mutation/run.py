@@ -171,7 +171,12 @@ class MutationRun:
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, 1)
             os.dup2(silence, 2)
-            if swap(module, compile(tree, str(module.__file__), "exec")):
+            applied = (
+                reassign(module, tree, mutant.lines.start)
+                if mutant.function == "module"
+                else swap(module, compile(tree, str(module.__file__), "exec"))
+            )
+            if applied:
                 ended = KILLED
                 if all(_passes(items[test]) for test in tests):
                     ended = SURVIVED
@@ -251,7 +256,7 @@ def _passes(item: pytest.Item) -> bool:
 
 
 def swap(module: ModuleType, mutated: CodeType) -> bool:
-    """Give a module's functions and constants what `mutated` makes of them; False if it cannot be."""
+    """Give a module's functions the code that `mutated` has for them; False if it cannot be."""
     codes = {code.co_qualname: code for code in _codes(mutated)}
     swapped = False
     for function in functions_of(module):
@@ -263,7 +268,7 @@ def swap(module: ModuleType, mutated: CodeType) -> bool:
         except ValueError:  # another number of variables from outside
             return False
         swapped = True
-    return swapped or _reassign(module, mutated)
+    return swapped
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -287,21 +292,15 @@ def functions_of(module: ModuleType) -> Iterator[FunctionType]:
                     yield plain
 
 
-def _reassign(module: ModuleType, mutated: CodeType) -> bool:
-    """Run a module's text anew and take over the constants that differ, wherever they are imported."""
-    fresh: dict[str, Any] = {"__name__": module.__name__, "__file__": module.__file__}
-    exec(mutated, fresh)
-    swapped = False
-    for name, value in fresh.items():
-        old = vars(module).get(name)
-        if (
-            name.startswith("__")
-            or not isinstance(old, int | float | str | tuple | dict | frozenset)
-            or repr(old) == repr(value)
-        ):
-            continue
-        for importer in list(sys.modules.values()):
-            if vars(importer).get(name) is old:
-                setattr(importer, name, value)
-        swapped = True
-    return swapped
+def reassign(module: ModuleType, tree: ast.Module, line: int) -> bool:
+    """Compute the constant of a line anew and set it wherever it is imported."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and statement.lineno == line:
+            text = compile(ast.Expression(statement.value), str(module.__file__), "eval")
+            name = ast.unparse(statement.targets[0])
+            old, value = vars(module)[name], eval(text, vars(module))
+            for importer in list(sys.modules.values()):
+                if vars(importer).get(name) is old:
+                    setattr(importer, name, value)
+            return True
+    return False
