@@ -2,8 +2,9 @@
 
 An entry: `+p/b1of4/a@L5[3-9]x10:200` adds file a of 10 rows and 200 bytes, keys 3 to 9, on level 5 of
 bucket 1 of partition p, which has 4 buckets; `-` deletes. All but the sign and the name may be left
-out: the only partition, bucket 0 of 1, level 0, keys 0 to 9, 10 rows, 100 bytes. `a{a.index}>s3://x/a`
-has a sidecar file and lies at an external path. A snapshot:
+out: the only partition, bucket 0 of 1, level 0, keys 0 to 9, 10 rows, 100 bytes. `ax10d2#7` holds 2
+deletes (`d?`: not recorded) and rows from sequence number 7 on; `a{a.index}>s3://x/a` has a sidecar
+file and lies at an external path. A snapshot:
 `5 COMPACT user=bob id=3 uuid=u time=70`, its parts in any order after its id.
 
 An index file: `+p/b1/i=dv(a,b:3)` holds deletion vectors of data files a and b, the latter of 3 rows,
@@ -33,7 +34,7 @@ _PLACE = (
 )
 _ENTRY = re.compile(
     _PLACE + r"(?P<name>[\w.]+)(?:@L(?P<level>\d+))?(?:\[(?P<low>-?\d+)-(?P<high>\d+)\])?"
-    r"(?:x(?P<rows>\d+))?(?::(?P<size>\d+))?(?:\{(?P<extra>[^}]*)\})?(?:>(?P<external>\S+))?"
+    r"(?:x(?P<rows>\d+))?(?:d(?P<deletes>\d+|\?))?(?:#(?P<first>\d+))?(?::(?P<size>\d+))?(?:\{(?P<extra>[^}]*)\})?(?:>(?P<external>\S+))?"
 )
 _INDEX = re.compile(_PLACE + r"(?P<name>\w+)=(?P<type>hash|dv)(?:\((?P<vectors>[^)]*)\))?")
 
@@ -59,7 +60,8 @@ def _entry(word: str) -> ManifestEntry:
         found["name"], int(found["low"] or 0), int(found["high"] or 9), kind=_KINDS[found["kind"]],
         level=int(found["level"] or 0), rows=int(found["rows"] or 10), partition=_partition(found),
         bucket=int(found["bucket"] or 0), total_buckets=int(found["total"] or 1),
-        size=int(found["size"] or 100),
+        size=int(found["size"] or 100), sequence=int(found["first"] or 0),
+        deletes=None if found["deletes"] == "?" else int(found["deletes"] or 0),
     )  # fmt: skip
     extra = tuple(filter(None, (found["extra"] or "").split(",")))
     file = replace(made.file, extra_files=extra, external_path=found["external"])

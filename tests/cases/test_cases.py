@@ -2,10 +2,10 @@
 
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
 from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
-from lsm_engine.mergetree.full import pick_full
+from lsm_engine.mergetree.full import pick_full, with_all_older
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.mergetree.rewrite_plan import Rewrite, plan_rewrite
-from lsm_engine.mergetree.sections import sections
+from lsm_engine.mergetree.sections import runs_by_age, sections
 from lsm_engine.mergetree.universal import UniversalCompaction
 from tests import shapes
 
@@ -24,7 +24,12 @@ def pick(case):
             size_ratio_percent=int(case.get("ratio", 1)),
             run_count_trigger=int(case.get("trigger", 3)),
         )
-        if case.get("strategy") == "force-up-level-0":
+        if case.get("strategy") == "with-all-older":
+            taken = CompactUnit(
+                runs=tuple(runs[: int(case["take"])]), output_level=1, reason=PickReason.RUN_COUNT
+            )
+            unit = with_all_older(taken, runs, max_level=max_level)
+        elif case.get("strategy") == "force-up-level-0":
             forced = ForceUpLevelZero(universal=strategy, patience=int(case.get("patience", 1)))
             unit = forced.pick(runs, max_level=max_level)
         else:
@@ -35,10 +40,18 @@ def pick(case):
 
 
 def cut(case):
-    return "\n".join(
-        " | ".join(shapes.show_all(run.files) for run in section)
-        for section in sections(shapes.files(case["files"]), shapes.key_order)
-    )
+    found = sections(shapes.files(case["files"].removeprefix("none")), shapes.key_order)
+    if "settled-from" in case:
+        aged = (
+            runs_by_age([run.files for run in section], int(case["settled-from"]))
+            for section in found
+        )
+        return "\n".join(
+            " | ".join(f"age {age}: {shapes.show_all(files)}" for age, files in runs)
+            for runs in aged
+        )
+    lines = [" | ".join(shapes.show_all(run.files) for run in section) for section in found]
+    return "\n".join(lines) if found else "nothing"
 
 
 def plan(case):
@@ -58,6 +71,7 @@ def plan(case):
         must_rewrite=lambda file: file.file_name in wanted,
         keep_deletes="keep-deletes" in case,
         has_deletion_vectors="deletion-vectors" in case,
+        compacted_from=int(case["settled-from"]) if "settled-from" in case else None,
     )
     return "\n".join(map(show_step, steps)) or "nothing"
 
@@ -70,7 +84,8 @@ def show_step(step):
         for section in step.sections
     )
     deletes = "dropping deletes" if step.drop_deletes else "keeping deletes"
-    return f"rewrite to L{step.output_level}, {deletes}: {' '.join(parts)}"
+    new = "" if step.compacted_from is None else f", new above L{step.compacted_from}"
+    return f"rewrite to L{step.output_level}, {deletes}{new}: {' '.join(parts)}"
 
 
 def test_compaction_pick(check_cases):

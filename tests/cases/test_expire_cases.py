@@ -1,13 +1,16 @@
 """Decisions about history: which snapshots, changelogs and tags go, and which files go with them."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import (
+    ExpirePlan,
     KeptRoot,
     MetadataNames,
     candidate_buckets,
     dead_candidates,
+    empty_plan,
     plan_changelog_expiry,
     plan_expiry,
     plan_tag_removal,
@@ -164,3 +167,18 @@ def test_retention(check_cases):
 
 def test_tags(check_cases):
     check_cases("tags", tags_over)
+
+
+def test_anything_to_remove_makes_a_plan():
+    nothing: ExpirePlan = empty_plan("asked")
+    files = tuple(dead_candidates(entries("-a")).values())
+    assert nothing.is_empty
+    assert not replace(nothing, data_files=files).is_empty
+    assert not replace(nothing, changelog_files=files).is_empty
+    assert not replace(nothing, metadata=names_of("manifests m")).is_empty
+    assert not empty_plan("asked", tags=[Tag(name="x", snapshot=snapshot(1))]).is_empty
+
+
+def test_names_of_two_roots_are_united():
+    both = names_of("manifests a | statistics s") | names_of("manifests b")
+    assert both == names_of("manifests a b | statistics s")

@@ -12,6 +12,7 @@ from lsm_engine.base.table_options import given_options
 from lsm_engine.mergetree.bulk_load import bulk_load
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
 from lsm_engine.mergetree.early_full import EarlyFull
+from lsm_engine.mergetree.force_up_level0 import ForceUpLevelZero
 from lsm_engine.mergetree.full import pick_full
 from lsm_engine.mergetree.levels import Levels, newest_first
 from lsm_engine.mergetree.rewrite_plan import Rewrite, Upgrade, plan_rewrite
@@ -224,6 +225,10 @@ def test_one_file_in_place_is_no_work():
     (run,) = shapes.runs("L3:5")
     assert CompactUnit(runs=(run,), output_level=3, reason=PickReason.FULL).is_pointless
     assert not CompactUnit(runs=(run,), output_level=4, reason=PickReason.FULL).is_pointless
+    forced = CompactUnit(runs=(run,), output_level=3, reason=PickReason.FULL, must_rewrite=True)
+    assert not forced.is_pointless
+    both = CompactUnit(runs=(run, run), output_level=3, reason=PickReason.FULL)
+    assert not both.is_pointless
 
 
 def test_options_reach_the_strategy():
@@ -241,6 +246,16 @@ def test_options_reach_the_strategy():
         max_size_amplification_percent=150, size_ratio_percent=3, run_count_trigger=7
     )
     assert UniversalCompaction.of(given_options({}), hour=0).run_count_trigger == 5
+
+
+def test_a_lookup_compaction_is_patient_only_if_it_is_gentle():
+    radical = ForceUpLevelZero.of(given_options({}), hour=0)
+    assert radical.patience == 1
+    gentle = {
+        core_options.LOOKUP_COMPACT.key: "gentle",
+        core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 4,
+    }
+    assert ForceUpLevelZero.of(given_options(gentle), hour=0).patience == 8  # twice the trigger
 
 
 def test_impossible_units_and_runs_are_bugs():
@@ -277,6 +292,7 @@ def test_a_large_first_load_may_move_to_the_last_level(shape, moved):
     ("start", "end", "off_peak"),
     [
         (2, 5, [2, 3, 4]),
+        (0, 2, [0, 1]),
         (22, 1, [22, 23, 0]),
         (-1, 5, []),
         (7, 7, []),

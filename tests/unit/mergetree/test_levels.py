@@ -70,6 +70,19 @@ def test_overlap_below_level_0_is_corrupt(shape):
     levels(shape.replace("L1", "L0").replace("L2", "L0").replace("L3", "L0"))
 
 
+def test_the_error_names_the_files_that_overlap():
+    with pytest.raises(CorruptFileError, match="left.*right"):
+        levels("L1:5[0-3]=left L1:5[3-9]=right")
+
+
+def test_a_file_without_a_creation_time_stands_before_one_of_the_epoch():
+    one, other = shapes.files("L0:1@5=b L0:1@5=a")
+    made = Levels.of(
+        [replace(other, creation_millis=0), one], level_count=2, key_order=shapes.key_order
+    )
+    assert [file.file_name for file in made.level_zero] == ["b", "a"]
+
+
 def test_update_replaces_inputs_by_outputs():
     tree = levels("L0:1[0-3]=a L0:1[2-9]=b L1:5[0-9]=c")
     (merged,) = shapes.files("L2:6[0-9]=d")

@@ -23,7 +23,7 @@ from lsm_engine.plan.expire import (
     plan_tag_removal,
     snapshots_to_replay,
 )
-from lsm_engine.plan.names import checked_tag_name
+from lsm_engine.plan.names import checked_branch_name, checked_tag_name
 from lsm_engine.plan.retention import Retention, choose_expired
 from lsm_engine.plan.tags import created_at, created_stamp, expired_tags, same_tag
 from tests.unit.plan.facts import entry, snapshot
@@ -232,6 +232,25 @@ def test_names_that_are_fine(name: str) -> None:
 def test_names_that_are_not(name: str) -> None:
     with pytest.raises(InvalidInputError, match="tag name"):
         checked_tag_name(name)
+
+
+def test_branches_are_not_called_main() -> None:
+    assert checked_branch_name("dev") == "dev"
+    with pytest.raises(InvalidInputError, match="table itself"):
+        checked_branch_name("main")
+    with pytest.raises(InvalidInputError, match="branch name"):
+        checked_branch_name("a/b")
+
+
+def test_a_number_is_a_name_only_where_nothing_else_is_numbered() -> None:
+    assert checked_tag_name("20240506", numeric=True) == "20240506"
+    with pytest.raises(InvalidInputError, match="snapshot id"):
+        checked_tag_name("20240506")
+
+
+def test_a_name_turns_no_text_round() -> None:
+    with pytest.raises(InvalidInputError, match="cannot be written"):
+        checked_tag_name("a\u202eb")
 
 
 NOON = dt.datetime(2024, 5, 6, 12)  # noqa: DTZ001  tags are stamped without a zone

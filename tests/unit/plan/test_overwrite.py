@@ -9,6 +9,7 @@ from lsm_engine.plan.overwrite import (
     DynamicPartitions,
     StaticPartitions,
     dynamic_scope,
+    in_scope,
     overwritten,
     require_in_scope,
 )
@@ -57,3 +58,10 @@ def test_rows_outside_are_refused() -> None:
     require_in_scope([message(C)], static(p="x"))
     with pytest.raises(InvalidInputError, match="outside"):
         require_in_scope([message(C, "new")], static(p="x"))
+
+
+def test_a_partition_without_new_rows_is_not_overwritten() -> None:
+    scope = dynamic_scope([message(A, "new"), message(B)])
+    assert scope == DynamicPartitions(partitions=frozenset({A}))
+    assert in_scope([B, C], scope) == frozenset()
+    assert in_scope([C], DynamicPartitions(partitions=frozenset({A, C}))) == {C}
