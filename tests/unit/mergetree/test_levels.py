@@ -71,7 +71,7 @@ def test_overlap_below_level_0_is_corrupt(shape):
 
 
 def test_the_error_names_the_files_that_overlap():
-    with pytest.raises(CorruptFileError, match="left.*right"):
+    with pytest.raises(CorruptFileError, match=r"left.*right"):
         levels("L1:5[0-3]=left L1:5[3-9]=right")
 
 
