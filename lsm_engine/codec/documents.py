@@ -11,7 +11,7 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, Unsupp
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import foreign_options
 from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import SCHEMA_VERSION, TableSchema
 from lsm_engine.schema.types import (
@@ -129,7 +129,10 @@ def _check_names(schema: TableSchema, file_name: str) -> None:
 
 
 def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
-    """Return the snapshot, or decoupled changelog, that a file holds; raises CorruptFileError."""
+    """Return the snapshot, or decoupled changelog, that a file holds.
+
+    Raises CorruptFileError, and UnsupportedError for newer versions and unknown kinds of commit.
+    """
     return _snapshot(parse_object(data, file_name=file_name))
 
 
@@ -148,6 +151,13 @@ def _snapshot(found: JsonObject) -> Snapshot:
             file=found.file_name,
         )
     version = found.optional_long("version")
+    if version is not None and version > SNAPSHOT_VERSION:
+        raise UnsupportedError(
+            f"snapshot version {version} is newer than {SNAPSHOT_VERSION}, the newest this version "
+            "reads",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=found.file_name,
+        )
     return Snapshot(
         version=version,
         id=found.long("id"),

@@ -96,9 +96,6 @@ class DataFileReader:
         self._with_positions = columns.with_positions
         self._deleted: DeletionVector | None = None
         self._number = _number_of_all(path, meta, columns)
-        self._unwritten = frozenset[str]()
-        if meta.write_columns is not None:
-            self._unwritten = frozenset(columns.file_schema.names) - set(meta.write_columns)
         self.row_group_rows = stored.group_rows
         self.row_count = sum(stored.group_rows)
         if self.row_count != meta.row_count:
@@ -211,7 +208,7 @@ class DataFileReader:
         read_as = _SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)
         if name == SEQUENCE_NUMBER and self._number is not None:
             return _Column(name, read_as, None, None, constant=self._number)
-        if source is None or (source in self._unwritten and source not in self._stored_names):
+        if source is None:
             return _Column(name, read_as, None, mapping)
         if source not in self._stored_names:
             raise CorruptFileError(

@@ -19,6 +19,13 @@ from lsm_engine.codec.manifest import (
     entries_of,
     only_columns,
 )
+from lsm_engine.codec.manifest_gate import (
+    GATE_COLUMNS,
+    refuse_foreign_container,
+    refuse_foreign_entries,
+    refuse_foreign_indexes,
+    refuse_foreign_list,
+)
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.index_file import IndexManifestEntry
@@ -36,11 +43,18 @@ class ManifestStore:
     """The manifests of one table, its manifest lists, and its index manifests.
 
     Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice.
+    Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.
     """
 
     def __init__(
-        self, file_io: FileIO, paths: TablePaths, *, cache_bytes: int = CACHE_BYTES
+        self,
+        file_io: FileIO,
+        paths: TablePaths,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        table: str = "",
     ) -> None:
+        self._table = table
         self._file_io = file_io
         self._paths = paths
         self._lock = threading.Lock()
@@ -58,10 +72,12 @@ class ManifestStore:
         `columns`: only these are decoded, and the others are null; such an answer is not kept.
         """
         count = manifest.added_file_count + manifest.deleted_file_count
-        decode = partial(decode_manifest, columns=columns, expected_count=count)
+        needed = None if columns is None else {*columns, *GATE_COLUMNS}
+        decode = partial(decode_manifest, columns=needed, expected_count=count)
         if columns is None:
-            return self._kept_or(manifest.file_name, decode, keeps=keeps)
-        return only_columns(self._kept_or(manifest.file_name, decode, keeps=False), columns)
+            return self._kept_or(manifest.file_name, decode, refuse_foreign_entries, keeps=keeps)
+        found = self._kept_or(manifest.file_name, decode, refuse_foreign_entries, keeps=False)
+        return only_columns(found, columns)
 
     def read_entries(
         self, manifest: ManifestFileMeta, *, keeps: bool = True
@@ -80,11 +96,11 @@ class ManifestStore:
 
     def read_list(self, name: str) -> list[ManifestFileMeta]:
         """Return the manifests that a manifest list names, in order."""
-        return list(self._kept_or(name, decode_manifest_list))
+        return list(self._kept_or(name, decode_manifest_list, refuse_foreign_list))
 
     def read_index(self, name: str) -> list[IndexManifestEntry]:
         """Return the index files that an index manifest names: all there are, not a change."""
-        return list(self._kept_or(name, decode_index_manifest))
+        return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes))
 
     def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> int:
         """Write a manifest; return its size in bytes. `codec` as in option manifest.compression."""
@@ -114,7 +130,14 @@ class ManifestStore:
         self._file_io.write_new(self._paths.manifest(name), data)
         return len(data)
 
-    def _kept_or(self, name: str, decode: Callable[..., T], *, keeps: bool = True) -> T:
+    def _kept_or(
+        self,
+        name: str,
+        decode: Callable[..., T],
+        refuse: Callable[..., None],
+        *,
+        keeps: bool = True,
+    ) -> T:
         with self._lock:
             if name in self._kept:
                 kept: T = self._kept[name]
@@ -123,7 +146,9 @@ class ManifestStore:
         data = self._file_io.read(path)
         if not data:
             raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
+        refuse_foreign_container(data, file_name=path, table=self._table)
         found = decode(data, file_name=path)
+        refuse(found, file_name=path, table=self._table)
         return self._keep(name, found) if keeps else found
 
     def _keep(self, name: str, found: T) -> T:

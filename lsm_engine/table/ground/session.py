@@ -10,6 +10,7 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.codec.manifest import WITHOUT_STATS
+from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
@@ -51,7 +52,7 @@ class TableSession:
         self.paths = TablePaths(branch_name=branch)
         file_io = components.file_io
         self.snapshots = SnapshotStore(file_io, self.paths)
-        self.manifests = ManifestStore(file_io, self.paths)
+        self.manifests = ManifestStore(file_io, self.paths, table=name)
         self.schemas = SchemaStore(file_io, self.paths)
         self.tags = TagStore(file_io, self.paths)
         self.changelogs = ChangelogStore(file_io, self.paths)
@@ -148,10 +149,13 @@ class TableSession:
     def staging(self, base: Snapshot | None, *, deletes: bool = False) -> Staging:
         """Return what writing new rows on top of a snapshot needs.
 
-        Raises UnsupportedError for tables with an option that writers would have to honour and this
-        version does not.
+        Raises UnsupportedError for tables with an option, row ids or indexes that writers would have
+        to honour and this version does not.
         """
         refuse_unsupported(self.options, [ExternalAccess.WRITE])
+        if base is not None:
+            refuse_row_ids(base, table=self.name)
+            self.index_entries(base)  # refuses indexes that new rows would not be in
         if self.schema.orders_by_snapshot:
             # What others have numbered does not matter: numbers are given by the commit.
             return Staging(

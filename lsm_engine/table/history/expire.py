@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError
+from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
@@ -118,16 +118,7 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         if session.options[core_options.CONSUMER_CHANGELOG_ONLY]
         else positions,
     )
-    if choice.expired and not dry_run:
-        # Said before any root is read: who tags one of these from now on sees it and gives up, and
-        # who did before is a root that the plan sees (decisions/0004).
-        session.snapshots.hint_earliest(choice.kept[0].id)
-        try:
-            refuse_while_rolled_back(session, choice.kept[-1])
-        except CommitConflictError:
-            session.snapshots.hint_earliest(choice.expired[0].id)
-            raise
-    plan = _plan(session, choice)
+    plan = _plan(session, choice) if dry_run else _announced(session, choice)
     log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
     if not dry_run and not plan.is_empty:
         carry_out(session, plan)
@@ -142,6 +133,23 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     return ExpiryReport(
         plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
     )
+
+
+def _announced(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
+    """Plan an expiry that other writers know of. Raises what reading the roots raises; nothing has
+    gone then, and the announcement is taken back.
+    """
+    if not choice.expired:
+        return _plan(session, choice)
+    # Announced before any root is read: who tags one of these from now on sees it and gives up, and
+    # who did before is a root that the plan sees (decisions/0004).
+    session.snapshots.hint_earliest(choice.kept[0].id)
+    try:
+        refuse_while_rolled_back(session, choice.kept[-1])
+        return _plan(session, choice)
+    except LsmError:
+        session.snapshots.hint_earliest(choice.expired[0].id)
+        raise
 
 
 def _positions(session: TableSession, over: Sequence[str]) -> list[int]:

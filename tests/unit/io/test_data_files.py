@@ -542,13 +542,6 @@ def test_missing_columns_are_refused_by_name():
         assert caught.value.facts["file"] == "bucket-0/data-foreign-0.parquet"
 
 
-def test_columns_a_writer_left_out_on_purpose_are_null():
-    disk, meta = foreign(key_values(pa.table({"k": pa.array([1], pa.int32())})))
-    partial = {field: getattr(meta, field) for field in meta.__slots__} | {"write_columns": ("k",)}
-    table = read_back(disk, type(meta)(**partial), KV).read()
-    assert table.column("v").to_pylist() == [None]
-
-
 def test_a_file_that_is_gone_or_of_another_format():
     disk = MemoryFileIO()
     (meta,) = write(disk, KV, rows(KV, {"k": [1], "v": ["a"]}))
