@@ -104,6 +104,10 @@ IGNORE_DELETE = Option(
     aliases=("partial-update.ignore-delete", "first-row.ignore-delete", "deduplicate.ignore-delete"),
     doc="Drop -U and -D rows instead of letting them take their key away.",
 )  # fmt: skip
+IGNORE_UPDATE_BEFORE = Option(
+    key="ignore-update-before", parse=parse_bool, default=False,
+    doc="Writers drop -U rows.",
+)  # fmt: skip
 ROWKIND_FIELD = Option(
     key="rowkind.field", parse=optional(str), default=None, immutable=True,
     doc="A column that holds +I, -U, +U or -D for each row.",
@@ -286,6 +290,7 @@ LOOKUP_COMPACT_MAX_INTERVAL = Option(
 )  # fmt: skip
 LOOKUP_WAIT = Option(
     key="lookup-wait", parse=parse_bool, default=True,
+    aliases=("changelog-producer.lookup-wait",),
     doc="Accepted and not needed: a write compacts level 0 itself before it returns, if readers or the changelog wait for that.",
 )  # fmt: skip
 COMPACTION_OFFPEAK_START_HOUR = Option(
@@ -309,7 +314,7 @@ COMMIT_FORCE_COMPACT = Option(
     doc="Accepted and not needed: a write compacts what is due before it returns.",
 )  # fmt: skip
 WRITE_ONLY = Option(
-    key="write-only", parse=parse_bool, default=False,
+    key="write-only", parse=parse_bool, default=False, aliases=("write.compaction-skip",),
     doc="Writers neither compact nor expire; a dedicated job does.",
 )  # fmt: skip
 
@@ -473,6 +478,7 @@ SNAPSHOT_EXPIRE_EXECUTION_MODE = Option(
 )  # fmt: skip
 SNAPSHOT_CLEAN_EMPTY_DIRECTORIES = Option(
     key="snapshot.clean-empty-directories", parse=parse_bool, default=False,
+    aliases=("snapshot.expire.clean-empty-directories",),
     doc="Expiry also removes directories that it leaves empty.",
 )  # fmt: skip
 CHANGELOG_NUM_RETAINED_MIN = Option(
@@ -612,15 +618,15 @@ SCAN_MODE = Option(
         "default", "latest-full", "full", "latest", "compacted-full", "from-timestamp",
         "from-snapshot", "from-snapshot-full", "incremental",
     ))),
-    default=None, supported=_nothing,
+    default=None, supported=_nothing, aliases=("log.scan",),
     doc="Where a read starts. Of one read, not of a table: use `scan`, `changes` or `follow`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN = Option(
-    key="incremental-between", parse=optional(str), default=None, supported=_nothing,
+    key="incremental-between", parse=optional(str), default=None, supported=_nothing, guards=READ,
     doc="Two snapshots or tags, 'a,b'. Of one read, not of a table: use `changes(after=, upto=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_TIMESTAMP = Option(
-    key="incremental-between-timestamp", parse=optional(str), default=None, supported=_nothing,
+    key="incremental-between-timestamp", parse=optional(str), default=None, supported=_nothing, guards=READ,
     doc="Two times, 'a,b'. Of one read: use `changes(after_millis=, upto_millis=)`.",
 )  # fmt: skip
 INCREMENTAL_BETWEEN_SCAN_MODE = Option(
@@ -637,6 +643,7 @@ SCAN_TAG_NAME = Option(
 )  # fmt: skip
 SCAN_TIMESTAMP_MILLIS = Option(
     key="scan.timestamp-millis", parse=optional(at_least(0)), default=None,
+    aliases=("log.scan.timestamp-millis",),
     doc="Read the latest snapshot at or before this time. Use `scan(as_of_millis=...)`.",
 )  # fmt: skip
 SCAN_FALLBACK_BRANCH = Option(

@@ -6,15 +6,16 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.option import FieldOption, Option
+from lsm_engine.base.other_options import other_options_page
 from lsm_engine.base.units import format_bytes
 
 _HEAD = """# Table options
 
-Generated from `lsm_engine/base/core_options.py`; rewrite with
+Generated from `lsm_engine/base/core_options.py` and `other_options.py`; rewrite with
 `pytest tests/tidy/test_options_page.py --rewrite`.
 
-Names and defaults are Apache Paimon's. An option that is not listed is refused when a table is
-created or altered. *Not yet* marks options whose other values are refused by name: a table that
+Names and defaults are Apache Paimon's. An option that is not in this first list is refused when a
+table is created or altered; the second list sorts those of other clients. *Not yet* marks options whose other values are refused by name: a table that
 needs them is not created, and one that somebody else made is not read (or not written) wrongly.
 *Fixed* options cannot change once a table has data.
 
@@ -23,11 +24,23 @@ needs them is not created, and one that somebody else made is not read (or not w
 """
 
 
+_OTHERS = """
+## Options of other clients
+
+What becomes of tables that somebody else made with options that are not honoured here. *Refuses* is
+by name, before anything is read or written. An option in neither list refuses writing, and reading
+warns, once for a table; `lsm verify` and `lsm schema` list them all.
+
+| option | what it does to us | because |
+|---|---|---|
+"""
+
+
 def options_page() -> str:
     """Return the whole page as Markdown."""
     rows = [_row(option) for _, option in sorted(core_options.DECLARED.items())]
     rows += [_field_row(option) for option in core_options.FIELD_OPTIONS]
-    return _HEAD + "\n".join(rows) + "\n"
+    return _HEAD + "\n".join(rows) + "\n" + _OTHERS + other_options_page()
 
 
 def _row(option: Option[Any]) -> str:

@@ -10,6 +10,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
 from lsm_engine.base.modes import ExternalAccess, FileFormat
 from lsm_engine.base.option import FieldOption, Option
+from lsm_engine.base.other_options import Verdict, other_option
 from lsm_engine.base.record import record
 
 T = TypeVar("T")
@@ -132,26 +133,76 @@ def foreign_options(texts: Mapping[str, str]) -> TableOptions:
     return TableOptions(texts=MappingProxyType(dict(texts)))
 
 
-def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
-    """Raise UnsupportedError, naming the option, for a value that stands in the way of an access."""
-    wanted = frozenset(accesses)
-    # The table's own options first: a merge engine says more than what it does to one column.
+@record
+class NotHonoured:
+    """An option of a table that this version does not honour, and what it keeps us from."""
+
+    key: str
+    text: str
+    verdict: Verdict
+    reason: str
+
+    def __str__(self) -> str:
+        return f"option {self.key!r} = {self.text!r} {self.verdict.value}: {self.reason}"
+
+
+def not_honoured(options: TableOptions) -> list[NotHonoured]:
+    """Return every option of a table that this version does not honour, harmless ones included."""
+    found = []
+    # The table's own options first: a merge engine means more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
         match core_options.find(key):
-            case Option() as option if option.guards in wanted:
-                if not option.is_supported(option.parsed(text)):
-                    raise _refusal(key, text)
-            case FieldOption(supported=False, guards=guards) if guards in wanted:
-                raise _refusal(key, text)
-            case _:
+            case Option() as option:
+                if not _parses(option, text):
+                    found.append(_one(key, text, option.guards, "the value is unknown"))
+                elif not option.is_supported(option.parsed(text)):
+                    found.append(_one(key, text, option.guards, option.doc))
+            case FieldOption(supported=False, guards=guards, doc=doc):
+                found.append(_one(key, text, guards, doc))
+            case FieldOption():
                 pass
+            case None:
+                other = other_option(key)
+                verdict = other.verdict_of(text)
+                found.append(NotHonoured(key=key, text=text, verdict=verdict, reason=other.reason))
+    return found
 
 
-def _refusal(key: str, text: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"option {key!r} = {text!r} is not honoured by this version; nothing was read or written",
-        option=key,
-        value=text,
+def _parses(option: Option[Any], text: str) -> bool:
+    try:
+        option.parsed(text)
+    except InvalidOptionError:
+        return False
+    return True
+
+
+def _one(key: str, text: str, guards: ExternalAccess, reason: str) -> NotHonoured:
+    reads = guards is ExternalAccess.READ
+    verdict = Verdict.REFUSES_READING if reads else Verdict.REFUSES_WRITING
+    return NotHonoured(key=key, text=text, verdict=verdict, reason=reason)
+
+
+def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
+    """Raise UnsupportedError, naming the options, for values that stand in the way of an access.
+
+    Unknown options stand in the way of writing: what writers owe them is not known.
+    """
+    wanted = {Verdict.REFUSES_READING}
+    if ExternalAccess.WRITE in accesses:
+        wanted |= {Verdict.REFUSES_WRITING, Verdict.UNKNOWN}
+    refusing = [one for one in not_honoured(options) if one.verdict in wanted]
+    if not refusing:
+        return
+    first = refusing[0]
+    option = core_options.find(first.key)
+    if isinstance(option, Option):
+        option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
+    more = "".join(f"; also {one}" for one in refusing[1:])
+    raise UnsupportedError(
+        f"option {first.key!r} = {first.text!r} is not honoured by this version ({first.reason}); "
+        f"nothing was read or written{more}",
+        option=first.key,
+        value=first.text,
     )
 
 

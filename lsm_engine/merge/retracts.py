@@ -1,5 +1,7 @@
 """Which kinds of rows a table takes: what a writer drops, and what it refuses."""
 
+from dataclasses import replace
+
 from lsm_engine.base import core_options
 from lsm_engine.base.modes import MergeEngine, RowKind
 from lsm_engine.base.record import record
@@ -29,6 +31,14 @@ class RetractRule:
 
 def retract_rule(schema: TableSchema) -> RetractRule:
     """Return what the merge engine of a table can do with rows that take values back."""
+    rule = _engine_rule(schema)
+    if not schema.options[core_options.IGNORE_UPDATE_BEFORE]:
+        return rule
+    ignored = frozenset({RowKind.UPDATE_BEFORE})
+    return replace(rule, dropped=rule.dropped | ignored, refused=rule.refused - ignored)
+
+
+def _engine_rule(schema: TableSchema) -> RetractRule:
     if schema.options[core_options.IGNORE_DELETE]:
         return RetractRule(dropped=_BOTH)
     match schema.options[core_options.MERGE_ENGINE]:

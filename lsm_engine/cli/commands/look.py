@@ -6,6 +6,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from lsm_engine.base.table_options import not_honoured
 from lsm_engine.base.units import format_bytes
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.failures import REFUSED
@@ -45,7 +46,10 @@ def _show(
 @click.option("--history", is_flag=True, help="Every version of the schema, oldest first.")
 @pass_call
 def schema(call: Call, *, table: str, history: bool) -> None:
-    """Show a table's columns, types and keys."""
+    """Show a table's columns, types and keys.
+
+    Options that this version does not honour are listed below, on stderr.
+    """
     opened = call.table(table)
     if history:
         columns = [
@@ -81,6 +85,8 @@ def schema(call: Call, *, table: str, history: bool) -> None:
     call.out.rows(
         [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
     )
+    for one in not_honoured(found.options):
+        call.out.note(str(one))
 
 
 @click.command(cls=Verb, examples=["lsm options shop.orders"])
@@ -358,6 +364,7 @@ def verify(call: Call, *, table: str, snapshot_id: int | None) -> None:
         "snapshots": report.snapshot_count,
         "tags": report.tag_count,
         "files": report.file_count,
+        "not_honoured": list(report.not_honoured),
     }
     if call.as_json:
         call.out.facts(facts)

@@ -1,6 +1,8 @@
 """Create a table: check everything, then publish schema-0; and open one: refuse what we would misread."""
 
+import logging
 from collections.abc import Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -13,7 +15,8 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.base.modes import ExternalAccess, SortOrder
-from lsm_engine.base.table_options import given_options, refuse_unsupported
+from lsm_engine.base.other_options import Verdict
+from lsm_engine.base.table_options import given_options, not_honoured, refuse_unsupported
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
@@ -26,6 +29,8 @@ from lsm_engine.table.ddl.check_buckets import check_buckets
 from lsm_engine.table.ddl.check_changelog import check_changelog
 from lsm_engine.table.ddl.check_options import check_engine
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
+
+log = logging.getLogger(__name__)
 
 _RESERVED = (SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind")
 
@@ -94,7 +99,16 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             location=location,
         )
     refuse_unsupported(schema.options, [ExternalAccess.READ])
+    for one in not_honoured(schema.options):
+        if one.verdict is Verdict.UNKNOWN:
+            _warn_once(location, str(one))
     return schema
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(location: str, text: str) -> None:
+    """Warn of an option of a table the first time that this process opens it."""
+    log.warning("table %s: %s; it is read as if the option were not there", location, text)
 
 
 def check_columns(schema: TableSchema) -> None:

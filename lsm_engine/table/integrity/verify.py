@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
+from lsm_engine.base.table_options import not_honoured
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
@@ -42,6 +43,7 @@ class VerifyReport:
     """What was looked at, and every broken reference. Without problems all roots can be read.
 
     `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
+    `not_honoured`: options of the table that this version does not honour; no problem while it is read.
     """
 
     problems: tuple[str, ...]
@@ -50,6 +52,7 @@ class VerifyReport:
     file_count: int
     index_file_count: int = 0
     gone_count: int = 0
+    not_honoured: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -65,8 +68,9 @@ class VerifyReport:
         if self.gone_count:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
-            return f"clean: {looked}"
-        return "\n".join([f"{len(self.problems)} problems in {looked}", *self.problems])
+            return "\n".join([f"clean: {looked}", *self.not_honoured])
+        found = f"{len(self.problems)} problems in {looked}"
+        return "\n".join([found, *self.problems, *self.not_honoured])
 
 
 def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyReport:
@@ -95,6 +99,7 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
             file_count=report.file_count + found.file_count,
             index_file_count=report.index_file_count + found.index_file_count,
             gone_count=report.gone_count + found.gone_count,
+            not_honoured=report.not_honoured,
         )
     return report
 
@@ -137,6 +142,7 @@ class _Verification:
             file_count=self._file_count,
             index_file_count=self._indexes.file_count,
             gone_count=self._gone_count,
+            not_honoured=tuple(str(one) for one in not_honoured(self._session.options)),
         )
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
