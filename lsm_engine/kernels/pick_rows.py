@@ -197,7 +197,8 @@ def find_resets(
     """Write the last row of each group that empties it, or -1.
 
     `words` and `valid` hold one stretch of len(deletes) rows per clock. A delete empties the group
-    if one of its clocks is set and not behind; clocks start anew then. Without clocks any does.
+    if one of its clocks is set and not behind; every clock stands at the delete's own then, so that
+    older rows that come late are behind it. Without clocks any does.
     """
     count = len(deletes)
     best = np.empty(max(clocks, 1), np.int64)
@@ -215,4 +216,6 @@ def find_resets(
                     best[clock] = here
             if empties:
                 resets[group] = at
-                best[:] = -1
+                for clock in range(clocks):
+                    here = clock * count + at
+                    best[clock] = here if valid[here] else -1

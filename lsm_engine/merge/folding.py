@@ -211,16 +211,28 @@ class Folding:
         return all(rule.keeps_single_row for rule in self.rules)
 
     def _without_removed(self, versions: Versions, kinds: Kinds) -> tuple[Versions, Bools]:
-        """Leave out what came before a removal, and the removal too unless it is the last word."""
+        """Leave out what came before a removal, and the removal too unless it is the last word.
+
+        A removal by a clock stays as the first version: later rows have to be newer than it was.
+        Also returns the keys of which one row cannot stand for the versions: something came after
+        the removal, or before one by a clock, which may be behind the clock of versions below.
+        """
         resets = self.removal.resets(versions, kinds)
         found = resets >= 0
         if not found.any():
             return versions, found
         first = np.where(found, resets, versions.offsets[:-1])
         is_last = resets == versions.offsets[1:] - 1
-        first = np.where(found & ~is_last, resets + 1, first)
+        lost = found & ~is_last
+        if self.removal.clocks:
+            removals = np.zeros(len(versions), np.bool_)
+            removals[resets[lost]] = True
+            versions = versions.with_removals(removals)
+            lost = lost | (resets > versions.offsets[:-1])
+        else:
+            first = np.where(lost, resets + 1, first)
         flags = np.arange(len(versions)) >= np.repeat(first, np.diff(versions.offsets))
-        return versions.kept(flags), found & ~is_last
+        return versions.kept(flags), lost
 
     def _folded(self, versions: Versions) -> dict[str, Folded]:
         wanted = frozenset(versions.schema.names)

@@ -181,7 +181,14 @@ class SequenceGroup:
         return words_of([versions.column(name) for name in self.sequence])
 
     def _counted(self, versions: Versions, words: Words, valid: Bools) -> tuple[Versions, Longs]:
-        """Return the versions with a clock, in the order in which functions take them."""
+        """Return the versions with a clock, in the order in which functions take them.
+
+        Functions take neither a removal nor what is older than one, however late it comes.
+        """
+        if versions.removals is not None:
+            first = np.repeat(versions.offsets[:-1], np.diff(versions.offsets))
+            behind = valid[first] & (words < words[first])
+            valid = valid & ~(versions.removals[first] & (versions.removals | behind))
         positions = np.empty(int(np.count_nonzero(valid)), np.int64)
         offsets = np.empty(len(versions.offsets), np.int64)
         order_around_greatest(words, valid, versions.offsets, positions, offsets)

@@ -1,6 +1,7 @@
 """The versions of keys that have several, where they lie, and what a column of them is folded to."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -55,7 +56,8 @@ class Versions:
     """Versions grouped by key, oldest to newest inside a key, not yet collected.
 
     Group g is versions `offsets[g]` to `offsets[g + 1]`, possibly none. Version i is row `row[i]` of
-    source `run[i]`. `retracts` says which take their values back; None: none does.
+    source `run[i]`. `retracts` says which take their values back; None: none does. `removals` says
+    which have emptied their key, and count by their clocks alone; each is the first of its group.
     """
 
     sources: tuple[pa.RecordBatch, ...]
@@ -64,6 +66,7 @@ class Versions:
     offsets: Longs
     retracts: Bools | None
     key_columns: tuple[str, ...]
+    removals: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.run)
@@ -138,14 +141,14 @@ class Versions:
 
     def arranged(self, positions: Longs, offsets: Longs) -> "Versions":
         """Return versions by position, in new groups."""
-        retracts = None if self.retracts is None else self.retracts[positions]
         return Versions(
             sources=self.sources,
             run=self.run[positions],
             row=self.row[positions],
             offsets=offsets,
-            retracts=retracts if retracts is not None and retracts.any() else None,
+            retracts=_chosen(self.retracts, positions),
             key_columns=self.key_columns,
+            removals=_chosen(self.removals, positions),
         )
 
     def groups(self, flags: Bools) -> "Versions":
@@ -156,14 +159,11 @@ class Versions:
 
     def with_retracts(self, retracts: Bools) -> "Versions":
         """Return the same versions with other flags."""
-        return Versions(
-            sources=self.sources,
-            run=self.run,
-            row=self.row,
-            offsets=self.offsets,
-            retracts=retracts if retracts.any() else None,
-            key_columns=self.key_columns,
-        )
+        return replace(self, retracts=retracts if retracts.any() else None)
+
+    def with_removals(self, removals: Bools) -> "Versions":
+        """Return the same versions, some of which have emptied their key."""
+        return replace(self, removals=removals if removals.any() else None)
 
     @property
     def adds(self) -> "Versions":
@@ -176,6 +176,11 @@ class Versions:
         source, row = self.sources[self.run[at]], int(self.row[at])
         known = [name for name in self.key_columns if name in source.schema.names]
         return {name: source.column(name)[row].as_py() for name in known}
+
+
+def _chosen(flags: Bools | None, positions: Longs) -> Bools | None:
+    chosen = None if flags is None else flags[positions]
+    return chosen if chosen is not None and chosen.any() else None
 
 
 def last_rows(versions: Versions) -> Longs:
