@@ -11,5 +11,8 @@ FIRST_SNAPSHOT_ID = 1
 BATCH_COMMIT_IDENTIFIER = 9_223_372_036_854_775_807
 """The commit identifier of commits that are not part of a numbered stream (format section 3)."""
 
+LONG_MAX = (1 << 63) - 1
+"""The largest number of 64 bits with a sign, and so the last snapshot id."""
+
 UNAWARE_BUCKET_COUNT = -1
 POSTPONE_BUCKET_COUNT = -2

@@ -5,12 +5,14 @@ Unknown members are ignored when read; members that are absent are left out when
 
 import re
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import foreign_options
 from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
+from lsm_engine.codec.readable import readable
 from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import SCHEMA_VERSION, TableSchema
@@ -65,8 +67,8 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
 
 
 def encode_schema(schema: TableSchema) -> bytes:
-    """Return the schema file of a schema."""
-    return object_text(
+    """Return the schema file of a schema; InvalidInputError for one that readers would refuse."""
+    text = object_text(
         {
             "version": schema.version,
             "id": schema.id,
@@ -79,6 +81,7 @@ def encode_schema(schema: TableSchema) -> bytes:
             "timeMillis": schema.time_millis,
         }
     )
+    return readable(text, decode_schema)
 
 
 def _field(item: JsonObject, file_name: str) -> DataField:
@@ -137,8 +140,8 @@ def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the snapshot file of a snapshot."""
-    return object_text(_snapshot_members(snapshot))
+    """Return the snapshot file of a snapshot; InvalidInputError for one that readers would refuse."""
+    return readable(object_text(_snapshot_members(snapshot)), decode_snapshot)
 
 
 def _snapshot(found: JsonObject) -> Snapshot:
@@ -239,7 +242,10 @@ def decode_tag(data: bytes, *, name: str, file_name: str) -> Tag:
 
 
 def encode_tag(tag: Tag) -> bytes:
-    """Return the tag file of a tag: the snapshot's members, and the tag's own behind them."""
+    """Return the tag file of a tag: the snapshot's members, and the tag's own behind them.
+
+    Raises InvalidInputError for a tag that readers would refuse.
+    """
     members = _snapshot_members(tag.snapshot)
     if tag.created is not None:
         members["tagCreateTime"] = list(tag.created)
@@ -247,7 +253,7 @@ def encode_tag(tag: Tag) -> bytes:
     if tag.retained_millis is not None:
         seconds, millis = divmod(tag.retained_millis, 1000)
         raw["tagTimeRetained"] = f"{seconds}.{millis:03d}000000"
-    return object_text(members, raw=raw)
+    return readable(object_text(members, raw=raw), partial(decode_tag, name=tag.name))
 
 
 def _created(found: JsonObject) -> tuple[int, ...] | None:
@@ -296,8 +302,8 @@ def decode_consumer(data: bytes, *, file_name: str) -> int:
 
 
 def encode_consumer(next_snapshot: int) -> bytes:
-    """Return a consumer file."""
-    return object_text({"nextSnapshot": next_snapshot})
+    """Return a consumer file; InvalidInputError for an id that readers would refuse."""
+    return readable(object_text({"nextSnapshot": next_snapshot}), decode_consumer)
 
 
 def decode_hint(data: bytes) -> int | None:

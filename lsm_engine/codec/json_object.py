@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
-from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.errors import CorruptFileError, InvalidInputError
+from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.base.record import record
 
 T = TypeVar("T")
 SIZE_MAX = 64 << 20
-_LONG_MAX = (1 << 63) - 1
 
 
 class _BadJson(ValueError):
@@ -35,7 +35,7 @@ class JsonObject:
     def optional_long(self, name: str) -> int | None:
         """Return a 64-bit number; None where the member is null or missing."""
         value = self.members.get(name)
-        if value is None or (type(value) is int and -_LONG_MAX - 1 <= value <= _LONG_MAX):
+        if value is None or (type(value) is int and -LONG_MAX - 1 <= value <= LONG_MAX):
             return value
         raise self._refusal(name, "a whole number of 64 bits")
 
@@ -158,6 +158,8 @@ def _no_constant(text: str) -> NoReturn:
 def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = None) -> bytes:
     """Return a JSON object, one member to a line; members that are None are left out.
 
+    Raises InvalidInputError for texts that are no Unicode.
+
     `raw` members are appended as they are, for numbers that need a certain spelling.
     """
     lines = [
@@ -166,7 +168,13 @@ def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = N
         if value is not None
     ]
     lines += [f"  {_compact(name)} : {text}" for name, text in (raw or {}).items()]
-    return ("{\n" + ",\n".join(lines) + "\n}").encode()
+    try:
+        return ("{\n" + ",\n".join(lines) + "\n}").encode()
+    except UnicodeEncodeError as cause:
+        raise InvalidInputError(
+            "a text holds half of a character, which no file can; correct it",
+            text=repr(cause.object[max(cause.start - 20, 0) : cause.end + 20]),
+        ) from cause
 
 
 def _value_text(value: Any) -> str:

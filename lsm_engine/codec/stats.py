@@ -23,6 +23,10 @@ from lsm_engine.schema.types import BINARY, TIMESTAMPS, DataType, ScalarType
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
+STATS_BYTES_MAX = 1 << 20
+"""Bytes of minima and maxima of one file beyond which none are kept: entries have to stay readable."""
+
+
 class StatsKind(Enum):
     """How much is kept of a column."""
 
@@ -88,6 +92,9 @@ class StatsCollector:
         least, greatest = (
             encode_stored([pair[i] for pair in bounds], self._types, row_count=1)[0] for i in (0, 1)
         )
+        if len(least) + len(greatest) > STATS_BYTES_MAX:
+            nothing = [pa.nulls(1, arrow_type(kind)) for kind in self._types]
+            least = greatest = encode_stored(nothing, self._types, row_count=1)[0]
         return SimpleStats(
             min_values=least,
             max_values=greatest,

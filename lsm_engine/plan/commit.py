@@ -8,7 +8,8 @@ manifests have names. plan/ownership answers "is it mine?" after a replay or a l
 
 from collections.abc import Iterable, Sequence
 
-from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
+from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.ids import FIRST_SNAPSHOT_ID, LONG_MAX
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntry
@@ -16,6 +17,7 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.snapshot_time import is_far_ahead
 
 BucketKey = tuple[bytes, int]
 """(partition as a stored row, bucket): one LSM tree."""
@@ -97,6 +99,12 @@ def plan_commit(
     different numbers of buckets, as its size asks.
     """
     assert step.kind is CommitKind.OVERWRITE or not overwritten, step.kind
+    if base is not None and base.id >= LONG_MAX:
+        raise UnsupportedError(
+            "the table has no snapshot id left: its newest is the largest there can be; roll back to "
+            "an older snapshot, or copy the rows to a new table",
+            snapshot_id=base.id,
+        )
     deletes = tuple(_entry_like(entry, EntryKind.DELETE) for entry in overwritten)
     delta = (*deletes, *step.delta)
     delta_rows = sum(
@@ -126,10 +134,12 @@ def snapshot_of(
 ) -> Snapshot:
     """Return the snapshot that publishes `plan`.
 
-    Its time never lies before its base's, so that "the newest at or before" has one answer. The
+    Its time never lies before its base's, so that "the newest at or before" has one answer, unless
+    the base was made by a clock that was days ahead: that is not handed on. The
     index manifest, the watermark and statistics of the base live on, the last not over an overwrite.
     """
     base, step = plan.base, plan.step
+    is_ahead = base is not None and is_far_ahead(base.time_millis, now_millis)
     assert bool(step.changelog) == (files.changelog_manifest_list is not None), step
     inherited_index = None if base is None else base.index_manifest
     index_changes = bool(step.index_changes or plan.overwritten)
@@ -150,7 +160,7 @@ def snapshot_of(
         commit_user=step.commit_user,
         commit_identifier=step.commit_identifier,
         commit_kind=step.kind,
-        time_millis=now_millis if base is None else max(now_millis, base.time_millis),
+        time_millis=now_millis if base is None or is_ahead else max(now_millis, base.time_millis),
         total_record_count=plan.total_record_count,
         delta_record_count=plan.delta_record_count,
         changelog_record_count=plan.changelog_record_count if step.changelog else None,

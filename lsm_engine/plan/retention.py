@@ -7,6 +7,7 @@ from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import format_millis
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.snapshot_time import latest_possible_times
 
 
 @record
@@ -67,10 +68,11 @@ def choose_expired(
     end, reason = min(cuts)
     oldest_kept_time = now_millis - retention.time_retained_millis
     gone = 0
-    for snapshot, successor in pairwise(snapshots):
+    made_by = latest_possible_times([snapshot.time_millis for snapshot in snapshots])
+    for at, (snapshot, successor) in enumerate(pairwise(snapshots), 1):
         if snapshot.id >= end:
             break
-        if snapshot.id >= by_count and successor.time_millis >= oldest_kept_time:
+        if snapshot.id >= by_count and made_by[at] >= oldest_kept_time:
             reason = (
                 f"snapshot {successor.id}, the successor of {snapshot.id}, is not older than "
                 f"{format_millis(retention.time_retained_millis)}"

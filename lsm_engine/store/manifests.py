@@ -26,6 +26,7 @@ from lsm_engine.codec.manifest_gate import (
     refuse_foreign_indexes,
     refuse_foreign_list,
 )
+from lsm_engine.codec.readable import check_readable_avro
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.index_file import IndexManifestEntry
@@ -104,17 +105,19 @@ class ManifestStore:
 
     def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> int:
         """Write a manifest; return its size in bytes. `codec` as in option manifest.compression."""
-        return self._write(name, encode_manifest(entries, codec=_avro_name(codec)))
+        return self._write(name, encode_manifest(entries, codec=_avro_name(codec)), decode_manifest)
 
     def write_list(self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str) -> int:
         """Write a manifest list; return its size in bytes. What it says is kept."""
-        size = self._write(name, encode_manifest_list(manifests, codec=_avro_name(codec)))
+        data = encode_manifest_list(manifests, codec=_avro_name(codec))
+        size = self._write(name, data, decode_manifest_list)
         self._keep(name, list(manifests))
         return size
 
     def write_index(self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str) -> int:
         """Write an index manifest; return its size in bytes."""
-        return self._write(name, encode_index_manifest(entries, codec=_avro_name(codec)))
+        data = encode_index_manifest(entries, codec=_avro_name(codec))
+        return self._write(name, data, decode_index_manifest)
 
     def delete(self, name: str) -> bool:
         """Delete a manifest or list that nothing refers to any more; False if it was not there."""
@@ -126,7 +129,9 @@ class ManifestStore:
         with self._lock:
             self._kept.pop(name, None)
 
-    def _write(self, name: str, data: bytes) -> int:
+    def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> int:
+        """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
+        check_readable_avro(data, decode, file_name=name)
         self._file_io.write_new(self._paths.manifest(name), data)
         return len(data)
 

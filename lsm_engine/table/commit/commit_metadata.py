@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import AlreadyExistsError
+from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.stats import StatsCollector, StatsMode
@@ -23,6 +23,7 @@ from lsm_engine.plan.manifest_merge import (
 )
 from lsm_engine.prune.partition import manifests_holding
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.commit.clock_check import warn_of_clocks
 from lsm_engine.table.ground.session import TableSession
 
 _BYTES_PER_ENTRY = 400
@@ -58,7 +59,7 @@ class MetadataWriter:
             bytes_per_entry=_BYTES_PER_ENTRY,
             target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
         )
-        return [self._manifest(piece) for piece in pieces]
+        return [meta for piece in pieces for meta in self._manifests_of(piece)]
 
     def list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list; return its name and size."""
@@ -80,6 +81,16 @@ class MetadataWriter:
             self._session.manifests.write_index(name, entries, codec=self._codec)
         return name
 
+    def _manifests_of(self, entries: Sequence[ManifestEntry]) -> Sequence[ManifestFileMeta]:
+        """Write entries as one manifest, or as several where readers would refuse one so large."""
+        try:
+            return [self._manifest(entries)]
+        except InvalidInputError:
+            if len(entries) == 1:
+                raise
+            half = len(entries) // 2
+            return [*self._manifests_of(entries[:half]), *self._manifests_of(entries[half:])]
+
     def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         name = f"manifest-{self._unique}-{self._manifests}"
         self._manifests += 1
@@ -94,13 +105,14 @@ class MetadataWriter:
         self.paths.append(path)
         try:
             yield
-        except AlreadyExistsError:
+        except (AlreadyExistsError, InvalidInputError):  # ours is not there
             self.paths.remove(path)
             raise
 
 
 def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:
     """Write everything that the snapshot of a plan will name; deletes it again if that fails."""
+    warn_of_clocks(session, plan.base)
     writer = MetadataWriter(session)
     try:
         base = _merged_base(session, plan, writer)

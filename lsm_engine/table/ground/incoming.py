@@ -1,6 +1,7 @@
 """Rows as users hand them in → rows as the table stores them, or an error before anything is written."""
 
 import difflib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
+
+KEY_BYTES_MAX = 1 << 20
+"""Bytes of text and binary in one key: a manifest entry holds up to six copies of it in its cap of 8 MB."""
 
 
 @record
@@ -111,6 +115,7 @@ class Conformer:
             kept = pa.array(~dropped)
             batch, kinds = batch.filter(kept), kinds.filter(kept)
         columns = [self._column(field, batch, kinds) for field in self._table.fields]
+        self._check_key_sizes(columns)
         schema = pa.schema(
             pa.field(field.name, arrow_type(field.type)) for field in self._table.fields
         )
@@ -155,6 +160,31 @@ class Conformer:
         _check_length(field, column)
         return column
 
+    def _check_key_sizes(self, columns: Sequence[pa.Array]) -> None:
+        """Refuse keys that no manifest could hold: it keeps a file's first and last key whole."""
+        keys = [
+            (field.name, column)
+            for field, column in zip(self._table.fields, columns, strict=True)
+            if field.name in self._required and _has_bytes(column.type)
+        ]
+        if sum(column.nbytes for _, column in keys) <= KEY_BYTES_MAX:
+            return
+        lengths = [pc.binary_length(column).cast(pa.int64()) for _, column in keys]
+        total = functools.reduce(pc.add, (pc.fill_null(length, 0) for length in lengths))
+        wrong = pc.sum(pc.greater(total, KEY_BYTES_MAX)).as_py() or 0
+        if wrong:
+            largest = [pc.max(length).as_py() or 0 for length in lengths]
+            size = max(largest)
+            name = keys[largest.index(size)][0]
+            raise InvalidInputError(
+                f"{wrong} keys are larger than {KEY_BYTES_MAX} bytes; key column {name!r} has a "
+                f"value of {size} bytes: use a digest of it as the key",
+                kind=ErrorKind.INVALID_KEY,
+                column=name,
+                bytes=size,
+                limit=KEY_BYTES_MAX,
+            )
+
     def _check_nulls(self, field: DataField, column: pa.Array, kinds: pa.Array) -> None:
         if field.name in self._required:
             raise InvalidInputError(
@@ -182,6 +212,10 @@ def conformed(
     conformer = Conformer(reader.schema, table, deletes=deletes)
     made = (conformer.conform(batch) for batch in reader if batch.num_rows)
     return (incoming for incoming in made if incoming.rows.num_rows)
+
+
+def _has_bytes(value: pa.DataType) -> bool:
+    return bool(pa.types.is_string(value) or pa.types.is_binary(value))
 
 
 _FAMILIES: tuple[tuple[str, Any], ...] = (
