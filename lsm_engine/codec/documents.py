@@ -1,6 +1,6 @@
 """JSON documents of a table: schema, snapshot, tag, consumer and hints (format sections 2, 3, 10).
 
-Unknown members are ignored when read; members that are absent are left out when written.
+Unknown members are ignored when read, unless their names look damaged; members that are absent are left out when written.
 """
 
 import re
@@ -12,6 +12,14 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, Unsupp
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import foreign_options
 from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
+from lsm_engine.codec.member_names import (
+    CONSUMER_MEMBERS,
+    FIELD_MEMBERS,
+    SCHEMA_MEMBERS,
+    SNAPSHOT_MEMBERS,
+    TAG_ONLY_MEMBERS,
+    refuse_damaged_names,
+)
 from lsm_engine.codec.readable import readable
 from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.meta.tag import Tag
@@ -37,6 +45,7 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
     that this version does not read.
     """
     found = parse_object(data, file_name=file_name)
+    refuse_damaged_names(found.members, SCHEMA_MEMBERS, file_name=file_name)
     version = found.optional_long("version") or 1  # the first writers recorded none
     if version > SCHEMA_VERSION:
         raise UnsupportedError(
@@ -86,6 +95,7 @@ def encode_schema(schema: TableSchema) -> bytes:
 
 def _field(item: JsonObject, file_name: str) -> DataField:
     try:
+        refuse_damaged_names(item.members, FIELD_MEMBERS, file_name=file_name)
         item.long("id")
         item.text("name")
         return parse_field(dict(item.members))
@@ -136,7 +146,13 @@ def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
 
     Raises CorruptFileError, and UnsupportedError for newer versions and unknown kinds of commit.
     """
-    return _snapshot(parse_object(data, file_name=file_name))
+    found = parse_object(data, file_name=file_name)
+    if not TAG_ONLY_MEMBERS.isdisjoint(found.members):
+        raise CorruptFileError(
+            "the file holds a tag and no snapshot; restore it", file=file_name, id=found.long("id")
+        )
+    refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
+    return _snapshot(found)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -233,6 +249,7 @@ _DURATION = re.compile(
 def decode_tag(data: bytes, *, name: str, file_name: str) -> Tag:
     """Return the tag that a tag file holds; a file that is just a snapshot has no birthday."""
     found = parse_object(data, file_name=file_name)
+    refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
     return Tag(
         name=name,
         snapshot=_snapshot(found),
@@ -298,7 +315,9 @@ def _retained_millis(found: JsonObject) -> int | None:
 
 def decode_consumer(data: bytes, *, file_name: str) -> int:
     """Return the id of the snapshot that a consumer reads next."""
-    return parse_object(data, file_name=file_name).long("nextSnapshot")
+    found = parse_object(data, file_name=file_name)
+    refuse_damaged_names(found.members, CONSUMER_MEMBERS, file_name=file_name)
+    return found.long("nextSnapshot")
 
 
 def encode_consumer(next_snapshot: int) -> bytes:

@@ -83,6 +83,12 @@ class TableSchema:
         """Whether rows are as new as the snapshot that brought them (plan/snapshot_order)."""
         return self.has_primary_key and self.options[core_options.SEQUENCE_SNAPSHOT_ORDERING]
 
+    @property
+    def may_have_indexes(self) -> bool:
+        """Whether snapshots name an index manifest: of deletion vectors, or of dynamic buckets."""
+        is_dynamic = self.has_primary_key and self.bucket_count == -1
+        return is_dynamic or self.options[core_options.DELETION_VECTORS_ENABLED]
+
     def field(self, name: str) -> DataField:
         """Return a column by name; raises NotFoundError naming the columns there are."""
         for field in self.fields:

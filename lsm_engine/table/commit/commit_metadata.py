@@ -73,8 +73,7 @@ class MetadataWriter:
         """Write the index manifest if the commit changes it; return its name."""
         if not rewrites_index(plan):
             return None
-        old = plan.base.index_manifest if plan.base is not None else None
-        existing = self._session.manifests.read_index(old) if old is not None else []
+        existing = [] if plan.base is None else self._session.index_entries(plan.base)
         name = f"index-manifest-{self._unique}-0"
         entries = index_entries_after(existing, plan)
         with self._own(name):
@@ -113,6 +112,8 @@ class MetadataWriter:
 def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:
     """Write everything that the snapshot of a plan will name; deletes it again if that fails."""
     warn_of_clocks(session, plan.base)
+    if plan.base is not None:
+        session.check_index_manifest(plan.base)
     writer = MetadataWriter(session)
     try:
         base = _merged_base(session, plan, writer)

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import EntryKind, ExternalAccess
+from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base.modes import CommitKind, EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.codec.manifest_gate import refuse_row_ids
@@ -18,7 +18,7 @@ from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, Vector
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
-from lsm_engine.plan.snapshot_order import id_after
+from lsm_engine.plan.snapshot_order import follows, id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
@@ -136,7 +136,29 @@ class TableSession:
     def index_entries(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
         """Return the index files of a snapshot: deletion vectors and hash indexes."""
         name = snapshot.index_manifest
+        self.check_index_manifest(snapshot)
         return [] if name is None else self.manifests.read_index(name)
+
+    def check_index_manifest(self, snapshot: Snapshot) -> None:
+        """Raise CorruptFileError where a snapshot lacks the index manifest that it has to have.
+
+        It is handed on from snapshot to snapshot; only an overwrite may drop it.
+        """
+        may_lack = snapshot.commit_kind is CommitKind.OVERWRITE
+        if snapshot.index_manifest is not None or may_lack or not self.schema.may_have_indexes:
+            return
+        try:
+            before = self.snapshots.find(snapshot.id - 1)
+        except LsmError:
+            return  # whoever needs that one is told
+        if before is not None and before.index_manifest is not None and follows(snapshot, before):
+            raise CorruptFileError(
+                "a snapshot has lost its index manifest, which the one before it names: deleted rows "
+                "would come back; restore the snapshot's file, or roll back",
+                file=self.paths.snapshot_file(snapshot.id),
+                snapshot_id=snapshot.id,
+                index_manifest=before.index_manifest,
+            )
 
     def vector_files(self, snapshot: Snapshot) -> dict[Bucket, tuple[IndexFileMeta, ...]]:
         """Return the index files of deletion vectors of each bucket that has any."""

@@ -214,7 +214,7 @@ class _Verification:
             yield f"totalRecordCount is {total}, its files hold {rows} rows"
         yield from self._files(live)
         yield from self._levels(live)
-        if snapshot.index_manifest is not None:
+        if snapshot.index_manifest is not None or session.schema.may_have_indexes:
             yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
     def _files(self, live: pa.Table) -> Iterator[str]:

@@ -106,9 +106,9 @@ def _names_if_there(session: TableSession, name: str) -> MetadataNames:
 
 def _index_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     statistics = frozenset([snapshot.statistics] if snapshot.statistics else [])
+    entries = session.index_entries(snapshot)
     if snapshot.index_manifest is None:
         return MetadataNames(statistics=statistics)
-    entries = session.manifests.read_index(snapshot.index_manifest)
     return MetadataNames(
         index_manifests=frozenset([snapshot.index_manifest]),
         index_files=frozenset(entry.index_file.file_name for entry in entries),

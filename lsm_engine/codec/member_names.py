@@ -1,0 +1,61 @@
+"""Members of a JSON document whose names were damaged: unknown members are ignored, these are not.
+
+Newer writers add members, so an unknown name is no error by itself. One flipped bit in a name makes a
+member unknown, too: it is then taken for the member that it resembles, which is missing.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from lsm_engine.base.errors import CorruptFileError
+
+SNAPSHOT_MEMBERS = frozenset(
+    {
+        "version", "uuid", "id", "schemaId", "baseManifestList", "baseManifestListSize",
+        "deltaManifestList", "deltaManifestListSize", "changelogManifestList",
+        "changelogManifestListSize", "indexManifest", "commitUser", "commitIdentifier", "commitKind",
+        "timeMillis", "logOffsets", "totalRecordCount", "deltaRecordCount", "changelogRecordCount",
+        "watermark", "statistics", "properties", "nextRowId", "operation", "writerVersion",
+    }
+)  # fmt: skip
+TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained"})
+SCHEMA_MEMBERS = frozenset(
+    {
+        "version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options",
+        "comment", "timeMillis",
+    }
+)  # fmt: skip
+FIELD_MEMBERS = frozenset({"id", "name", "type", "description", "defaultValue"})
+CONSUMER_MEMBERS = frozenset({"nextSnapshot"})
+_SHORT = 4
+"""Names of up to so many characters resemble another only where one character differs."""
+
+
+def refuse_damaged_names(
+    members: Mapping[str, Any], known: Collection[str], *, file_name: str
+) -> None:
+    """Raise CorruptFileError for an unknown member whose name resembles a known one that is missing."""
+    unknown = members.keys() - known
+    if not unknown:
+        return
+    missing = sorted(set(known) - members.keys())
+    for name in sorted(unknown):
+        for wanted in missing:
+            if _resembles(name, wanted):
+                raise CorruptFileError(
+                    f"member {name!r} seems to be {wanted!r} with damage to its name; restore the file",
+                    file=file_name,
+                    member=name,
+                )
+
+
+def _resembles(name: str, wanted: str) -> bool:
+    """Whether a few flipped bits, other case or swapped characters lead from one name to the other."""
+    if name.lower() == wanted.lower():
+        return True
+    if len(name) != len(wanted):
+        return False
+    differing = sum(one != other for one, other in zip(name, wanted, strict=True))
+    if len(wanted) <= _SHORT:
+        return differing == 1
+    return differing <= 2 or sorted(name) == sorted(wanted)
