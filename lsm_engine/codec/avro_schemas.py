@@ -6,6 +6,9 @@ are unions with null, null first, default null. Schemas are plain JSON values, r
 
 from typing import Any
 
+CHECKSUM = "_LSM_CHECKSUM"
+FOOTER_CHECKSUM = "_LSM_FOOTER_CHECKSUM"
+"""Fields of our own, which other readers pass over: they resolve fields by name."""
 NAMESPACE = "org.apache.paimon.avro.generated"
 
 
@@ -66,6 +69,8 @@ MANIFEST = _record(
             _optional("_EXTERNAL_PATH", "string"),
             _optional("_FIRST_ROW_ID", "long"),
             _optional("_WRITE_COLS", _array("string")),
+            _optional(CHECKSUM, "long"),
+            _optional(FOOTER_CHECKSUM, "long"),
         ),
     ),
 )
@@ -87,6 +92,7 @@ MANIFEST_LIST = _record(
     _optional("_MAX_ROW_ID", "long"),
     _optional("_TOTAL_BUCKETS", "int"),
     _optional("_EXTRA_FILES", _array("string")),
+    _optional(CHECKSUM, "long"),
 )
 
 INDEX_MANIFEST = _record(
@@ -115,4 +121,5 @@ INDEX_MANIFEST = _record(
         ),
     ),
     _optional("_EXTERNAL_PATH", "string"),
+    _optional(CHECKSUM, "long"),
 )

@@ -11,6 +11,7 @@ from typing import Any
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import foreign_options
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
 from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
@@ -21,6 +22,7 @@ from lsm_engine.codec.member_names import (
     refuse_damaged_names,
 )
 from lsm_engine.codec.readable import readable
+from lsm_engine.codec.snapshot_checksums import stored_properties, with_checksums
 from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import SCHEMA_VERSION, TableSchema
@@ -70,6 +72,7 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
         comment=found.optional_text("comment"),
         time_millis=found.optional_long("timeMillis") or 0,
         version=version,
+        checksum=checksum_of(data),
     )
     _check_names(schema, file_name)
     return schema
@@ -177,7 +180,7 @@ def _snapshot(found: JsonObject) -> Snapshot:
             kind=ErrorKind.UNSUPPORTED_FORMAT,
             file=found.file_name,
         )
-    return Snapshot(
+    snapshot = Snapshot(
         version=version,
         id=found.long("id"),
         schema_id=found.long("schemaId"),
@@ -204,9 +207,11 @@ def _snapshot(found: JsonObject) -> Snapshot:
         operation=found.optional_text("operation"),
         writer_version=found.optional_text("writerVersion"),
     )
+    return with_checksums(snapshot, file_name=found.file_name)
 
 
 def _snapshot_members(snapshot: Snapshot) -> dict[str, Any]:
+    properties = stored_properties(snapshot)
     return {
         "version": snapshot.version,
         "uuid": snapshot.uuid,
@@ -229,7 +234,7 @@ def _snapshot_members(snapshot: Snapshot) -> dict[str, Any]:
         "changelogRecordCount": snapshot.changelog_record_count,
         "watermark": snapshot.watermark,
         "statistics": snapshot.statistics,
-        "properties": None if snapshot.properties is None else dict(snapshot.properties),
+        "properties": None if properties is None else dict(properties),
         "nextRowId": snapshot.next_row_id,
         "operation": snapshot.operation,
         "writerVersion": snapshot.writer_version,

@@ -8,9 +8,13 @@ from typing import Any, NoReturn, TypeVar
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.base.record import record
+from lsm_engine.codec.checksum import FORM, checksum_of, checksum_text
+from lsm_engine.codec.member_names import refuse_damaged_names
 
 T = TypeVar("T")
 SIZE_MAX = 64 << 20
+CHECKSUM = "lsmChecksum"
+_LAST_MEMBER = f',\n  "{CHECKSUM}"'.encode()
 
 
 class _BadJson(ValueError):
@@ -141,7 +145,32 @@ def parse_object(data: bytes, *, file_name: str) -> JsonObject:
         ) from cause
     if not isinstance(value, dict):
         raise CorruptFileError("the file holds no JSON object; restore it", file=file_name)
+    _check_itself(data, value, file_name)
     return JsonObject(members=value, file_name=file_name)
+
+
+def _check_itself(data: bytes, members: dict[str, Any], file_name: str) -> None:
+    """Compare a document with the checksum in its last member, and take that out.
+
+    Other clients that write a document anew leave the member out: then nothing is known.
+    """
+    found = members.pop(CHECKSUM, None)
+    if found is None:
+        refuse_damaged_names(members, (CHECKSUM,), file_name=file_name)
+        return
+    end = data.rfind(_LAST_MEMBER)
+    if end < 0 or data[end:] != _closing(data[:end]):
+        raise CorruptFileError(
+            "the document is damaged: its checksum differs; restore the file, or if it was edited on "
+            f"purpose take member {CHECKSUM!r} out of it",
+            file=file_name,
+            expected=str(found)[:40],
+        )
+
+
+def _closing(text: bytes) -> bytes:
+    """Return the end of a document: its last member, a checksum of all that comes before."""
+    return _LAST_MEMBER + f' : "{FORM}:{checksum_text(checksum_of(text))}"\n}}'.encode()
 
 
 def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,6 +187,8 @@ def _no_constant(text: str) -> NoReturn:
 def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = None) -> bytes:
     """Return a JSON object, one member to a line; members that are None are left out.
 
+    The last member is a checksum of the text before it, which `parse_object` compares.
+
     Raises InvalidInputError for texts that are no Unicode.
 
     `raw` members are appended as they are, for numbers that need a certain spelling.
@@ -169,12 +200,13 @@ def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = N
     ]
     lines += [f"  {_compact(name)} : {text}" for name, text in (raw or {}).items()]
     try:
-        return ("{\n" + ",\n".join(lines) + "\n}").encode()
+        text = ("{\n" + ",\n".join(lines)).encode()
     except UnicodeEncodeError as cause:
         raise InvalidInputError(
             "a text holds half of a character, which no file can; correct it",
             text=repr(cause.object[max(cause.start - 20, 0) : cause.end + 20]),
         ) from cause
+    return text + _closing(text)
 
 
 def _value_text(value: Any) -> str:

@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.codec.avro_container import encode_container
-from lsm_engine.codec.avro_schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
+from lsm_engine.codec.avro_schemas import (
+    CHECKSUM,
+    FOOTER_CHECKSUM,
+    INDEX_MANIFEST,
+    MANIFEST,
+    MANIFEST_LIST,
+)
 from lsm_engine.codec.manifest_columns import (
     ENTRY_VERSION,
     INDEX_MANIFEST_COLUMNS,
@@ -145,7 +151,7 @@ def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
         (
             name, size, rows, min_key, max_key, min_sequence, max_sequence, schema_id, level,
             extra_files, created, deletes, index, source, stats_columns, external, first_row,
-            write_columns,
+            write_columns, checksum, footer_checksum,
         ) = row  # fmt: skip
         yield DataFileMeta(
             file_name=name,
@@ -169,6 +175,8 @@ def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
             external_path=external,
             first_row_id=first_row,
             write_columns=write_columns,
+            checksum=checksum,
+            footer_checksum=footer_checksum,
         )
 
 
@@ -220,6 +228,8 @@ def _entry_record(entry: ManifestEntry) -> dict[str, Any]:
             "_EXTERNAL_PATH": file.external_path,
             "_FIRST_ROW_ID": file.first_row_id,
             "_WRITE_COLS": file.write_columns,
+            CHECKSUM: file.checksum,
+            FOOTER_CHECKSUM: file.footer_checksum,
         },
     }
 
@@ -273,6 +283,7 @@ def decode_manifest_list(data: bytes, *, file_name: str) -> list[ManifestFileMet
             max_row_id=row[11],
             total_buckets=row[12],
             extra_files=row[13],
+            checksum=row[14],
         )
         for row, stats in zip(rows, _stats_of(values, "_PARTITION_STATS"), strict=True)
     ]
@@ -300,6 +311,7 @@ def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
         "_MAX_ROW_ID": meta.max_row_id,
         "_TOTAL_BUCKETS": meta.total_buckets,
         "_EXTRA_FILES": meta.extra_files,
+        CHECKSUM: meta.checksum,
     }
 
 
@@ -345,6 +357,7 @@ def _index_entry(row: dict[str, Any]) -> IndexManifestEntry:
             row_count=row["_ROW_COUNT"],
             deletion_vectors=vectors,
             external_path=row["_EXTERNAL_PATH"],
+            checksum=row[CHECKSUM],
         ),
     )
 
@@ -382,4 +395,5 @@ def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:
         "_ROW_COUNT": file.row_count,
         "_DELETIONS_VECTORS_RANGES": ranges,
         "_EXTERNAL_PATH": file.external_path,
+        CHECKSUM: file.checksum,
     }

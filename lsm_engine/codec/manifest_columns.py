@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.avro import decode_table
+from lsm_engine.codec.avro_schemas import CHECKSUM, FOOTER_CHECKSUM
 
 ENTRY_VERSION = 2
 INDEX_VERSION = 1
@@ -67,6 +68,8 @@ MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
     "_FILE._EXTERNAL_PATH": _optional(_TEXT),
     "_FILE._FIRST_ROW_ID": _optional(_LONG),
     "_FILE._WRITE_COLS": _optional(_TEXTS),
+    f"_FILE.{CHECKSUM}": _optional(_LONG),
+    f"_FILE.{FOOTER_CHECKSUM}": _optional(_LONG),
 }
 
 MANIFEST_LIST_COLUMNS: Mapping[str, KnownColumn] = {
@@ -85,6 +88,7 @@ MANIFEST_LIST_COLUMNS: Mapping[str, KnownColumn] = {
     "_MAX_ROW_ID": _optional(_LONG),
     "_TOTAL_BUCKETS": _optional(_INT),
     "_EXTRA_FILES": _optional(_TEXTS),
+    CHECKSUM: _optional(_LONG),
 }
 
 _RANGE = pa.struct(
@@ -101,6 +105,7 @@ INDEX_MANIFEST_COLUMNS: Mapping[str, KnownColumn] = {
     "_ROW_COUNT": _needed(_LONG),
     "_DELETIONS_VECTORS_RANGES": _optional(pa.list_(_RANGE)),
     "_EXTERNAL_PATH": _optional(_TEXT),
+    CHECKSUM: _optional(_LONG),
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lsm_engine.codec.avro_schemas import CHECKSUM, FOOTER_CHECKSUM
 from lsm_engine.codec.manifest_columns import ENTRY_VERSION, MANIFEST_COLUMNS
 from lsm_engine.meta.manifest import ManifestEntry
 
@@ -50,4 +51,6 @@ _MEMBERS = {
     "_FILE._EXTERNAL_PATH": "external_path",
     "_FILE._FIRST_ROW_ID": "first_row_id",
     "_FILE._WRITE_COLS": "write_columns",
+    f"_FILE.{CHECKSUM}": "checksum",
+    f"_FILE.{FOOTER_CHECKSUM}": "footer_checksum",
 }

@@ -13,6 +13,7 @@ from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
+from lsm_engine.io.file_checksum import ExpectedChecksums
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
@@ -69,7 +70,10 @@ def open_data_file(
     source = file_io.open_input(path)
     try:
         with _Reading(path):
-            stored = open_stored(source, path, verify_checksums=verify_checksums)
+            expected = ExpectedChecksums()
+            if verify_checksums:
+                expected = ExpectedChecksums(whole=meta.checksum, footer=meta.footer_checksum)
+            stored = open_stored(source, path, expected, verify_pages=verify_checksums)
         return DataFileReader(path, source, stored, meta, columns)
     except LsmError:
         source.close()

@@ -21,7 +21,8 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.data_formats import DataOutput, data_encoding
-from lsm_engine.io.file_io import FileIO, Output
+from lsm_engine.io.file_checksum import ChecksumOutput
+from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
 from lsm_engine.io.formats import file_schema
 from lsm_engine.io.key_footers import key_footer_members, record_keys
@@ -247,7 +248,7 @@ class DataFileWriter:
         extension = self._files.schema.options.file_format(self._files.level).value
         name = f"{self._files.prefix}{self._unique}-{self._count}.{extension}"
         self._count += 1
-        output = self._file_io.open_output(f"{self._files.directory}/{name}")
+        output = ChecksumOutput(self._file_io.open_output(f"{self._files.directory}/{name}"))
         try:
             return _OpenFile(name, output, self._encoding.open(output), self._files, self._schema)
         except BaseException:  # not yet in `_open`, where `abort` would find it
@@ -276,7 +277,12 @@ class _OpenFile:
     """The file that rows go to now, and what is known about it so far."""
 
     def __init__(
-        self, name: str, output: Output, rows: DataOutput, files: NewFiles, schema: pa.Schema
+        self,
+        name: str,
+        output: ChecksumOutput,
+        rows: DataOutput,
+        files: NewFiles,
+        schema: pa.Schema,
     ) -> None:
         self.name = name
         self._output = output
@@ -321,6 +327,7 @@ class _OpenFile:
         files, stats = self._files, self._stats
         if isinstance(self._rows, ParquetOutput) and self._record_keys:
             self._rows.add_members(key_footer_members(files.schema.options, self._record_keys))
+        has_footer = isinstance(self._rows, ParquetOutput)
         stats.finish(self._rows.close())
         size = self._output.tell()
         self._output.close()
@@ -343,6 +350,8 @@ class _OpenFile:
             creation_millis=now_millis,
             delete_row_count=self._delete_count,
             file_source=files.file_source,
+            checksum=self._output.checksum,
+            footer_checksum=self._output.last_checksum if has_footer else None,
         )
 
     def abandon(self) -> None:

@@ -12,6 +12,7 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.modes import FileFormat
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.avro_file import AvroFile, AvroOutput, check_avro
+from lsm_engine.io.file_checksum import ExpectedChecksums, check_whole, parquet_footer
 from lsm_engine.io.formats import file_schema
 from lsm_engine.io.orc_file import OrcFile, OrcOutput
 from lsm_engine.io.parquet_file import ParquetFile
@@ -117,11 +118,20 @@ def check_formats(schema: TableSchema) -> None:
             check_avro(file_schema(schema), options.file_compression(level))
 
 
-def open_stored(source: Any, path: str, *, verify_checksums: bool) -> StoredFile:
-    """Open a file by its extension; raises what PyArrow does where the bytes are wrong."""
-    match format_of(path):
+def open_stored(
+    source: Any, path: str, expected: ExpectedChecksums, *, verify_pages: bool
+) -> StoredFile:
+    """Open a file by its extension, compared with the checksums that are known of it.
+
+    Raises CorruptFileError where they differ, and what PyArrow does where the bytes are wrong.
+    """
+    file_format = format_of(path)
+    if not file_format.policy.has_footer:
+        check_whole(source, expected.whole, file_name=path)
+    match file_format:
         case FileFormat.PARQUET:
-            return ParquetFile(source, verify_checksums=verify_checksums)
+            footer = parquet_footer(source, expected.footer, file_name=path)
+            return ParquetFile(source, footer, verify_checksums=verify_pages)
         case FileFormat.ORC:
             return OrcFile(source, path)
         case FileFormat.AVRO:

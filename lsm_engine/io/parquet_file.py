@@ -15,12 +15,11 @@ _REPEATED_BYTES = 4
 class ParquetFile:
     """One Parquet file being read, its pages' checksums verified where it has them if asked to."""
 
-    def __init__(self, source: Any, *, verify_checksums: bool) -> None:
+    def __init__(self, source: Any, footer: "pq.FileMetaData", *, verify_checksums: bool) -> None:
         self._source = source
         self._verify_checksums = verify_checksums
-        self._file = open_parquet(source, verify_checksums=verify_checksums)
+        self._file = open_parquet(source, footer, verify_checksums=verify_checksums)
         self.schema: pa.Schema = self._file.schema_arrow
-        footer = self._file.metadata
         self.group_rows = tuple(
             footer.row_group(at).num_rows for at in range(footer.num_row_groups)
         )
@@ -45,8 +44,8 @@ class ParquetFile:
         if names:
             self._file = open_parquet(
                 self._source,
+                self._file.metadata,
                 verify_checksums=self._verify_checksums,
-                footer=self._file.metadata,
                 dictionaries=names,
             )
 
@@ -73,14 +72,14 @@ class ParquetFile:
 
 def open_parquet(
     source: Any,
+    footer: "pq.FileMetaData",
     *,
     verify_checksums: bool,
-    footer: "pq.FileMetaData | None" = None,
     dictionaries: Sequence[str] = (),
 ) -> "pq.ParquetFile":
     """Return a reader of one file, with nothing inferred from its path and no threads of its own.
 
-    `footer`: of the same file, read before. `dictionaries`: columns to return dictionary-encoded.
+    `footer`: of the same file. `dictionaries`: columns to return dictionary-encoded.
     """
     return pq.ParquetFile(
         source,

@@ -36,6 +36,8 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_columns: tuple[str, ...] | None = None
+    checksum: int | None = None  # of all bytes; None: written by others
+    footer_checksum: int | None = None  # of a Parquet file's footer and what follows it
 
     def __post_init__(self) -> None:
         assert self.min_sequence_number <= self.max_sequence_number, self

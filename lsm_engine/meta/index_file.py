@@ -46,6 +46,7 @@ class IndexFileMeta:
     row_count: int
     deletion_vectors: tuple[DeletionVectorMeta, ...] | None = None
     external_path: str | None = None
+    checksum: int | None = None  # of all bytes; None: written by others
 
 
 def vector_places(files: Iterable[IndexFileMeta]) -> dict[str, VectorPlace]:

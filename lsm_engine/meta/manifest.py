@@ -46,6 +46,7 @@ class ManifestFileMeta:
     max_row_id: int | None = None
     total_buckets: int | None = None
     extra_files: tuple[str, ...] | None = None
+    checksum: int | None = None  # of the manifest's bytes
 
 
 def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:

@@ -37,3 +37,13 @@ class Snapshot:
     uuid: str | None = None
     operation: str | None = None
     writer_version: str | None = None
+    checksums: Mapping[str, int] | None = None  # of the files it names, by name, as far as known
+
+    @property
+    def schema_name(self) -> str:
+        """The name of the file of its schema."""
+        return f"schema-{self.schema_id}"
+
+    def checksum_of(self, name: str | None) -> int | None:
+        """Return the checksum that it keeps of a file it names; None if there is none."""
+        return None if name is None or self.checksums is None else self.checksums.get(name)

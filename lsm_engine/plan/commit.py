@@ -6,7 +6,8 @@ be the newest any more. plan/conflicts checks the plan; `snapshot_of` writes it 
 manifests have names. plan/ownership answers "is it mine?" after a replay or a lost answer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 
 from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID, LONG_MAX
@@ -79,6 +80,7 @@ class SnapshotFiles:
     changelog_manifest_list: str | None = None
     changelog_manifest_list_size: int | None = None
     index_manifest: str | None = None
+    checksums: Mapping[str, int] = field(default_factory=dict)  # of these and the schema, by name
 
 
 def plan_commit(
@@ -170,7 +172,19 @@ def snapshot_of(
         next_row_id=None if base is None else base.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,
+        checksums=_checksums(base, files, None if index_changes else inherited_index),
     )
+
+
+def _checksums(
+    base: Snapshot | None, files: SnapshotFiles, inherited_index: str | None
+) -> Mapping[str, int] | None:
+    found = dict(files.checksums)
+    if base is not None and inherited_index is not None:
+        checksum = base.checksum_of(inherited_index)
+        if checksum is not None:
+            found[inherited_index] = checksum
+    return found or None
 
 
 def index_entries_after(

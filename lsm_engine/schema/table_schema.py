@@ -1,6 +1,7 @@
 """A table's schema: fields by id, keys, options, and what follows from them."""
 
 from collections.abc import Iterable
+from dataclasses import field as attribute
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = SCHEMA_VERSION
+    checksum: int | None = attribute(default=None, compare=False)  # of the file it was read from
 
     @property
     def has_primary_key(self) -> bool:

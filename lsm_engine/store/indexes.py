@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.deletion_vector import (
     DeletionVector,
     decode_vector,
@@ -49,6 +50,7 @@ class DeletionVectorStore:
                 bytes=len(data),
                 expected=file.file_size,
             )
+        check_bytes(data, file.checksum, file_name=path)
         return decode_vector_file(data, file.deletion_vectors or (), file_name=path)
 
     def write(
@@ -66,6 +68,7 @@ class DeletionVectorStore:
             file_size=len(data),
             row_count=len(metas),
             deletion_vectors=metas,
+            checksum=checksum_of(data),
         )
 
     def delete(self, name: str) -> bool:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from cachetools import LRUCache
 
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.record import record
+from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
@@ -38,6 +40,14 @@ _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # as the option manifest.co
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _BYTES_PER_ARRAY = 1_400
 """What an Arrow array takes besides its values, measured: for a few entries it is nearly all."""
+
+
+@record
+class WrittenFile:
+    """A metadata file that was written: its bytes, and their checksum."""
+
+    size: int
+    checksum: int
 
 
 class ManifestStore:
@@ -76,8 +86,12 @@ class ManifestStore:
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
         decode = partial(decode_manifest, columns=needed, expected_count=count)
         if columns is None:
-            return self._kept_or(manifest.file_name, decode, refuse_foreign_entries, keeps=keeps)
-        found = self._kept_or(manifest.file_name, decode, refuse_foreign_entries, keeps=False)
+            return self._kept_or(
+                manifest.file_name, decode, refuse_foreign_entries, manifest.checksum, keeps=keeps
+            )
+        found = self._kept_or(
+            manifest.file_name, decode, refuse_foreign_entries, manifest.checksum, keeps=False
+        )
         return only_columns(found, columns)
 
     def read_entries(
@@ -95,27 +109,34 @@ class ManifestStore:
                 return known
         return self._keep(name, of(self.read(manifest)))
 
-    def read_list(self, name: str) -> list[ManifestFileMeta]:
-        """Return the manifests that a manifest list names, in order."""
-        return list(self._kept_or(name, decode_manifest_list, refuse_foreign_list))
+    def read_list(self, name: str, checksum: int | None = None) -> list[ManifestFileMeta]:
+        """Return the manifests that a manifest list names, in order.
 
-    def read_index(self, name: str) -> list[IndexManifestEntry]:
+        `checksum`: of the list, as the snapshot keeps it (`Snapshot.checksum_of`).
+        """
+        return list(self._kept_or(name, decode_manifest_list, refuse_foreign_list, checksum))
+
+    def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
         """Return the index files that an index manifest names: all there are, not a change."""
-        return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes))
+        return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
-    def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> int:
-        """Write a manifest; return its size in bytes. `codec` as in option manifest.compression."""
+    def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> WrittenFile:
+        """Write a manifest. `codec` as in option manifest.compression."""
         return self._write(name, encode_manifest(entries, codec=_avro_name(codec)), decode_manifest)
 
-    def write_list(self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str) -> int:
-        """Write a manifest list; return its size in bytes. What it says is kept."""
+    def write_list(
+        self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str
+    ) -> WrittenFile:
+        """Write a manifest list. What it says is kept."""
         data = encode_manifest_list(manifests, codec=_avro_name(codec))
-        size = self._write(name, data, decode_manifest_list)
+        written = self._write(name, data, decode_manifest_list)
         self._keep(name, list(manifests))
-        return size
+        return written
 
-    def write_index(self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str) -> int:
-        """Write an index manifest; return its size in bytes."""
+    def write_index(
+        self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str
+    ) -> WrittenFile:
+        """Write an index manifest."""
         data = encode_index_manifest(entries, codec=_avro_name(codec))
         return self._write(name, data, decode_index_manifest)
 
@@ -129,17 +150,18 @@ class ManifestStore:
         with self._lock:
             self._kept.pop(name, None)
 
-    def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> int:
+    def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
         check_readable_avro(data, decode, file_name=name)
         self._file_io.write_new(self._paths.manifest(name), data)
-        return len(data)
+        return WrittenFile(size=len(data), checksum=checksum_of(data))
 
     def _kept_or(
         self,
         name: str,
         decode: Callable[..., T],
         refuse: Callable[..., None],
+        checksum: int | None,
         *,
         keeps: bool = True,
     ) -> T:
@@ -151,6 +173,7 @@ class ManifestStore:
         data = self._file_io.read(path)
         if not data:
             raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
+        check_bytes(data, checksum, file_name=path)
         refuse_foreign_container(data, file_name=path, table=self._table)
         found = decode(data, file_name=path)
         refuse(found, file_name=path, table=self._table)

@@ -120,7 +120,8 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
     oldest = min(snapshots, default=None)
     if oldest is None:
         return
-    inherited = session.manifests.read_list(snapshots[oldest].base_manifest_list)
+    first = snapshots[oldest]
+    inherited = session.manifest_list(first, first.base_manifest_list)
     if inherited:
         yield inherited_files(
             table,

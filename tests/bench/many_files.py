@@ -59,17 +59,17 @@ def many_files(folder: Path, file_count: int) -> ManyFiles:
     ]
     session, first = table.session, table.latest_snapshot()
     assert first is not None
-    base_size = session.manifests.write_list("manifest-list-many-0", metas, codec="zstd")
-    delta_size = session.manifests.write_list("manifest-list-many-1", [], codec="zstd")
+    base_list = session.manifests.write_list("manifest-list-many-0", metas, codec="zstd")
+    delta_list = session.manifests.write_list("manifest-list-many-1", [], codec="zstd")
     published = session.snapshots.publish(
         replace(
             first,
             id=2,
             uuid="many",
             base_manifest_list="manifest-list-many-0",
-            base_manifest_list_size=base_size,
+            base_manifest_list_size=base_list.size,
             delta_manifest_list="manifest-list-many-1",
-            delta_manifest_list_size=delta_size,
+            delta_manifest_list_size=delta_list.size,
             total_record_count=file_count * IDS_PER_FILE,
             delta_record_count=0,
         )

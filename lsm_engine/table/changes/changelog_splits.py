@@ -258,7 +258,7 @@ def _vectors(
 
 def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
     try:
-        metas = session.manifests.read_list(name)
+        metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except NotFoundError as cause:
         raise_if_taken(session.snapshots, [snapshot.id], cause)

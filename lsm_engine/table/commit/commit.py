@@ -371,7 +371,7 @@ class _Attempt:
             return
         committed = {
             entry.file.file_name
-            for meta in self.session.manifests.read_list(before.delta_manifest_list)
+            for meta in self.session.manifest_list(before, before.delta_manifest_list)
             for entry in self.session.manifests.read_entries(meta)
             if entry.kind is EntryKind.ADD
         }

@@ -10,6 +10,7 @@ from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.stats import StatsCollector, StatsMode
+from lsm_engine.io.paths import SCHEMA_PREFIX
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta, fold, live_files
 from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
 from lsm_engine.plan.commit import CommitPlan, SnapshotFiles, index_entries_after, rewrites_index
@@ -23,6 +24,7 @@ from lsm_engine.plan.manifest_merge import (
 )
 from lsm_engine.prune.partition import manifests_holding
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.manifests import WrittenFile
 from lsm_engine.table.commit.clock_check import warn_of_clocks
 from lsm_engine.table.ground.session import TableSession
 
@@ -51,6 +53,9 @@ class MetadataWriter:
         self._lists = 0
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
         self.paths: list[str] = []
+        self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
+        if session.schema.checksum is not None:
+            self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema.checksum
 
     def manifests(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
         """Write entries as manifests of about the target size."""
@@ -66,8 +71,9 @@ class MetadataWriter:
         name = f"manifest-list-{self._unique}-{self._lists}"
         self._lists += 1
         with self._own(name):
-            size = self._session.manifests.write_list(name, manifests, codec=self._codec)
-        return name, size
+            written = self._session.manifests.write_list(name, manifests, codec=self._codec)
+        self.checksums[name] = written.checksum
+        return name, written.size
 
     def index(self, plan: CommitPlan) -> str | None:
         """Write the index manifest if the commit changes it; return its name."""
@@ -77,7 +83,8 @@ class MetadataWriter:
         name = f"index-manifest-{self._unique}-0"
         entries = index_entries_after(existing, plan)
         with self._own(name):
-            self._session.manifests.write_index(name, entries, codec=self._codec)
+            written = self._session.manifests.write_index(name, entries, codec=self._codec)
+        self.checksums[name] = written.checksum
         return name
 
     def _manifests_of(self, entries: Sequence[ManifestEntry]) -> Sequence[ManifestFileMeta]:
@@ -94,8 +101,8 @@ class MetadataWriter:
         name = f"manifest-{self._unique}-{self._manifests}"
         self._manifests += 1
         with self._own(name):
-            size = self._session.manifests.write(name, entries, codec=self._codec)
-        return manifest_meta(self._session.schema, name, size, entries)
+            written = self._session.manifests.write(name, entries, codec=self._codec)
+        return manifest_meta(self._session.schema, name, written, entries)
 
     @contextlib.contextmanager
     def _own(self, name: str) -> Iterator[None]:
@@ -136,6 +143,7 @@ def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:
             changelog_manifest_list=changelog_list,
             changelog_manifest_list_size=changelog_size,
             index_manifest=index,
+            checksums=writer.checksums,
         ),
         base=tuple(base),
         delta=tuple(delta),
@@ -151,7 +159,7 @@ def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> 
 
 
 def manifest_meta(
-    schema: TableSchema, name: str, size: int, entries: Sequence[ManifestEntry]
+    schema: TableSchema, name: str, written: WrittenFile, entries: Sequence[ManifestEntry]
 ) -> ManifestFileMeta:
     """Return what a manifest list says about a manifest of these entries."""
     deleted = sum(entry.kind.value for entry in entries)
@@ -160,7 +168,8 @@ def manifest_meta(
     totals = {entry.total_buckets for entry in entries}
     return ManifestFileMeta(
         file_name=name,
-        file_size=size,
+        file_size=written.size,
+        checksum=written.checksum,
         added_file_count=len(entries) - deleted,
         deleted_file_count=deleted,
         partition_stats=_partition_stats(schema, entries),

@@ -147,6 +147,7 @@ def _written(
             base_manifest_list_size=base_size,
             delta_manifest_list=delta_list,
             delta_manifest_list_size=delta_size,
+            checksums=writer.checksums,
         ),
         base=tuple(base),
         delta=tuple(delta),

@@ -12,16 +12,18 @@ from lsm_engine.table.ground.session import TableSession
 def committed_files(session: TableSession, snapshot: Snapshot) -> CommittedFiles:
     """Read again what a commit published."""
     manifests = session.manifests
-    delta = tuple(manifests.read_list(snapshot.delta_manifest_list))
+    delta = tuple(session.manifest_list(snapshot, snapshot.delta_manifest_list))
     try:
         changelog_list = snapshot.changelog_manifest_list
-        changelog = () if changelog_list is None else tuple(manifests.read_list(changelog_list))
+        changelog = (
+            () if changelog_list is None else tuple(session.manifest_list(snapshot, changelog_list))
+        )
     except NotFoundError:
         changelog = ()  # it goes with its snapshot, though a tag keeps the rest
     return CommittedFiles(
         snapshot=snapshot,
         schema=session.schemas.load(snapshot.schema_id),
-        base_manifests=tuple(manifests.read_list(snapshot.base_manifest_list)),
+        base_manifests=tuple(session.manifest_list(snapshot, snapshot.base_manifest_list)),
         delta_manifests=delta,
         changelog_manifests=changelog,
         delta=tuple(_entries(delta, manifests.read_entries)),

@@ -9,11 +9,12 @@ import pyarrow as pa
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
+from lsm_engine.codec.checksum import damaged
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.paths import TablePaths
+from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
@@ -112,10 +113,18 @@ class TableSession:
 
     def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
         """Return the manifests that make up a snapshot's whole state, oldest first."""
+        expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{self.schema.id}")
+        found = self.schema.checksum
+        if expected is not None and found is not None and expected != found:
+            raise damaged(self.paths.schema_file(self.schema.id), found, expected)
         return [
-            *self.manifests.read_list(snapshot.base_manifest_list),
-            *self.manifests.read_list(snapshot.delta_manifest_list),
+            *self.manifest_list(snapshot, snapshot.base_manifest_list),
+            *self.manifest_list(snapshot, snapshot.delta_manifest_list),
         ]
+
+    def manifest_list(self, snapshot: Snapshot, name: str) -> list[ManifestFileMeta]:
+        """Return what a manifest list that a snapshot names holds, its checksum compared."""
+        return self.manifests.read_list(name, snapshot.checksum_of(name))
 
     def live_entries(
         self, snapshot: Snapshot, holds: Callable[[bytes, int], bool] | None = None
@@ -137,7 +146,7 @@ class TableSession:
         """Return the index files of a snapshot: deletion vectors and hash indexes."""
         name = snapshot.index_manifest
         self.check_index_manifest(snapshot)
-        return [] if name is None else self.manifests.read_index(name)
+        return [] if name is None else self.manifests.read_index(name, snapshot.checksum_of(name))
 
     def check_index_manifest(self, snapshot: Snapshot) -> None:
         """Raise CorruptFileError where a snapshot lacks the index manifest that it has to have.

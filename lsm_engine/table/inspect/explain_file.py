@@ -79,10 +79,10 @@ class _Mention:
 def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -> list[_Mention]:
     found = []
     if snapshots:
-        base = _named(session, snapshots[0].base_manifest_list, name)
+        base = _named(session, snapshots[0], snapshots[0].base_manifest_list, name)
         found.append(_Mention(snapshot=None, entries=tuple(_left(base))))
     for snapshot in snapshots:
-        entries = _named(session, snapshot.delta_manifest_list, name)
+        entries = _named(session, snapshot, snapshot.delta_manifest_list, name)
         found.append(_Mention(snapshot=snapshot, entries=tuple(entries)))
     return [mention for mention in found if mention.entries]
 
@@ -98,10 +98,12 @@ def _branches(session: TableSession, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(session: TableSession, list_name: str, name: str) -> list[ManifestEntry]:
+def _named(
+    session: TableSession, snapshot: Snapshot, list_name: str, name: str
+) -> list[ManifestEntry]:
     """Return the entries about a file; one made object per entry found, not per entry there."""
     found: list[ManifestEntry] = []
-    for meta in session.manifests.read_list(list_name):
+    for meta in session.manifest_list(snapshot, list_name):
         rows = session.manifests.read(meta)
         if rows.num_rows:
             hit = rows.filter(pc.equal(rows.column(FILE_NAME), pa.scalar(name)))
@@ -117,7 +119,7 @@ def _left(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 def _state(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
     lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
-    return _left(entry for one in lists for entry in _named(session, one, name))
+    return _left(entry for one in lists for entry in _named(session, snapshot, one, name))
 
 
 def _changelog(
@@ -127,7 +129,7 @@ def _changelog(
         (snapshot, entry)
         for snapshot in snapshots
         if snapshot.changelog_manifest_list is not None
-        for entry in _named(session, snapshot.changelog_manifest_list, name)
+        for entry in _named(session, snapshot, snapshot.changelog_manifest_list, name)
     ]
 
 
@@ -179,7 +181,9 @@ def _relatives(
         place = (mention.entries[0].partition, mention.entries[0].bucket)
         entries = [
             entry
-            for meta in session.manifests.read_list(mention.snapshot.delta_manifest_list)
+            for meta in session.manifest_list(
+                mention.snapshot, mention.snapshot.delta_manifest_list
+            )
             for entry in session.manifests.read_entries(meta)
             if (entry.partition, entry.bucket) == place
         ]

@@ -66,7 +66,7 @@ def snapshots_back(session: TableSession, snapshot: Snapshot) -> Iterator[Snapsh
 def _delta_of(session: TableSession, snapshot: Snapshot, place: Bucket) -> list[ManifestEntry]:
     return [
         entry
-        for meta in session.manifests.read_list(snapshot.delta_manifest_list)
+        for meta in session.manifest_list(snapshot, snapshot.delta_manifest_list)
         if _may_hold(meta, place[1])
         for entry in session.manifests.read_entries(meta)
         if (entry.partition, entry.bucket) == place

@@ -190,7 +190,7 @@ def _manifest_lists(session: TableSession, snapshot: Snapshot | None) -> list[di
     ):
         if name is None:
             continue
-        metas = session.manifests.read_list(name)
+        metas = session.manifest_list(snapshot, name)
         rows.append(
             {
                 "snapshot_id": snapshot.id,

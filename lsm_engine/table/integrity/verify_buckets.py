@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.codec.bucket_index import decode_bucket_index
+from lsm_engine.codec.checksum import check_bytes
 from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry
 from lsm_engine.table.ground.session import TableSession
@@ -44,4 +45,5 @@ class BucketVerification:
     def _hashes(self, file: IndexFileMeta) -> npt.NDArray[np.int32]:
         path = self._session.paths.index_file(file.file_name)
         data = self._session.file_io.read(path)
+        check_bytes(data, file.checksum, file_name=path)
         return decode_bucket_index(data, row_count=file.row_count, file_name=path)

@@ -14,6 +14,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.bucket_index import decode_bucket_index, encode_bucket_index
+from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.assignment import BUCKETS_MAX, AssignmentRules, HashBuckets
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -87,7 +88,11 @@ class PartitionBuckets:
             data = encode_bucket_index(hashes)
             self._context.file_io.write_new(self._context.paths.index_file(name), data)
             new = IndexFileMeta(
-                index_type=HASH, file_name=name, file_size=len(data), row_count=len(hashes)
+                index_type=HASH,
+                file_name=name,
+                file_size=len(data),
+                row_count=len(hashes),
+                checksum=checksum_of(data),
             )
             old = (self._stored[at],) if at in self._stored else ()
             made[at] = DataIncrement(new_index_files=(new,), deleted_index_files=old)
@@ -105,6 +110,7 @@ class PartitionBuckets:
 def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
     path = context.paths.index_file(file.file_name)
     data = context.file_io.read(path)
+    check_bytes(data, file.checksum, file_name=path)
     return decode_bucket_index(data, row_count=file.row_count, file_name=path)
 
 

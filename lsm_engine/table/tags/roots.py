@@ -60,14 +60,14 @@ def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     if snapshot.changelog_manifest_list is not None:
         lists.append(snapshot.changelog_manifest_list)
-    names = [_list_names(session, name) for name in lists]
+    names = [_list_names(session, snapshot, name) for name in lists]
     return MetadataNames.union([*names, _index_names(session, snapshot)])
 
 
 def tag_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     """Return all metadata files that a tag names. Nothing reads a changelog through a tag."""
-    names = _list_names(session, snapshot.base_manifest_list)
-    names |= _list_names(session, snapshot.delta_manifest_list)
+    names = _list_names(session, snapshot, snapshot.base_manifest_list)
+    names |= _list_names(session, snapshot, snapshot.delta_manifest_list)
     return names | _index_names(session, snapshot)
 
 
@@ -82,24 +82,24 @@ def expiring_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     for name in lists:
         if name is not None:
             names |= MetadataNames(manifest_lists=frozenset([name]))
-            names |= _names_if_there(session, name)
+            names |= _names_if_there(session, snapshot, name)
     try:
         return names | _index_names(session, snapshot)
     except NotFoundError:
         return names
 
 
-def _list_names(session: TableSession, name: str) -> MetadataNames:
-    metas = session.manifests.read_list(name)
+def _list_names(session: TableSession, snapshot: Snapshot, name: str) -> MetadataNames:
+    metas = session.manifest_list(snapshot, name)
     return MetadataNames(
         manifest_lists=frozenset([name]),
         manifests=frozenset(meta.file_name for meta in metas),
     )
 
 
-def _names_if_there(session: TableSession, name: str) -> MetadataNames:
+def _names_if_there(session: TableSession, snapshot: Snapshot, name: str) -> MetadataNames:
     try:
-        return _list_names(session, name)
+        return _list_names(session, snapshot, name)
     except NotFoundError:
         return MetadataNames()
 
@@ -124,7 +124,7 @@ def delta_entries(
     `keeps`: they may be asked for again; what goes would only drive out what stays.
     """
     for snapshot in snapshots:
-        yield from _entries_if_there(session, snapshot.delta_manifest_list, keeps=keeps)
+        yield from _entries_if_there(session, snapshot, snapshot.delta_manifest_list, keeps=keeps)
 
 
 def changelog_entries(
@@ -133,14 +133,16 @@ def changelog_entries(
     """Yield the entries of changelog lists; those already deleted are left out. `keeps`: as above."""
     for snapshot in snapshots:
         if snapshot.changelog_manifest_list is not None:
-            yield from _entries_if_there(session, snapshot.changelog_manifest_list, keeps=keeps)
+            yield from _entries_if_there(
+                session, snapshot, snapshot.changelog_manifest_list, keeps=keeps
+            )
 
 
 def _entries_if_there(
-    session: TableSession, name: str, *, keeps: bool = True
+    session: TableSession, snapshot: Snapshot, name: str, *, keeps: bool = True
 ) -> Iterator[ManifestEntry]:
     try:
-        metas = session.manifests.read_list(name)
+        metas = session.manifest_list(snapshot, name)
     except NotFoundError:
         return
     for meta in metas:
@@ -208,7 +210,9 @@ def kept_snapshots(
         name = _shown(session, f"snapshot {snapshot.id}")
         if snapshot.id < marked:
             lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-            entries = [entry for one in lists for entry in _entries_if_there(session, one)]
+            entries = [
+                entry for one in lists for entry in _entries_if_there(session, snapshot, one)
+            ]
             yield KeptRoot(name=name, entries=entries, names=_whats_left(session, snapshot))
             continue
         names = metadata_names(session, snapshot)
@@ -217,7 +221,9 @@ def kept_snapshots(
         entries = (
             session.live_entries(snapshot, holds)
             if not follows
-            else list(_delta(session, session.manifests.read_list(snapshot.delta_manifest_list)))
+            else list(
+                _delta(session, session.manifest_list(snapshot, snapshot.delta_manifest_list))
+            )
         )
         yield KeptRoot(name=name, entries=entries, names=names)
 
@@ -261,14 +267,14 @@ def kept_changelogs(session: TableSession, changelogs: Iterable[Snapshot]) -> It
         listed = one.changelog_manifest_list
         if listed is not None and one.id < marked:
             names = MetadataNames(manifest_lists=frozenset([listed]))
-            names |= _names_if_there(session, listed)
-            feed = list(_entries_if_there(session, listed))
+            names |= _names_if_there(session, one, listed)
+            feed = list(_entries_if_there(session, one, listed))
         elif listed is not None:
-            names = _list_names(session, listed)
-            feed = list(_delta(session, session.manifests.read_list(listed)))
+            names = _list_names(session, one, listed)
+            feed = list(_delta(session, session.manifest_list(one, listed)))
         elif fed_by_deltas(session, one):
-            names = _names_if_there(session, one.delta_manifest_list)
-            entries = list(_entries_if_there(session, one.delta_manifest_list))
+            names = _names_if_there(session, one, one.delta_manifest_list)
+            entries = list(_entries_if_there(session, one, one.delta_manifest_list))
         yield KeptRoot(
             name=_shown(session, f"changelog {one.id}"),
             entries=entries,

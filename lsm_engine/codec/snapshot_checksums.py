@@ -1,0 +1,68 @@
+"""The checksums that a snapshot keeps of the files it names, as a text among its properties.
+
+`crc32 base=1a2b3c4d delta=… changelog=… index=… schema=…`: properties are what other clients hand on
+when they make a tag, a branch or a changelog of a snapshot. In memory checksums are kept by file name, so
+that a copy of a snapshot that names another file has no checksum of it, rather than a wrong one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.codec.checksum import FORM, checksum_text
+from lsm_engine.codec.member_names import refuse_damaged_names
+from lsm_engine.meta.snapshot import Snapshot
+
+PROPERTY = "lsm.checksums"
+_PART = re.compile(r"([a-z]+)=([0-9a-f]{8})")
+
+
+def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
+    """Return a snapshot as read, its checksums taken out of its properties.
+
+    Raises CorruptFileError for a text that is none, or a property that seems to be it but misspelt.
+    """
+    properties = snapshot.properties
+    if properties is None:
+        return snapshot
+    refuse_damaged_names(properties, (PROPERTY,), file_name=file_name)
+    text = properties.get(PROPERTY)
+    if text is None:
+        return snapshot
+    form, *parts = text.split(" ")
+    found = [_PART.fullmatch(part) for part in parts]
+    names = _names(snapshot)
+    if form != FORM or not all(one and one[1] in names for one in found):
+        raise CorruptFileError(
+            f"property {PROPERTY!r} holds no checksums of this snapshot's files; restore the file",
+            file=file_name,
+            value=text[:120],
+        )
+    others = {key: value for key, value in properties.items() if key != PROPERTY}
+    checksums = {names[one[1]]: int(one[2], 16) for one in found if one}
+    return replace(snapshot, properties=others or None, checksums=checksums)
+
+
+def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
+    """Return the properties that a snapshot's file has: its own, and its checksums."""
+    known = [
+        f"{role}={checksum_text(checksum)}"
+        for role, name in _names(snapshot).items()
+        if (checksum := snapshot.checksum_of(name)) is not None
+    ]
+    if not known:
+        return snapshot.properties
+    return {**(snapshot.properties or {}), PROPERTY: " ".join([FORM, *known])}
+
+
+def _names(snapshot: Snapshot) -> dict[str, str]:
+    """Return the names of the files that a snapshot keeps checksums of, by what they are for it."""
+    names = {
+        "base": snapshot.base_manifest_list,
+        "delta": snapshot.delta_manifest_list,
+        "changelog": snapshot.changelog_manifest_list,
+        "index": snapshot.index_manifest,
+        "schema": snapshot.schema_name,
+    }
+    return {role: name for role, name in names.items() if name is not None}
