@@ -1,16 +1,21 @@
 """Manifest entries back into columns: what is searched by columns may come as objects, too."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from lsm_engine.codec.avro_schemas import CHECKSUM, FOOTER_CHECKSUM
 from lsm_engine.codec.manifest_columns import ENTRY_VERSION, MANIFEST_COLUMNS
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.stats import SimpleStats
 
 
-def rows_of(entries: Sequence[ManifestEntry]) -> pa.Table:
-    """Return entries as the columns that `manifest.entries_of` takes; all statistics are null."""
+def rows_of(entries: Sequence[ManifestEntry], *, with_stats: bool = False) -> pa.Table:
+    """Return entries as the columns that `manifest.entries_of` takes.
+
+    `with_stats`: as `manifest.decode_manifest` returns them; else all statistics are null.
+    """
     files = [entry.file for entry in entries]
     members = {
         "_VERSION": [ENTRY_VERSION] * len(entries),
@@ -22,6 +27,9 @@ def rows_of(entries: Sequence[ManifestEntry]) -> pa.Table:
             None if f.file_source is None else f.file_source.value for f in files
         ],
     }
+    if with_stats:
+        members |= _stats_members("_FILE._KEY_STATS", [file.key_stats for file in files])
+        members |= _stats_members("_FILE._VALUE_STATS", [file.value_stats for file in files])
     columns = []
     for name, known in MANIFEST_COLUMNS.items():
         if name in members:
@@ -31,6 +39,14 @@ def rows_of(entries: Sequence[ManifestEntry]) -> pa.Table:
         else:
             columns.append(pa.nulls(len(entries), known.kind))
     return pa.Table.from_arrays(columns, names=list(MANIFEST_COLUMNS))
+
+
+def _stats_members(prefix: str, stats: Sequence[SimpleStats]) -> dict[str, list[Any]]:
+    return {
+        f"{prefix}._MIN_VALUES": [one.min_values for one in stats],
+        f"{prefix}._MAX_VALUES": [one.max_values for one in stats],
+        f"{prefix}._NULL_COUNTS": [one.null_counts for one in stats],
+    }
 
 
 _MEMBERS = {

@@ -28,6 +28,7 @@ from lsm_engine.codec.manifest_gate import (
     refuse_foreign_indexes,
     refuse_foreign_list,
 )
+from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.codec.readable import check_readable_avro
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
@@ -38,6 +39,7 @@ T = TypeVar("T")
 CACHE_BYTES = 64 << 20
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # as the option manifest.compression says it
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
+_KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
 _BYTES_PER_ARRAY = 1_400
 """What an Arrow array takes besides its values, measured: for a few entries it is nearly all."""
 
@@ -121,8 +123,15 @@ class ManifestStore:
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
     def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> WrittenFile:
-        """Write a manifest. `codec` as in option manifest.compression."""
-        return self._write(name, encode_manifest(entries, codec=_avro_name(codec)), decode_manifest)
+        """Write a manifest. `codec` as in option manifest.compression.
+
+        A small one is kept as if it had been read: the next commit will ask for it.
+        """
+        data = encode_manifest(entries, codec=_avro_name(codec))
+        written = self._write(name, data, decode_manifest)
+        if len(entries) <= _KEPT_ENTRIES:
+            self._keep(name, rows_of(entries, with_stats=True))
+        return written
 
     def write_list(
         self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str
@@ -136,9 +145,11 @@ class ManifestStore:
     def write_index(
         self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str
     ) -> WrittenFile:
-        """Write an index manifest."""
+        """Write an index manifest. What it holds is kept."""
         data = encode_index_manifest(entries, codec=_avro_name(codec))
-        return self._write(name, data, decode_index_manifest)
+        written = self._write(name, data, decode_index_manifest)
+        self._keep(name, list(entries))
+        return written
 
     def delete(self, name: str) -> bool:
         """Delete a manifest or list that nothing refers to any more; False if it was not there."""

@@ -24,6 +24,7 @@ from lsm_engine.codec.manifest import (
     entries_of,
 )
 from lsm_engine.codec.manifest_columns import MANIFEST_COLUMNS, MANIFEST_LIST_COLUMNS
+from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS, SimpleStats
@@ -70,6 +71,9 @@ def test_entries_come_back(entries: list[ManifestEntry], codec: str) -> None:
     table = decode_manifest(data, file_name="m", expected_count=len(entries))
     assert table.column_names == list(MANIFEST_COLUMNS)
     assert entries_of(table) == entries
+    # What a writer keeps of its own manifest is what a reader of the file gets.
+    assert entries_of(rows_of(entries, with_stats=True)) == entries
+    assert rows_of(entries, with_stats=True).schema == table.schema
 
 
 FILE = DataFileMeta(

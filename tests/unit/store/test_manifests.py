@@ -68,12 +68,32 @@ def test_round_trip(store, disk, codec):
 def test_what_was_read_is_kept_by_name(store, disk):
     size = store.write("manifest-u-0", ENTRIES, codec="zstd").size
     store.write_list("manifest-list-u-0", [meta("manifest-u-0", size, 2)], codec="zstd")
+    another = ManifestStore(disk, PATHS)
     for _ in range(3):
-        (listed,) = store.read_list("manifest-list-u-0")
-        store.read_entries(listed)
-    assert [call.verb for call in disk.reads] == ["read"]  # the list was kept as it was written
-    store.read_list("manifest-list-u-0").clear()  # the caller's own copy
+        (listed,) = another.read_list("manifest-list-u-0")
+        assert another.read_entries(listed) == ENTRIES
+    assert [call.verb for call in disk.reads] == ["read"] * 2
+    another.read_list("manifest-list-u-0").clear()  # the caller's own copy
     assert len(store.read_list("manifest-list-u-0")) == 1
+
+
+def test_what_was_written_is_kept_as_if_it_had_been_read(store, disk):
+    size = store.write("manifest-u-0", ENTRIES, codec="zstd")
+    listed = meta("manifest-u-0", size, 2)
+    store.write_list("manifest-list-u-0", [listed], codec="zstd")
+    store.write_index("index-manifest-u-0", [], codec="zstd")
+    assert store.read_list("manifest-list-u-0") == [listed]
+    assert store.read_entries(listed) == ENTRIES
+    assert store.read(listed).equals(ManifestStore(disk.inner, PATHS).read(listed))
+    assert store.read_index("index-manifest-u-0") == []
+    assert not disk.reads
+
+
+def test_a_large_manifest_is_decoded_when_it_is_asked_for(store, disk):
+    entries = [entry(f"data-u-{number}.parquet") for number in range(300)]
+    size = store.write("manifest-u-0", entries, codec="zstd")
+    assert store.read_entries(meta("manifest-u-0", size, 300)) == entries
+    assert len(disk.reads) == 1
 
 
 def test_the_cache_is_bounded(disk):
@@ -89,6 +109,7 @@ def test_entries_that_go_drive_nothing_out(disk):
     for name in ("manifest-u-0", "manifest-u-1"):
         store.write(name, ENTRIES, codec="zstd")
     first, second = meta("manifest-u-0", 1, 2), meta("manifest-u-1", 1, 2)
+    store = ManifestStore(disk, PATHS, cache_bytes=60_000)
     store.read(first)
     for _ in range(2):
         assert store.read_entries(second, keeps=False) == ENTRIES
