@@ -123,7 +123,8 @@ class FileIO(Protocol):
     def sync(self, paths: Iterable[str]) -> None:
         """Return when these files, and the directories that lead to them, survive a power cut.
 
-        A directory may be named for what was deleted from it.
+        Storage that does not wait for disks looks for each of them all the same: one that is missing
+        raises NotFoundError. A directory may be named for what was deleted from it.
         """
         ...
 

@@ -20,6 +20,7 @@ from lsm_engine.io.storage_errors import to_storage_error
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _OUTPUT_BUFFER_BYTES = 1 << 20
+_KNOWN_DIRECTORIES = 10_000
 
 
 class LocalFileIO:
@@ -35,6 +36,7 @@ class LocalFileIO:
         self._ids: IdSource = SystemIds() if ids is None else ids
         self._real_root = os.path.realpath(self.root)
         self._made: set[str] = set()  # directories known to exist; a lost one is made again
+        self._known: dict[str, str] = {}  # where directories are that were seen, links followed
 
     def __repr__(self) -> str:
         return f"LocalFileIO({self.root!r}, durable={self.durable})"
@@ -193,6 +195,7 @@ class LocalFileIO:
         """Remove a directory if nothing is in it."""
         real = self._named(directory)
         self._made.discard(os.path.realpath(real))
+        self._known.pop(directory, None)
         with contextlib.suppress(OSError):
             os.rmdir(real)
             return True
@@ -200,12 +203,13 @@ class LocalFileIO:
 
     def sync(self, paths: Iterable[str]) -> None:
         """Wait for the disk: files first, then each directory up to the root, once."""
-        if not self.durable:
-            return
         directories: dict[str, str] = {}
         for path in paths:
             real = self._followed(path)
             with _naming_path(path):
+                if not self.durable:
+                    os.stat(real)
+                    continue
                 _sync_path(real)
             while real != self._real_root:
                 real = os.path.dirname(real)
@@ -219,11 +223,27 @@ class LocalFileIO:
     def _named(self, path: str) -> str:
         """Return where `path` is, its own last part not followed; refuse to leave the root."""
         directory, _, name = check_path(path).rpartition("/")
-        return os.path.join(self._inside(path, directory), name)
+        return os.path.join(self._directory(path, directory), name)
 
     def _followed(self, path: str) -> str:
         """Return what `path` leads to; refuse to leave the root."""
-        return self._inside(path, check_path(path))
+        real = self._named(path)
+        try:
+            is_link = stat.S_ISLNK(os.lstat(real).st_mode)
+        except OSError:
+            return real  # who uses it gets the error
+        return self._inside(path, path) if is_link else real
+
+    def _directory(self, path: str, directory: str) -> str:
+        """Return where a directory is, links followed; looked up once, as each part costs a call."""
+        known = self._known.get(directory)
+        if known is None:
+            known = self._inside(path, directory)
+            if os.path.isdir(known):
+                if len(self._known) >= _KNOWN_DIRECTORIES:
+                    self._known.clear()
+                self._known[directory] = known
+        return known
 
     def _inside(self, path: str, part: str) -> str:
         real = os.path.realpath(os.path.join(self._real_root, part))
