@@ -423,19 +423,19 @@ MANIFEST_COMPRESSION = Option(
 )  # fmt: skip
 COMMIT_MAX_RETRIES = Option(
     key="commit.max-retries", parse=at_least(0), default=10,
-    doc="Lost races for a snapshot id that a commit survives, each planned again on the new base.",
+    doc="If set: lost races for a snapshot id that a commit survives; else only `commit.timeout` ends it. A write that has to look at rows again does so this often.",
 )  # fmt: skip
 COMMIT_MIN_RETRY_WAIT = Option(
     key="commit.min-retry-wait", parse=parse_millis, default=10, default_text="10 ms",
-    doc="First wait between commit attempts; it doubles.",
+    doc="Longest wait after the first lost race for a snapshot id, and down to a quarter of that after later ones. Each wait is a random part of it.",
 )  # fmt: skip
 COMMIT_MAX_RETRY_WAIT = Option(
     key="commit.max-retry-wait", parse=parse_millis, default=10_000, default_text="10 s",
     doc="Longest wait between commit attempts.",
 )  # fmt: skip
 COMMIT_TIMEOUT = Option(
-    key="commit.timeout", parse=optional(parse_millis), default=None,
-    doc="Give a commit up after this long; nothing of it is visible then.",
+    key="commit.timeout", parse=parse_millis, default=600_000, default_text="10 min",
+    doc="Give a commit up after this long of losing races to other writers; nothing of it is visible then.",
 )  # fmt: skip
 COMMIT_FORCE_CREATE_SNAPSHOT = Option(
     key="commit.force-create-snapshot", parse=parse_bool, default=False,

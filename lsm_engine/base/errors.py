@@ -52,6 +52,7 @@ class ErrorKind(Enum):
     ROW_EXISTS = "row-exists"
     ROW_MISSING = "row-missing"
     ROWS_CHANGED = "rows-changed"
+    STAGED_FILES_GONE = "staged-files-gone"
 
 
 class LsmError(Exception):

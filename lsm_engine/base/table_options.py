@@ -81,6 +81,12 @@ class TableOptions:
         trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
         return max(trigger, self[core_options.LOOKUP_COMPACT_MAX_INTERVAL] or 2 * trigger)
 
+    @property
+    def commit_retries(self) -> int | None:
+        """Lost races that a commit survives; None: as many as `commit.timeout` leaves time for."""
+        retries = core_options.COMMIT_MAX_RETRIES
+        return self[retries] if retries.key in self.texts else None
+
     def file_format(self, level: int) -> FileFormat:
         """Format of new data files of a level."""
         own = self[core_options.FILE_FORMAT_PER_LEVEL]

@@ -18,6 +18,7 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
 from lsm_engine.plan.snapshot_time import is_far_ahead
 
 BucketKey = tuple[bytes, int]
@@ -46,11 +47,13 @@ class CommitPlan:
     """A step on one base: what the next snapshot will say, and what has to be true before.
 
     `scope` names the buckets whose live entries plan/conflicts must see; empty: nothing to check.
-    Counts are of rows, not merged; the total is None where the base does not know its own.
+    `change` is what was chosen on the base. Counts are of rows, not merged; the total is None where
+    the base does not know its own.
     """
 
     step: CommitStep
     base: Snapshot | None
+    change: LiveChange
     delta: tuple[ManifestEntry, ...]
     overwritten: frozenset[BucketKey]
     scope: LiveScope
@@ -61,7 +64,8 @@ class CommitPlan:
     @property
     def is_empty(self) -> bool:
         """Whether the snapshot would change nothing."""
-        return not (self.delta or self.step.changelog or self.step.index_changes)
+        changes = self.delta or self.step.changelog or self.step.index_changes
+        return not (changes or self.change.state or self.change.rewrites_manifests)
 
     @property
     def snapshot_id(self) -> int:
@@ -89,26 +93,25 @@ def plan_commit(
     *,
     planned_on: Snapshot | None,
     since: Sequence[Snapshot] | None = None,
-    overwritten: Sequence[ManifestEntry] = (),
+    change: LiveChange = NO_CHANGE,
     counts_differ: bool = False,
 ) -> CommitPlan:
     """Plan `step` on `base`, the newest snapshot (None: the table is empty).
 
     `planned_on` is the snapshot that the work was done against. `since` holds the snapshots after it
     up to and including `base`; None means that they are not known, because some have expired.
-    `overwritten` holds the live entries of `base` (never of an older one) that an overwrite
-    replaces; plan/overwrite chooses them. `counts_differ`: writers may give a new partition
-    different numbers of buckets, as its size asks.
+    `change` is what was chosen on `base` (never on an older one). `counts_differ`: writers may give a
+    new partition different numbers of buckets, as its size asks.
     """
-    assert step.kind is CommitKind.OVERWRITE or not overwritten, step.kind
+    assert step.kind is CommitKind.OVERWRITE or not change.gone, step.kind
     if base is not None and base.id >= LONG_MAX:
         raise UnsupportedError(
             "the table has no snapshot id left: its newest is the largest there can be; roll back to "
             "an older snapshot, or copy the rows to a new table",
             snapshot_id=base.id,
         )
-    deletes = tuple(_entry_like(entry, EntryKind.DELETE) for entry in overwritten)
-    delta = (*deletes, *step.delta)
+    deletes = (_entry_like(entry, EntryKind.DELETE) for entry in change.gone)
+    delta = (*deletes, *(_entry_like(entry, EntryKind.ADD) for entry in change.back), *step.delta)
     delta_rows = sum(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in delta
@@ -117,8 +120,9 @@ def plan_commit(
     return CommitPlan(
         step=step,
         base=base,
+        change=change,
         delta=delta,
-        overwritten=frozenset((entry.partition, entry.bucket) for entry in overwritten),
+        overwritten=frozenset((entry.partition, entry.bucket) for entry in change.gone),
         scope=_scope(step, base, planned_on, None if counts_differ else since, delta),
         delta_record_count=delta_rows,
         total_record_count=None if before is None else before + delta_rows,
@@ -137,16 +141,17 @@ def snapshot_of(
     """Return the snapshot that publishes `plan`.
 
     Its time never lies before its base's, so that "the newest at or before" has one answer, unless
-    the base was made by a clock that was days ahead: that is not handed on. The
-    index manifest, the watermark and statistics of the base live on, the last not over an overwrite.
+    the base was made by a clock that was days ahead: that is not handed on. The index manifest, the
+    watermark and statistics of the base live on, the last not over an overwrite; where a former
+    state is restored, its own index manifest and watermark.
     """
     base, step = plan.base, plan.step
     is_ahead = base is not None and is_far_ahead(base.time_millis, now_millis)
     assert bool(step.changelog) == (files.changelog_manifest_list is not None), step
-    inherited_index = None if base is None else base.index_manifest
-    index_changes = bool(step.index_changes or plan.overwritten)
+    state = plan.change.state or base
+    inherited_index = None if state is None else state.index_manifest
     marks = [
-        mark for mark in (step.watermark, base.watermark if base else None) if mark is not None
+        mark for mark in (step.watermark, state.watermark if state else None) if mark is not None
     ]
     keeps_statistics = base is not None and step.kind is not CommitKind.OVERWRITE
     return Snapshot(
@@ -158,7 +163,7 @@ def snapshot_of(
         delta_manifest_list_size=files.delta_manifest_list_size,
         changelog_manifest_list=files.changelog_manifest_list,
         changelog_manifest_list_size=files.changelog_manifest_list_size,
-        index_manifest=files.index_manifest if index_changes else inherited_index,
+        index_manifest=files.index_manifest if rewrites_index(plan) else inherited_index,
         commit_user=step.commit_user,
         commit_identifier=step.commit_identifier,
         commit_kind=step.kind,
@@ -172,16 +177,16 @@ def snapshot_of(
         next_row_id=None if base is None else base.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,
-        checksums=_checksums(base, files, None if index_changes else inherited_index),
+        checksums=_checksums(state, files, None if rewrites_index(plan) else inherited_index),
     )
 
 
 def _checksums(
-    base: Snapshot | None, files: SnapshotFiles, inherited_index: str | None
+    state: Snapshot | None, files: SnapshotFiles, inherited_index: str | None
 ) -> Mapping[str, int] | None:
     found = dict(files.checksums)
-    if base is not None and inherited_index is not None:
-        checksum = base.checksum_of(inherited_index)
+    if state is not None and inherited_index is not None:
+        checksum = state.checksum_of(inherited_index)
         if checksum is not None:
             found[inherited_index] = checksum
     return found or None
@@ -218,7 +223,9 @@ def index_entries_after(
 
 
 def rewrites_index(plan: CommitPlan) -> bool:
-    """Whether the next snapshot needs an index manifest of its own (else the base's lives on)."""
+    """Whether the next snapshot needs an index manifest of its own (else a former one lives on)."""
+    if plan.change.state is not None:
+        return False
     inherited = plan.base is not None and plan.base.index_manifest is not None
     return bool(plan.step.index_changes) or (inherited and bool(plan.overwritten))
 
@@ -233,8 +240,8 @@ def _scope(
     since: Sequence[Snapshot] | None,
     delta: Sequence[ManifestEntry],
 ) -> LiveScope:
-    if same_state(base, planned_on):
-        return LiveScope()
+    if same_state(base, planned_on) or not (step.delta or step.index_changes):
+        return LiveScope()  # what was chosen on the base cannot be in its way
     marked = frozenset(
         (change.partition, change.bucket)
         for change in step.index_changes

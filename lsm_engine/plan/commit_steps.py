@@ -30,18 +30,22 @@ class CommitStep:
 
 
 def steps_of(
-    committable: Committable, *, uuids: Sequence[str], overwrite: bool = False, force: bool = False
+    committable: Committable,
+    *,
+    uuids: Sequence[str],
+    first: CommitKind = CommitKind.APPEND,
+    force: bool = False,
 ) -> tuple[CommitStep, ...]:
     """Return the snapshots that a committable asks for, in the order in which they are published.
 
-    `uuids`: two fresh ones, for the first and the second step. An overwrite always has its first
-    step, as it may take files away without adding any, and publishes no changelog of its own. With
-    `force` an empty committable still has one (empty) APPEND step.
+    `uuids`: two fresh ones, for the first and the second step. `first` is the kind of the first. If
+    that is no APPEND it is always there, as it may change what is on the base without adding any
+    file; an overwrite publishes no changelog of its own. With `force` an empty committable still has
+    one (empty) step.
     """
     steps: list[CommitStep] = []
-    first = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
     data = _data_step(committable, first, uuids[0])
-    if overwrite or not _is_empty_step(data):
+    if first is not CommitKind.APPEND or not _is_empty_step(data):
         steps.append(data)
     compact = _compact_step(committable, uuids[1])
     if not _is_empty_step(compact):

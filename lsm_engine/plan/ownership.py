@@ -50,17 +50,17 @@ class PublishOutcome(Enum):
 
 
 def resolve_publish(
-    step: CommitStep, attempted_id: int, *, found: Snapshot | None, latest_id: int | None
+    attempted: Snapshot, *, found: Snapshot | None, latest_id: int | None
 ) -> PublishOutcome:
-    """Say how an attempt to publish `attempted_id` ended.
+    """Return how an attempt to publish `attempted` ended.
 
     `found` is the snapshot that now has the id, read after the attempt; `latest_id` the newest id
     there is, read after `found`.
     """
     if found is not None:
-        assert found.id == attempted_id, (found.id, attempted_id)
-        return PublishOutcome.LANDED if found.uuid == step.uuid else PublishOutcome.LOST
-    if latest_id is not None and latest_id >= attempted_id:
+        assert found.id == attempted.id, (found.id, attempted.id)
+        return PublishOutcome.LANDED if same_state(found, attempted) else PublishOutcome.LOST
+    if latest_id is not None and latest_id >= attempted.id:
         return PublishOutcome.UNKNOWN
     return PublishOutcome.ABSENT
 

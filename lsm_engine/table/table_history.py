@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
-from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
 from lsm_engine.table.history import fast_forward as forwarding
@@ -89,19 +90,23 @@ class TableHistory:
     ) -> Snapshot | None:
         """Make a former state the newest, by one commit: history stays, and writers may go on.
 
-        Returns the OVERWRITE snapshot made, None if nothing differs.
+        Returns the OVERWRITE snapshot made, None if nothing differs. A replay of a numbered commit
+        returns the snapshot that it made, and undoes nothing that others committed since.
         """
+        identity = CommitIdentity(
+            commit_user=commit_user or self.session.ids.new_id(),
+            commit_identifier=commit_identifier,
+            properties=properties,
+        )
+        before = committed_before(self.session, identity, CommitKind.OVERWRITE)
+        if before is not None:
+            return before  # its target may have expired since
         target = rollback.rollback_target(
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
             as_of_millis=as_of_millis,
             watermark=watermark,
-        )
-        identity = CommitIdentity(
-            commit_user=commit_user or self.session.ids.new_id(),
-            commit_identifier=commit_identifier,
-            properties=properties,
         )
         return restore.restore(self.session, target, identity)
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import LsmError, NotFoundError, StorageError
 from lsm_engine.base.modes import SortOrder
 from lsm_engine.mergetree.sorted_run import SortedRun
 from lsm_engine.plan.ownership import PublishOutcome
@@ -213,8 +213,8 @@ MUTANTS = (
     Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.commit.rebase_step", instead(lambda session, step, base: step), story("two_writers_on_one_base")),
     Mutant("conflicts are not looked for", M + "table.commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
     Mutant("an overwrite deletes what it saw at first", M + "table.write.overwrite.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
-    Mutant("a lost reply is a lost race", M + "table.commit.commit._Attempt._outcome", instead(lambda self, snapshot: PublishOutcome.LOST), unanswered("commit")),
-    Mutant("what is unknown is lost", M + "table.commit.commit._Attempt._outcome", lambda outcome: lost_if_unknown(outcome), unknown("commit")),
+    Mutant("a lost reply is a lost race", M + "table.commit.publish_snapshot._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
+    Mutant("what is unknown is lost", M + "table.commit.publish_snapshot._unknown", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
     Mutant("replays are not recognised", M + "table.commit.commit.already_committed", instead(lambda *_: None), killed("commit")),
     Mutant("LATEST is trusted", M + "store.snapshots.SnapshotStore.latest_id", hint_only, killed("commit")),
     Mutant("a total counts the delta alone", M + "table.commit.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
@@ -238,15 +238,8 @@ MUTANTS = (
 )  # fmt: skip
 
 
-def lost_if_unknown(outcome: Any) -> Any:
-    def mutated(self: Any, snapshot: Any) -> PublishOutcome:
-        try:
-            return outcome(self, snapshot)
-        except LsmError:
-            self._discard_staged()
-            raise
-
-    return mutated
+def known_to_be_lost(unknown: Any) -> Any:
+    return lambda snapshot: StorageError(unknown(snapshot).message)
 
 
 def one_more(choose: Any) -> Any:

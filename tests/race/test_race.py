@@ -80,7 +80,7 @@ def made_table(folder: Path, options: dict[str, str]) -> str:
         )
         table = catalog.create_table(
             "db.raced", schema, primary_key=["k"],
-            options={"bucket": "2", "commit.max-retries": "1000", **options},
+            options={"bucket": "2", **options},
         )  # fmt: skip
         return table.location
 

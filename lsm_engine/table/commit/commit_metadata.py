@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -34,13 +35,29 @@ _BYTES_PER_ENTRY = 400
 
 @record
 class WrittenMetadata:
-    """What one attempt wrote. `paths` are the new files; nothing names them until the publish."""
+    """What attempts at a commit wrote; nothing names these files until the publish.
 
+    Those in `change_paths` hold what `plan` adds to its base: they fit another base, too, as long as
+    it adds the same there. Those in `base_paths` are about the base.
+    """
+
+    plan: CommitPlan
     files: SnapshotFiles
     base: tuple[ManifestFileMeta, ...]
     delta: tuple[ManifestFileMeta, ...]
     changelog: tuple[ManifestFileMeta, ...]
-    paths: tuple[str, ...]
+    change_paths: tuple[str, ...]
+    base_paths: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of the files."""
+        return (*self.change_paths, *self.base_paths)
+
+    def fits(self, plan: CommitPlan) -> bool:
+        """Whether a plan adds the same entries."""
+        mine = self.plan
+        return (mine.delta, mine.step.changelog) == (plan.delta, plan.step.changelog)
 
 
 class MetadataWriter:
@@ -116,44 +133,77 @@ class MetadataWriter:
             raise
 
 
-def write_metadata(session: TableSession, plan: CommitPlan) -> WrittenMetadata:
-    """Write everything that the snapshot of a plan will name; deletes it again if that fails."""
+def write_metadata(
+    session: TableSession, plan: CommitPlan, lost: WrittenMetadata | None = None
+) -> WrittenMetadata:
+    """Write everything that the snapshot of a plan will name; deletes it again if that fails.
+
+    `lost`: what an attempt on another base wrote; what fits is named again, and the rest deleted.
+    """
     warn_of_clocks(session, plan.base)
     if plan.base is not None:
         session.check_index_manifest(plan.base)
+    if lost is not None:
+        fits = lost.fits(plan)
+        _delete(session, lost.base_paths if fits else lost.paths)
+        lost = lost if fits else None
     writer = MetadataWriter(session)
     try:
-        base = _merged_base(session, plan, writer)
-        delta = writer.manifests(plan.delta)
-        changelog = writer.manifests(plan.step.changelog)
+        change = lost or _written_change(writer, plan)
+        before = len(writer.paths)
+        base = _base(session, plan, writer)
         base_list, base_size = writer.list(base)
-        delta_list, delta_size = writer.list(delta)
-        changelog_list, changelog_size = writer.list(changelog) if changelog else (None, None)
         index = writer.index(plan)
     except BaseException as error:
         if isinstance(error, Exception):
-            _delete(session, writer.paths)
+            _delete(session, [*(lost.change_paths if lost else ()), *writer.paths])
         raise
+    files = replace(
+        change.files,
+        base_manifest_list=base_list,
+        base_manifest_list_size=base_size,
+        index_manifest=index,
+        checksums={
+            name: checksum
+            for name, checksum in {**change.files.checksums, **writer.checksums}.items()
+            if name not in _superseded(change.files)
+        },
+    )
+    written = tuple(writer.paths[before:])
+    return replace(change, plan=plan, files=files, base=tuple(base), base_paths=written)
+
+
+def _superseded(files: SnapshotFiles) -> tuple[str | None, ...]:
+    """Return what an attempt on another base named, and this one does not."""
+    return files.base_manifest_list, files.index_manifest
+
+
+def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata:
+    """Write what a plan adds to its base; what is about the base is filled in by the caller."""
+    delta = writer.manifests(plan.delta)
+    changelog = writer.manifests(plan.step.changelog)
+    delta_list, delta_size = writer.list(delta)
+    changelog_list, changelog_size = writer.list(changelog) if changelog else (None, None)
     return WrittenMetadata(
+        plan=plan,
         files=SnapshotFiles(
-            base_manifest_list=base_list,
-            base_manifest_list_size=base_size,
+            base_manifest_list="",
+            base_manifest_list_size=0,
             delta_manifest_list=delta_list,
             delta_manifest_list_size=delta_size,
             changelog_manifest_list=changelog_list,
             changelog_manifest_list_size=changelog_size,
-            index_manifest=index,
-            checksums=writer.checksums,
+            checksums=dict(writer.checksums),
         ),
-        base=tuple(base),
+        base=(),
         delta=tuple(delta),
         changelog=tuple(changelog),
-        paths=tuple(writer.paths),
+        change_paths=tuple(writer.paths),
     )
 
 
 def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> None:
-    """Delete the metadata of an attempt that is known to be lost."""
+    """Delete the metadata of attempts that are known to be lost."""
     if written is not None:
         _delete(session, written.paths)
 
@@ -193,12 +243,14 @@ def _partition_stats(schema: TableSchema, entries: Iterable[ManifestEntry]) -> S
     return collector.result()
 
 
-def _merged_base(
+def _base(
     session: TableSession, plan: CommitPlan, writer: MetadataWriter
 ) -> list[ManifestFileMeta]:
-    """Return the base list of the next snapshot: all of the last one, its manifests merged if due."""
+    """Return the manifests of the base, merged where that is due, or all of them written anew."""
     if plan.base is None:
         return []
+    if plan.change.rewrites_manifests:
+        return writer.manifests(session.live_entries(plan.base))
     metas = session.manifest_metas(plan.base)
     merge = _planned_merge(session, metas)
     base: list[ManifestFileMeta] = []

@@ -20,11 +20,18 @@ from lsm_engine.table.ground.live_files import newest_sequence_numbers
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import BucketReader
 
+_HEADROOM = 1 << 16
+"""Sequence numbers left free where races are lost one after another."""
 
-def rebase_step(session: TableSession, step: CommitStep, base: Snapshot) -> CommitStep:
+
+def rebase_step(
+    session: TableSession, step: CommitStep, base: Snapshot, *, again: bool = False
+) -> CommitStep:
     """Return the step with every new row numbered above all rows of `base` in its bucket.
 
-    Files that are numbered high enough stay. Rewritten files are deleted: nothing names them.
+    Files that are numbered high enough stay. Rewritten files are deleted: nothing names them. `again`:
+    a race was lost before; numbers then leave room for what others land meanwhile, so that the next
+    attempt need not rewrite them.
     """
     new = [entry for entry in step.delta if _is_new(entry)]
     if not new or session.schema.bucket_mode.policy.is_unaware:
@@ -38,7 +45,7 @@ def rebase_step(session: TableSession, step: CommitStep, base: Snapshot) -> Comm
         first = entry.file.min_sequence_number
         lowest[bucket] = min(first, lowest.get(bucket, first))
     offsets = {
-        bucket: newest[bucket] + 1 - first
+        bucket: newest[bucket] + 1 - first + (_HEADROOM if again else 0)
         for bucket, first in lowest.items()
         if newest.get(bucket, -1) >= first
     }

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
-from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import parse_millis
@@ -13,7 +13,8 @@ from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.partition_age import PartitionAge, PartitionClock, expired_partitions
-from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.plan.proposal import CommitIdentity, Proposal, overwriting
+from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.session import TableSession
 
 
@@ -55,7 +56,8 @@ def expire_partitions(
         still = {one.partition for one in _over(session, on, age)} & wanted
         return () if on is None else session.live_entries(on, lambda found, _: found in still)
 
-    made = commit(session, identity, (), planned_on=base, overwritten=dropped)
+    choose = overwriting(dropped)
+    made = propose(session, Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=choose))
     return PartitionExpiryReport(partitions=paths, dry_run=False, snapshot=made)
 
 

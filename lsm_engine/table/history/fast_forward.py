@@ -14,7 +14,9 @@ from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.proposal import CommitOutcome
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.commit.publish_snapshot import publish, report
 from lsm_engine.table.ground.committed_files import committed_files
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.rollback import RollbackPlan, plan_rollback, rollback
@@ -133,21 +135,16 @@ def _carry_out(session: TableSession, plan: FastForwardPlan) -> None:
     for schema in plan.schemas:
         if not session.schemas.publish(schema):
             raise _overtaken(plan, f"schema {schema.id}")
+    base = session.snapshots.find(plan.common_id)
     for snapshot in plan.snapshots:
-        landed = session.snapshots.publish_only(snapshot)
-        session.snapshots.announce(snapshot.id)
-        if not landed and not same_state(session.snapshots.find(snapshot.id), snapshot):
+        if publish(session, snapshot, base) is CommitOutcome.LOST:
             raise _overtaken(plan, f"snapshot {snapshot.id}")
-        _tell(session, snapshot)
+        if session.components.listeners:
+            report(session, committed_files(session, snapshot))
+        base = snapshot
     for tag in plan.tags:
         session.tags.create(tag, numeric=True)
         _notify_tagged(session, tag)
-
-
-def _tell(session: TableSession, snapshot: Snapshot) -> None:
-    if session.components.listeners:
-        files = committed_files(session, snapshot)
-        session.notify(lambda listener: listener.committed(session.name, files))
 
 
 def _notify_tagged(session: TableSession, tag: Tag) -> None:

@@ -1,6 +1,6 @@
 """Repair tools: each shows its plan first, and acts only when it is told to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, ExternalAccess
@@ -8,10 +8,10 @@ from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, overwriting
 from lsm_engine.plan.retention import Retention
 from lsm_engine.store.listing import stable_listing
-from lsm_engine.table.commit.commit import CommitIdentity, commit
-from lsm_engine.table.commit.flat_commit import Change, commit_flat
+from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire, expire_changelogs
@@ -54,8 +54,14 @@ def remove_unexisting_files(
         def gone(on: Snapshot | None) -> Sequence[ManifestEntry]:
             return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
 
-        made = commit(session, identity, (), planned_on=base, overwritten=gone)
+        made = propose(session, _taking(identity, gone))
     return RepairReport(what="files that are gone", found=paths, dry_run=dry_run, snapshot=made)
+
+
+def _taking(
+    identity: CommitIdentity, choose: Callable[[Snapshot | None], Sequence[ManifestEntry]]
+) -> Proposal:
+    return Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=overwriting(choose))
 
 
 def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
@@ -85,11 +91,11 @@ def compact_manifest(
     names = tuple(meta.file_name for meta in metas)
     made = None
     if not dry_run and (stale or len(metas) > 1):
-
-        def nothing_new(_: Snapshot, __: Sequence[ManifestEntry]) -> Change:
-            return Change(kind=CommitKind.COMPACT)
-
-        made = commit_flat(session, identity, nothing_new)
+        anew = LiveChange(rewrites_manifests=True)
+        made = propose(
+            session,
+            Proposal(identity=identity, kind=CommitKind.COMPACT, choose=lambda _: anew),
+        )
     return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=made)
 
 
@@ -171,7 +177,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
 
     made = None
     if base is not None and session.live_entries(base):
-        made = commit(session, identity, (), planned_on=base, overwritten=everything)
+        made = propose(session, _taking(identity, everything))
     for name in branch.branches(session).directories():
         branch.delete(session, name)
     for one in session.consumers.list():

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.kernels.arrow_views import one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -20,7 +21,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import from_expression
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
-from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.commit.commit import CommitIdentity, commit, committed_before
 from lsm_engine.table.find.row_locations import gone_rows, matching_rows
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
@@ -44,6 +45,9 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> S
             table=session.name,
         )
     batch = _keys_of(session.schema, keys)
+    before = committed_before(session, identity, CommitKind.OVERWRITE)
+    if before is not None:
+        return before
     session.staging(None)  # refuses what a writer would have to honour
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
@@ -84,8 +88,9 @@ def _keys_of(schema: TableSchema, keys: Any) -> pa.RecordBatch:
         primary_keys=tuple(names),
         options=TableOptions(),
     )
+    nullable = pa.schema([field.with_nullable(True) for field in only_keys.arrow])  # noqa: FBT003
     table = pa.Table.from_batches(
-        [incoming.rows for incoming in conformed(reader, only_keys)], schema=only_keys.arrow
+        [incoming.rows for incoming in conformed(reader, only_keys)], schema=nullable
     )
     distinct = table.group_by(names).aggregate([]).select(names)
     return pa.RecordBatch.from_arrays(

@@ -27,6 +27,7 @@ from lsm_engine.plan.commit import (
 )
 from lsm_engine.plan.commit_steps import CommitStep, steps_of
 from lsm_engine.plan.ownership import PublishOutcome, already_committed, resolve_publish
+from lsm_engine.plan.proposal import LiveChange
 from tests.unit.plan.facts import USER, data_file, entry, snapshot
 
 FILES = SnapshotFiles(
@@ -50,7 +51,7 @@ def committable(
     )
 
 
-def steps(work: Committable, **how: bool) -> tuple[CommitStep, ...]:
+def steps(work: Committable, **how: CommitKind) -> tuple[CommitStep, ...]:
     return steps_of(work, uuids=("u1", "u2"), **how)
 
 
@@ -64,6 +65,7 @@ def append_step(*, identifier: int = 1, uuid: str = "u1") -> CommitStep:
     return steps_of(work, uuids=(uuid, "u2"))[0]
 
 
+OVERWRITE = CommitKind.OVERWRITE
 A, B, C = data_file("a"), data_file("b"), data_file("c", level=5)
 
 
@@ -72,12 +74,12 @@ A, B, C = data_file("a"), data_file("b"), data_file("c", level=5)
     [
         (DataIncrement(), CompactIncrement(), {}, []),
         (DataIncrement(), CompactIncrement(), {"force": True}, ["APPEND "]),
-        (DataIncrement(), CompactIncrement(), {"overwrite": True}, ["OVERWRITE "]),
+        (DataIncrement(), CompactIncrement(), {"first": OVERWRITE}, ["OVERWRITE "]),
         (DataIncrement(new_files=(A,)), CompactIncrement(), {}, ["APPEND +a@0"]),
         (DataIncrement(new_files=(B,), deleted_files=(A,)), CompactIncrement(), {}, ["APPEND -a@0 +b@0"]),
         (DataIncrement(), CompactIncrement(before=(A, B), after=(C,)), {}, ["COMPACT -a@0 -b@0 +c@5"]),
         (DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(A.upgrade(5),)), {}, ["APPEND +a@0", "COMPACT -a@0 +a@5"]),
-        (DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(C,)), {"overwrite": True}, ["OVERWRITE +a@0", "COMPACT -a@0 +c@5"]),
+        (DataIncrement(new_files=(A,)), CompactIncrement(before=(A,), after=(C,)), {"first": OVERWRITE}, ["OVERWRITE +a@0", "COMPACT -a@0 +c@5"]),
         (DataIncrement(), CompactIncrement(before=(A, C), after=(C,)), {}, ["COMPACT -a@0"]),
         (DataIncrement(), CompactIncrement(before=(C,), after=(C,)), {}, []),
     ],
@@ -104,7 +106,7 @@ def test_changelog_belongs_to_its_step_and_not_to_an_overwrite() -> None:
         CompactIncrement(before=(A,), after=(C,), changelog_files=(B,)),
     )
     assert [len(step.changelog) for step in steps(work)] == [1, 1]
-    assert [len(step.changelog) for step in steps(work, overwrite=True)] == [0, 1]
+    assert [len(step.changelog) for step in steps(work, first=OVERWRITE)] == [0, 1]
 
 
 def test_index_files_and_properties_belong_to_every_step() -> None:
@@ -133,12 +135,12 @@ def test_counts_add_up() -> None:
 
 
 def test_an_overwrite_deletes_what_the_base_it_lands_on_holds() -> None:
-    (step,) = steps(committable(DataIncrement(new_files=(A,))), overwrite=True)
+    (step,) = steps(committable(DataIncrement(new_files=(A,))), first=OVERWRITE)
     for base, live in (
         (snapshot(1, total=10), [entry("x")]),
         (snapshot(2, total=30), [entry("x"), entry("y", rows=20)]),
     ):
-        plan = plan_commit(step, base, planned_on=None, overwritten=live)
+        plan = plan_commit(step, base, planned_on=None, change=LiveChange(gone=tuple(live)))
         assert {e.file.file_name for e in plan.delta if e.kind is EntryKind.DELETE} == {
             e.file.file_name for e in live
         }
@@ -146,9 +148,11 @@ def test_an_overwrite_deletes_what_the_base_it_lands_on_holds() -> None:
 
 
 def test_an_overwrite_of_nothing_with_nothing_is_empty() -> None:
-    (step,) = steps(committable(), overwrite=True)
+    (step,) = steps(committable(), first=OVERWRITE)
     assert plan_commit(step, snapshot(1), planned_on=None).is_empty
-    assert not plan_commit(step, snapshot(1), planned_on=None, overwritten=[entry("x")]).is_empty
+    assert not plan_commit(
+        step, snapshot(1), planned_on=None, change=LiveChange(gone=(entry("x"),))
+    ).is_empty
 
 
 BUCKETS = frozenset({(EMPTY_ROW, 0)})
@@ -217,8 +221,8 @@ def test_index_and_statistics_live_on_unless_overwritten() -> None:
     base = snapshot(1, index_manifest="index-manifest", statistics="stat")
     kept = snapshot_of(plan_on(base), FILES, schema_id=0, now_millis=1)
     assert (kept.index_manifest, kept.statistics) == ("index-manifest", "stat")
-    (step,) = steps(committable(DataIncrement(new_files=(A,))), overwrite=True)
-    plan = plan_commit(step, base, planned_on=base, overwritten=[entry("x")])
+    (step,) = steps(committable(DataIncrement(new_files=(A,))), first=OVERWRITE)
+    plan = plan_commit(step, base, planned_on=base, change=LiveChange(gone=(entry("x"),)))
     made = snapshot_of(plan, FILES, schema_id=0, now_millis=1)
     assert rewrites_index(plan)
     assert (made.index_manifest, made.statistics) == (None, None)
@@ -291,4 +295,4 @@ def test_replay(identifier: int, history: list[Snapshot], expected: int | None) 
 def test_a_lost_answer(
     found: Snapshot | None, latest: int | None, expected: PublishOutcome
 ) -> None:
-    assert resolve_publish(append_step(), 7, found=found, latest_id=latest) is expected
+    assert resolve_publish(snapshot(7, uuid="u1"), found=found, latest_id=latest) is expected

@@ -51,6 +51,14 @@ def wanted(*gone: pc.Expression) -> list[tuple[int, int]]:
     return sorted(zip(made["k"].to_pylist(), made["v"].to_pylist(), strict=True))
 
 
+def test_rows_are_known_by_a_column_without_nulls(catalog: lsm.Catalog) -> None:
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    table = catalog.create_table("db.t", columns, options=MARKS)
+    table.append([{"k": 1, "v": 1}, {"k": 2, "v": 2}])
+    assert table.delete([{"k": 1}]) is not None
+    assert found(table) == [(2, 2)]
+
+
 def test_rows_are_known_by_the_columns_given(catalog: lsm.Catalog) -> None:
     table = filled(catalog)
     k, v, p = pc.field("k"), pc.field("v"), pc.field("p")

@@ -1,0 +1,108 @@
+"""What a commit proposes, as a value, before it is known on which snapshot it lands.
+
+The engine (table/commit/commit) fits a proposal to the newest snapshot, and again to each newer one that takes
+the id it tried for, until it has landed, is known to be lost, or nobody can tell.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.commit_message import CommitMessage, Committable
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.commit_steps import CommitStep, steps_of
+
+
+@record
+class CommitIdentity:
+    """Who commits, and which of their commits it is; the pair makes a replay a no-op."""
+
+    commit_user: str
+    commit_identifier: int = BATCH_COMMIT_IDENTIFIER
+    properties: Mapping[str, str] | None = None
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a replay can be known by its identifier."""
+        return self.commit_identifier != BATCH_COMMIT_IDENTIFIER
+
+
+@record
+class LiveChange:
+    """What a commit takes from the snapshot it lands on, and brings back: files that exist already.
+
+    `state` is the former snapshot whose index manifest and watermark the new one takes over.
+    `rewrites_manifests`: the base manifests are written anew, as additions alone, so that a file that
+    was taken away once may come back: readers fold entries without looking at their order.
+    """
+
+    gone: tuple[ManifestEntry, ...] = ()
+    back: tuple[ManifestEntry, ...] = ()
+    state: Snapshot | None = None
+    rewrites_manifests: bool = False
+
+
+NO_CHANGE = LiveChange()
+ChooseOnBase = Callable[[Snapshot | None], LiveChange | None]
+"""Chooses what changes on a base; None: nothing has to change, and nothing is committed."""
+OnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]
+"""Asked for each base that a write is tried on, with its files: properties to add, or an LsmError."""
+
+
+@record
+class Proposal:
+    """Staged work, and what to change on whatever snapshot it lands on.
+
+    `messages` were staged against `planned_on`. `kind` is that of the first snapshot. `choose` is
+    asked on each base; a proposal without it changes nothing but by its messages. `on_base` holds
+    the preconditions besides conflicts of files, and the properties that depend on the base.
+    """
+
+    identity: CommitIdentity
+    messages: tuple[CommitMessage, ...] = ()
+    planned_on: Snapshot | None = None
+    kind: CommitKind = CommitKind.APPEND
+    choose: ChooseOnBase | None = None
+    on_base: OnBase | None = None
+
+    def steps(self, uuids: Sequence[str], *, force: bool) -> tuple[CommitStep, ...]:
+        """Return the snapshots that are asked for; see `commit_steps.steps_of`."""
+        committable = Committable(
+            commit_user=self.identity.commit_user,
+            commit_identifier=self.identity.commit_identifier,
+            messages=self.messages,
+            properties=self.identity.properties,
+        )
+        return steps_of(committable, uuids=uuids, first=self.kind, force=force)
+
+
+def overwriting(
+    choose: Callable[[Snapshot | None], Iterable[ManifestEntry]],
+) -> ChooseOnBase:
+    """Return what takes live entries away that `choose` picks on each base."""
+    return lambda base: LiveChange(gone=tuple(choose(base)))
+
+
+class CommitOutcome(Enum):
+    """How an attempt to publish a snapshot ended; what nobody can tell is a CommitUnknownError."""
+
+    LANDED = "landed"
+    """It is visible and counts."""
+    LOST = "lost"
+    """Somebody else has the id, or it was revoked: nothing of it is visible."""
+
+
+def retry_wait_millis(lost: int, *, least: int, longest: int, fraction: float) -> int:
+    """Return how long to wait after the `lost`-th lost race; `fraction` from 0 to 1 is chance.
+
+    All of it is jitter: up to `least`, after more losses up to a half, a third, a quarter of that, at
+    most `longest`. Who has lost most waits least: a writer that backs off further with each loss never
+    lands beside one that does not lose (decisions/0033).
+    """
+    return int(min(longest, least / min(lost, _SHORTEST_PART)) * fraction)
+
+
+_SHORTEST_PART = 4

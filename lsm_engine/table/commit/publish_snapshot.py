@@ -1,0 +1,90 @@
+"""Publish a snapshot, find out what became of it, and report it: once for commits and fast-forwards.
+
+Landed and lost are answers. What nobody can tell is a CommitUnknownError, after which no file may be
+deleted that the snapshot would name (format section 14).
+"""
+
+import logging
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.ownership import PublishOutcome, resolve_publish
+from lsm_engine.plan.proposal import CommitOutcome
+from lsm_engine.table.commit import fence
+from lsm_engine.table.ground.components import CommittedFiles
+from lsm_engine.table.ground.session import TableSession
+
+log = logging.getLogger(__name__)
+
+
+def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:
+    """Publish a snapshot that was made on `base`, as often as it takes to know the answer.
+
+    Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be.
+    """
+    if not _has_landed(session, snapshot):
+        return CommitOutcome.LOST
+    try:
+        counts = fence.confirm(session.snapshots, snapshot, base)
+    except LsmError as cause:
+        raise _unknown(snapshot) from cause
+    return CommitOutcome.LANDED if counts else CommitOutcome.LOST
+
+
+def report(session: TableSession, files: CommittedFiles) -> None:
+    """Report what a snapshot that has landed published, to the log and to every listener."""
+    snapshot = files.snapshot
+    log.info(
+        "published snapshot=%d kind=%s rows=%+d table=%s",
+        snapshot.id,
+        snapshot.commit_kind.value,
+        snapshot.delta_record_count or 0,
+        session.name,
+    )
+    session.notify(lambda listener: listener.committed(session.name, files))
+
+
+def _has_landed(session: TableSession, snapshot: Snapshot) -> bool:
+    may_be_there = False
+    for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
+        try:
+            if session.snapshots.publish(snapshot):
+                return True
+        except CommitUnknownError:
+            log.warning("publish of snapshot %d gave no answer; looking for it", snapshot.id)
+            may_be_there = True
+        except StorageError as cause:
+            if may_be_there:
+                raise _unknown(snapshot) from cause
+            raise
+        match _outcome(session, snapshot):
+            case PublishOutcome.LANDED:
+                return True
+            case PublishOutcome.LOST:
+                return False
+            case PublishOutcome.UNKNOWN:
+                break
+            case PublishOutcome.ABSENT:
+                pass
+    raise _unknown(snapshot)
+
+
+def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
+    """Look who has the snapshot's id; what cannot be looked up is unknown, not lost."""
+    snapshots = session.snapshots
+    try:
+        return resolve_publish(
+            snapshot, found=snapshots.find(snapshot.id), latest_id=snapshots.latest_id()
+        )
+    except LsmError as cause:
+        raise _unknown(snapshot) from cause
+
+
+def _unknown(snapshot: Snapshot) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the storage did not say whether the commit is visible; look for its uuid in "
+        "table.snapshots() before trying again",
+        snapshot_id=snapshot.id,
+        uuid=snapshot.uuid,
+    )
