@@ -17,6 +17,7 @@ from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntr
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
+from lsm_engine.plan.live_snapshots import with_base
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
 from lsm_engine.plan.snapshot_time import is_far_ahead
@@ -173,7 +174,7 @@ def snapshot_of(
         changelog_record_count=plan.changelog_record_count if step.changelog else None,
         watermark=max(marks) if marks else None,
         statistics=base.statistics if base is not None and keeps_statistics else None,
-        properties=step.properties or None,
+        properties=with_base(step.properties, base),
         next_row_id=None if base is None else base.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,

@@ -1,7 +1,9 @@
 """Snapshots: the newest, the oldest, one by number; and the one atomic call that makes a commit visible.
 
-The files are the truth. LATEST and EARLIEST are advice that is checked before it is followed, as they
-may be stale, torn or missing. Nothing is cached: after a rollback the next commit uses an id again.
+The files are the truth, but not every file is a snapshot: a writer that was stopped may land on an id
+that expiry has passed (docs/commit-protocol.md). LATEST is advice that is checked before it is followed,
+as it may be stale, torn or missing. EARLIEST is moved before any id becomes free, and read here after the
+file that it judges. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
 from collections.abc import Iterator
@@ -17,12 +19,22 @@ from lsm_engine.codec.documents import encode_hint, encode_snapshot
 from lsm_engine.io.file_io import FileIO, FileStatus
 from lsm_engine.io.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import (
+    believed,
+    follows,
+    live_ids,
+    live_line,
+    named_base,
+    without_ghosts,
+)
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
 _GAPS_LOOKED_UP = 10_000  # missing ids that maintenance asks for one by one
+_CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, before a listing
 
 
 class SnapshotStore:
@@ -37,21 +49,20 @@ class SnapshotStore:
     def latest_id(self) -> int | None:
         """Return the newest id, or None before the first commit.
 
-        One hint and two probes in the ordinary case; a listing where the hint is not exact.
+        Two hints and two probes in the ordinary case; a listing where LATEST is not exact.
         """
         hint = self._hint(LATEST)
         if hint is not None and self.exists(hint) and not self.exists(hint + 1):
-            return hint
-        newest = max(self.ids(), default=None)
-        # A listing may be older than a commit that just landed.
-        while newest is not None and self.exists(newest + 1):
-            newest += 1
-        return newest
+            earliest = self.earliest_hint()
+            if earliest is not None and earliest <= hint:
+                return hint
+        newest = self.latest()
+        return None if newest is None else newest.id
 
     def earliest_id(self) -> int | None:
         """Return the oldest id, or None before the first commit."""
-        hint = self._hint(EARLIEST)
-        if hint is not None and self.exists(hint) and not self.exists(hint - 1):
+        hint = self.earliest_hint()
+        if hint is not None and self.exists(hint):
             return hint
         return min(self.ids(), default=None)
 
@@ -63,8 +74,31 @@ class SnapshotStore:
         return self._hint(EARLIEST)
 
     def ids(self) -> list[int]:
-        """Return every id there is, oldest first, from a listing; what maintenance goes by."""
+        """Return every id that counts, oldest first, from a listing."""
+        for _ in range(_RACES):
+            listed = self.listed_ids()
+            if not listed:
+                return []
+            earliest = self.earliest_hint()
+            if earliest is None or earliest <= listed[-1]:
+                return self._live_ids(listed, earliest)
+            if (again := self.listed_ids()) and again[-1] < earliest:
+                return self._live_ids(again, None)  # no snapshot is as new as EARLIEST says
+        raise self._vanishing()
+
+    def listed_ids(self) -> list[int]:
+        """Return the ids of all snapshot files, oldest first, also of those that do not count."""
         return _ids_of(self._file_io.list(self._paths.snapshot_directory))
+
+    def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
+        counted = [number for number in listed if number >= believed(earliest, listed[-1])]
+        first, last = counted[0], counted[-1]
+        if len(counted) == last - first + 1:
+            return counted
+        if last - first < len(counted) + _GAPS_LOOKED_UP:  # a listing may miss what just landed
+            known = set(counted)
+            counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
+        return live_ids(counted, earliest=earliest, latest=self._hint(LATEST))
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether there is a snapshot of this id."""
@@ -73,15 +107,52 @@ class SnapshotStore:
     # What they say.
 
     def latest(self) -> Snapshot | None:
-        """Return the newest snapshot, or None before the first commit."""
+        """Return the newest snapshot, or None before the first commit.
+
+        Two hints, the file and a probe in the ordinary case; a listing where LATEST is not exact.
+        """
         for _ in range(_RACES):
-            newest = self.latest_id()
-            if newest is None:
+            hint = self._hint(LATEST)
+            found = None if hint is None else self.find(hint)
+            newest = None if found is None else self._climbed(found)
+            earliest = self.earliest_hint()  # read last: has expiry passed what was found?
+            if newest and hint and earliest and earliest <= hint:
+                return newest
+            ids = self.ids()
+            if not ids:
                 return None
-            found = self.find(newest)  # a rollback may have taken it since
-            if found is not None:
+            top = self._top(ids, hint)
+            newest = None if top is None else self._climbed(top)
+            again = self.earliest_hint()
+            if newest is not None and (again in (None, earliest) or again <= newest.id):
+                return newest
+        raise self._vanishing()
+
+    def _climbed(self, found: Snapshot) -> Snapshot | None:
+        """Return the newest of those that were made on a snapshot; None where a listing must look.
+
+        Who finds a newer one looks whether its base is there still: above what a rollback has taken
+        nobody builds.
+        """
+        for _ in range(_CLIMBED):
+            newer = self.find(found.id + 1)
+            if newer is None or not follows(newer, found):
                 return found
-        raise NotFoundError(
+            if not self.exists(found.id):
+                return None
+            found = newer
+        return None
+
+    def _top(self, ids: list[int], hint: int | None) -> Snapshot | None:
+        """Return the newest of the ids that count; None if it has gone since they were listed."""
+        newest = self.find(ids[-1])
+        if newest is None or newest.id == hint or len(ids) < 2 or named_base(newest) is None:
+            return newest
+        below = self.find(ids[-2])
+        return newest if below is None or follows(newest, below) else below
+
+    def _vanishing(self) -> NotFoundError:
+        return NotFoundError(
             "the newest snapshot keeps vanishing; is somebody rolling the table back?",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
             directory=self._paths.snapshot_directory,
@@ -89,10 +160,13 @@ class SnapshotStore:
 
     def earliest(self) -> Snapshot | None:
         """Return the oldest snapshot, or None before the first commit."""
-        return next(iter(self.oldest_first()), None)
+        return next((one for one in map(self.find, self.ids()) if one is not None), None)
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """Return a snapshot, or None if there is none of this id; raises CorruptFileError."""
+        """Return what a snapshot file holds, or None without one; raises CorruptFileError.
+
+        Also of an id that expiry has passed: compare it with what is expected, or use `find_live`.
+        """
         if snapshot_id <= 0:
             return None
         return found_snapshot(
@@ -102,9 +176,18 @@ class SnapshotStore:
             if_another="a snapshot file holds another snapshot; restore it",
         )
 
+    def find_live(self, snapshot_id: int) -> Snapshot | None:
+        """Return a snapshot that counts, or None; raises CorruptFileError."""
+        found = self.find(snapshot_id)
+        if found is None:
+            return None
+        earliest = self.earliest_hint()  # read after the file, which is no ghost if this is smaller
+        is_passed = earliest is not None and snapshot_id < earliest
+        return None if is_passed and snapshot_id not in self.ids() else found
+
     def load(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot. ExpiredError: retention took it. NotFoundError: it never was."""
-        found = self.find(snapshot_id)
+        found = self.find_live(snapshot_id)
         if found is not None:
             return found
         earliest = self.earliest_id()
@@ -120,25 +203,30 @@ class SnapshotStore:
             snapshot_id=snapshot_id,
         )
 
-    def oldest_first(self) -> Iterator[Snapshot]:
-        """Yield the snapshots there are; ones that expire meanwhile are left out."""
-        for snapshot_id in self.ids():
-            found = self.find(snapshot_id)
-            if found is not None:
-                yield found
-
     def all(self) -> list[Snapshot]:
-        """Return every snapshot, oldest first."""
-        return list(self.oldest_first())
+        """Return every snapshot that counts, oldest first; ones that expire meanwhile are left out."""
+        found = [one for one in map(self.find, self.ids()) if one is not None]
+        return live_line(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
 
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
-        A listing is asked twice: the answers have to agree on the ids between the ends, where nothing
-        comes or goes while others commit and expire. It is then compared with what ids and hints say:
-        gaps and both ends are looked up one by one. Raises StorageError where a hint names a snapshot
-        that is there and the listing is empty: then no answer of the storage can be believed.
+        Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is
+        asked twice: the answers have to agree on the ids between the ends, where nothing comes or goes
+        while others commit and expire. It is then compared with what ids and hints say: gaps and both
+        ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there
+        and the listing is empty: then no answer of the storage can be believed.
         """
+        return self.settled_and_ghosts()[0]
+
+    def settled_and_ghosts(self) -> tuple[list[Snapshot], list[Snapshot]]:
+        """Return what `settled` does, and what snapshot files hold that never counted, oldest first."""
+        found = [one for one in map(self.find, self._stable_ids()) if one is not None]
+        kept = without_ghosts(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
+        known = {one.id for one in kept}
+        return kept, [one for one in found if one.id not in known]
+
+    def _stable_ids(self) -> list[int]:
         found = _ids_of(
             stable_listing(self._file_io, self._paths.snapshot_directory, _are_of_one_history)
         )
@@ -156,7 +244,7 @@ class SnapshotStore:
             found.insert(0, found[0] - 1)
         if found[-1] - found[0] < len(found) + _GAPS_LOOKED_UP:
             found = list(range(found[0], found[-1] + 1))
-        return [snapshot for snapshot in map(self.find, found) if snapshot is not None]
+        return found
 
     def newest_first(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield snapshots backwards from the newest, at most `limit`, until there is none below."""
@@ -165,7 +253,14 @@ class SnapshotStore:
         while found is not None and (limit is None or count < limit):
             yield found
             count += 1
-            found = self.find(found.id - 1)
+            found = self.before(found)
+
+    def before(self, snapshot: Snapshot) -> Snapshot | None:
+        """Return the snapshot under another one, None if it has expired."""
+        if named_base(snapshot) is None:
+            return self.find_live(snapshot.id - 1)
+        found = self.find(snapshot.id - 1)
+        return found if found is not None and follows(snapshot, found) else None
 
     def latest_at(self, millis: int) -> Snapshot | None:
         """Return the newest snapshot made at or before a time; None if all are younger."""
@@ -174,38 +269,57 @@ class SnapshotStore:
     # Making and taking them.
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Make a snapshot visible; False if somebody else has its id, and nothing changed.
+        """Create a snapshot file; False if somebody else has its id, and nothing changed.
 
-        Raises CommitUnknownError if the storage did not answer: look with `find` before anything is
-        deleted, and call `announce` if it turns out to have landed. Hints never fail a commit.
+        It counts once `table/commit/fence.confirm` has looked; until then no hint names it. Raises
+        CommitUnknownError if the storage did not answer: look with `find` before anything is deleted.
         """
         path = self._paths.snapshot_file(snapshot.id)
-        if not self._file_io.publish(path, encode_snapshot(snapshot)):
-            return False
-        self.announce(snapshot.id)
-        return True
+        return self._file_io.publish(path, encode_snapshot(snapshot))
 
     def publish_only(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible and leave the hints alone; a lost answer is looked up."""
         path = self._paths.snapshot_file(snapshot.id)
         return published(self._file_io, path, encode_snapshot(snapshot))
 
-    def announce(self, snapshot_id: int) -> None:
-        """Point LATEST at a snapshot that has landed, and EARLIEST if it is the first.
+    def announce(self, snapshot_id: int, *, is_first: bool = False) -> None:
+        """Point LATEST at a snapshot that counts, and EARLIEST if it is the table's first.
 
         Looks once more after writing: of two writers the slower one would else leave its smaller
-        id. Whoever writes last sees what landed before, so the hint ends up exact.
+        id. Whoever writes last sees what landed before, so the hint ends up exact. EARLIEST is made,
+        and never overwritten: an expiry may have moved it already.
         """
         try:
-            if snapshot_id == 1:
-                self.hint_earliest(snapshot_id)
-            self.hint_latest(snapshot_id)
-            while self.exists(snapshot_id + 1):
-                while self.exists(snapshot_id + 1):
-                    snapshot_id += 1
+            if is_first:
+                self._make_earliest(snapshot_id)
+            for _ in range(_RACES):
                 self.hint_latest(snapshot_id)
+                if not self.exists(snapshot_id + 1) and self.exists(snapshot_id):
+                    return
+                newest = self.latest()
+                if newest is None or newest.id == snapshot_id:
+                    return
+                snapshot_id = newest.id
         except LsmError:
             return  # the snapshot stands; readers check hints, and the next commit mends this one
+
+    def _make_earliest(self, snapshot_id: int) -> None:
+        published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
+
+    def advance_earliest(self, snapshot_id: int, newest_id: int) -> None:
+        """Move EARLIEST forward: smaller ids are passed. It is never moved back here.
+
+        `newest_id`: the newest known; what EARLIEST says beyond it is garbage, unless it is there.
+        Raises StorageError if it cannot be written: then nothing may be deleted.
+        """
+        now = self.earliest_hint()
+        if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
+            return
+        self.hint_earliest(snapshot_id)
+        if not self.exists(
+            snapshot_id
+        ):  # a faster expiry has passed it, and we moved the hint back
+            self.hint_earliest(max(min(self.ids(), default=snapshot_id), snapshot_id))
 
     def hint_latest(self, snapshot_id: int) -> None:
         """Write LATEST."""
@@ -216,8 +330,14 @@ class SnapshotStore:
         self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
     def hint_earliest(self, snapshot_id: int) -> None:
-        """Write EARLIEST. Expiry moves it before it deletes the older snapshots."""
+        """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
         self._write_hint(EARLIEST, snapshot_id)
+
+    def delete_state(self, snapshot: Snapshot) -> bool:
+        """Delete a snapshot's file unless its id is another's by now; False if it was not there."""
+        if not same_state(self.find(snapshot.id), snapshot):
+            return False
+        return self.delete(snapshot.id)
 
     def delete(self, snapshot_id: int) -> bool:
         """Delete one snapshot file and nothing that it names; False if it was not there."""

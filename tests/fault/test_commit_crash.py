@@ -165,7 +165,12 @@ def publishes(scenario: Scenario) -> list[int]:
     disk, _ = prepared(scenario.name)
     storage = RecordingFileIO(disk)
     scenario.act(acting(storage))
-    return [call.number for call in storage.calls if call.verb == "publish"]
+    # A hint may be lost as it likes.
+    return [
+        call.number
+        for call in storage.calls
+        if call.verb == "publish" and not call.path.endswith("EARLIEST")
+    ]
 
 
 def test_an_unknown_outcome_deletes_nothing(scenario: Scenario) -> None:

@@ -101,7 +101,7 @@ def id_at(session: TableSession, millis: int) -> int:
 
 def find_change(session: TableSession, snapshot_id: int) -> Snapshot | None:
     """Return a snapshot, or the changelog that outlived it; None if neither is there."""
-    found = session.snapshots.find(snapshot_id)
+    found = session.snapshots.find_live(snapshot_id)
     return session.changelogs.find(snapshot_id) if found is None else found
 
 

@@ -41,7 +41,7 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
     low, high = session.snapshots.earliest_id() or 1, session.snapshots.latest_id() or 0
     while low <= high:
         middle = (low + high) // 2
-        snapshot = session.snapshots.find(middle)
+        snapshot = session.snapshots.find_live(middle)
         if snapshot is None or snapshot.time_millis <= millis:
             found = snapshot or found
             low = middle + 1

@@ -7,6 +7,7 @@ outlived their snapshots go last, by a retention of their own.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
@@ -14,6 +15,7 @@ from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_millis
+from lsm_engine.io.paths import EARLIEST
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import (
     ExpirePlan,
@@ -23,6 +25,7 @@ from lsm_engine.plan.expire import (
     plan_expiry,
     snapshots_to_replay,
 )
+from lsm_engine.plan.live_snapshots import believed
 from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
@@ -110,15 +113,20 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         for consumer in over:
             session.consumers.delete(consumer)
     positions = _positions(session, over)
+    there = session.snapshots.stable_listing()
+    marked = believed(session.snapshots.earliest_hint(), there[-1].id if there else 0)
+    passed = tuple(one for one in there if one.id < marked)  # of an expiry that died, or goes on
     choice = choose_expired(
-        session.snapshots.stable_listing(),
+        there[len(passed) :],
         retention,
         now_millis=session.clock.now_millis(),
         consumer_next_ids=()
         if session.options[core_options.CONSUMER_CHANGELOG_ONLY]
         else positions,
     )
-    plan = _plan(session, choice) if dry_run else _announced(session, choice)
+    choice = replace(choice, expired=(*passed, *choice.expired))
+    announces = bool(choice.expired) and not dry_run
+    plan = _announced(session, choice, marked) if announces else _plan(session, choice)
     log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
     if not dry_run and not plan.is_empty:
         carry_out(session, plan)
@@ -135,20 +143,24 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     )
 
 
-def _announced(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
-    """Plan an expiry that other writers know of. Raises what reading the roots raises; nothing has
-    gone then, and the announcement is taken back.
+def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
+    """Move EARLIEST to what stays, for good, before any root is read and anything deleted; then plan.
+
+    Who tags one of the others from now on sees it and gives up, and who did before is a root that the
+    plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
+    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
     """
-    if not choice.expired:
-        return _plan(session, choice)
-    # Announced before any root is read: who tags one of these from now on sees it and gives up, and
-    # who did before is a root that the plan sees (decisions/0004).
-    session.snapshots.hint_earliest(choice.kept[0].id)
+    snapshots, first = session.snapshots, choice.kept[0].id
+    snapshots.advance_earliest(first, choice.kept[-1].id)
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
+    if durable:  # no power cut may bring ids back that were passed
+        session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
     try:
         refuse_while_rolled_back(session, choice.kept[-1])
         return _plan(session, choice)
     except LsmError:
-        session.snapshots.hint_earliest(choice.expired[0].id)
+        if snapshots.earliest_hint() == first:
+            snapshots.hint_earliest(marked or choice.expired[0].id)
         raise
 
 

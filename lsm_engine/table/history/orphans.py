@@ -4,7 +4,7 @@ Listing comes first: a file that a commit adds meanwhile is then named by its sn
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 
 from lsm_engine.base.errors import InvalidInputError
@@ -15,6 +15,7 @@ from lsm_engine.base.units import format_bytes, parse_millis
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import KeptRoot, MetadataNames, empty_plan
 from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
@@ -60,7 +61,12 @@ def remove_orphans(
             f"an age is a time such as '1 d', not {older_than!r}", older_than=older_than
         ) from cause
     now = storage_now(session)
-    listed = list(_listed(session))
+    ghosts = {
+        line.paths.snapshot_file(one.id): (line, one)
+        for line in roots.branches(session)
+        for one in line.snapshots.settled_and_ghosts()[1]
+    }
+    listed = list(_listed(session, ghosts))
     plan = plan_orphans(
         listed,
         reachable_paths(session),
@@ -70,13 +76,18 @@ def remove_orphans(
     )
     log.info("orphan plan table=%s files=%d", session.name, len(plan.orphans))
     if not dry_run and plan.orphans:
-        _carry_out(session, plan)
+        _carry_out(session, plan, ghosts)
     return OrphanReport(plan=plan, dry_run=dry_run)
 
 
-def _carry_out(session: TableSession, plan: OrphanPlan) -> None:
+def _carry_out(
+    session: TableSession, plan: OrphanPlan, ghosts: Mapping[str, tuple[TableSession, Snapshot]]
+) -> None:
+    """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
-    gone = [path for path, _ in plan.orphans]
+    for line, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
+        line.snapshots.delete_state(ghost)
+    gone = [path for path, _ in plan.orphans if path not in ghosts]
     if keep_in_trash(session, empty_plan(reason), paths=gone) is None:
         for path in gone:
             session.file_io.delete(path)
@@ -93,8 +104,11 @@ def _carry_out(session: TableSession, plan: OrphanPlan) -> None:
     session.notify(lambda listener: listener.removed(session.name, removal))
 
 
-def _listed(session: TableSession) -> Iterator[FileStatus]:
-    """Yield the files that may be orphans. Where only metadata lives, those are temporary files."""
+def _listed(session: TableSession, ghosts: Container[str]) -> Iterator[FileStatus]:
+    """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
+
+    And `ghosts`: snapshot files that never counted.
+    """
     file_io, paths = session.file_io, session.paths
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)
@@ -110,7 +124,11 @@ def _listed(session: TableSession) -> Iterator[FileStatus]:
         )
     ]
     for directory in (*of_people, paths.trash_directory, paths.at("")):
-        yield from (status for status in file_io.list(directory) if _is_temporary(status))
+        yield from (
+            status
+            for status in file_io.list(directory)
+            if _is_temporary(status) or status.path in ghosts
+        )
     yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
 
 

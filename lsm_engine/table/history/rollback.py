@@ -125,7 +125,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     while an expiry is between the two.
     """
     there = session.snapshots.stable_listing()
-    present = any(same_state(one, target) for one in there)
+    present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     known = session.tags.stable_listing()
     held = any(same_state(tag.snapshot, target) for tag in known)
@@ -134,11 +134,11 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             f"snapshot {target.id} is expiring; roll back to a newer one, or to a tag",
             snapshot_id=target.id,
         )
-    older = [one.id for one in there if one.id <= target.id]
+    older = [number for number in session.snapshots.listed_ids() if number <= target.id]
     if not present and older and marked is not None and min(older) < marked:
         raise CommitConflictError(
             f"snapshots before {marked} are just expiring, or an expiry of them died; nothing was "
-            "changed, expire once more and try again",
+            "changed, expire once more, remove orphan files, and try again",
             snapshot_id=target.id,
         )
     if not present and older:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     CorruptFileError,
     ErrorKind,
     InvalidInputError,
@@ -65,7 +66,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
                 f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
             )
     for snapshot in order:
-        line.snapshots.publish_only(snapshot)
+        _give_back(line, snapshot)
     if order:
         line.snapshots.announce(max(one.id for one in order))
         oldest = line.snapshots.stable_listing()[0].id
@@ -78,6 +79,16 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
         _notify_tagged(session, one, tag.name)
     trash_of(session).delete(one.name)
     return one
+
+
+def _give_back(line: TableSession, snapshot: Snapshot) -> None:
+    there = line.snapshots
+    if not there.publish_only(snapshot) and not same_state(there.find(snapshot.id), snapshot):
+        raise CommitConflictError(
+            f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
+            "what never counted, and undo again",
+            snapshot_id=snapshot.id,
+        )
 
 
 def _notify_tagged(session: TableSession, one: TrashRecord, name: str) -> None:

@@ -60,7 +60,7 @@ def snapshots_back(session: TableSession, snapshot: Snapshot) -> Iterator[Snapsh
     found: Snapshot | None = snapshot
     while found is not None:
         yield found
-        found = session.snapshots.find(found.id - 1) if found.id > 1 else None
+        found = session.snapshots.before(found)
 
 
 def _delta_of(session: TableSession, snapshot: Snapshot, place: Bucket) -> list[ManifestEntry]:

@@ -106,7 +106,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     one that is not.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    ids = session.snapshots.ids()
+    ids = session.snapshots.listed_ids()
     whole: int | None = None
     for number in reversed(ids):
         if (whole is not None and number != whole - 1) or not _is_whole(session, number):

@@ -107,7 +107,8 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
 def _verify_line(session: TableSession) -> VerifyReport:
     """Check the table itself, or a branch alone."""
     check = _Verification(session)
-    snapshots = session.snapshots.all()
+    snapshots, ghosts = session.snapshots.settled_and_ghosts()
+    check.ghosts(ghosts)
     check.chain(snapshots)
     for snapshot in snapshots:
         check.snapshot(snapshot)
@@ -148,8 +149,18 @@ class _Verification:
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
         if any(_wrong_between(snapshots)):  # or some went while the others were read
-            again = self._session.snapshots.all()
+            again = self._session.snapshots.stable_listing()
             self._problems += _wrong_between([one for one in again if not self._is_taken(one)])
+
+    def ghosts(self, found: Sequence[Snapshot]) -> None:
+        """No writer has left a snapshot file that does not count; one that is at it takes it back."""
+        for one in found:
+            if is_there(self._session, one):
+                path = self._session.paths.snapshot_file(one.id)
+                self._problems.append(
+                    f"{path}: snapshot {one.id} of {one.commit_user!r} never counted, its writer was "
+                    "stopped while the id expired or was rolled back; remove_orphan_files removes it"
+                )
 
     def snapshot(self, one: Snapshot) -> None:
         """A snapshot can be read, and says what its files say."""

@@ -38,7 +38,7 @@ def carry_out(
         plan = again()
     directories = set() if kept else _delete_files(session, plan)
     for snapshot in plan.expired:
-        session.snapshots.delete(snapshot.id)
+        session.snapshots.delete_state(snapshot)
     for changelog in plan.expired_changelogs:
         session.changelogs.delete(changelog.id)
     if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:

@@ -14,11 +14,11 @@ from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.commit.fence import confirm
 from tests.fault.recording_file_io import (
     Crash,
     Die,
     Fail,
-    Lie,
     LoseReply,
     Misread,
     RecordingFileIO,
@@ -37,6 +37,12 @@ def disk():
 @pytest.fixture
 def store(disk):
     return SnapshotStore(disk, PATHS)
+
+
+def commit(store, one):
+    """Create a snapshot file on the one before, and have it confirmed."""
+    base = store.find(one.id - 1)
+    return store.publish(one) and confirm(store, one, base)
 
 
 def hints(disk):
@@ -62,9 +68,9 @@ def test_a_table_without_snapshots(store):
 
 
 def test_publish_is_won_once_and_writes_hints(store, disk):
-    assert store.publish(snapshot(1))
+    assert commit(store, snapshot(1))
     assert not store.publish(snapshot(1, uuid="other"))
-    assert store.publish(snapshot(2))
+    assert commit(store, snapshot(2))
     assert store.latest() == snapshot(2)
     assert store.earliest() == snapshot(1)
     assert store.load(1) == snapshot(1)
@@ -74,7 +80,7 @@ def test_publish_is_won_once_and_writes_hints(store, disk):
 @pytest.fixture
 def three(store):
     for number in (1, 2, 3):
-        store.publish(snapshot(number))
+        commit(store, snapshot(number))
     return store
 
 
@@ -92,16 +98,31 @@ def test_latest_hint_is_only_advice(three, disk, latest):
     if latest is not None:
         disk.write_new("t/snapshot/LATEST", latest)
     assert three.latest_id() == 3
-    three.publish(snapshot(4))
+    commit(three, snapshot(4))
     assert hints(disk)["LATEST"] == "4"
 
 
-@pytest.mark.parametrize("earliest", [b"2", b"9", b"", b"x", None])
-def test_earliest_hint_is_only_advice(three, disk, earliest):
+@pytest.mark.parametrize("earliest", [b"9", b"", b"x", None])
+def test_an_earliest_hint_without_a_snapshot_is_passed_over(three, disk, earliest):
     disk.delete("t/snapshot/EARLIEST")
     if earliest is not None:
         disk.write_new("t/snapshot/EARLIEST", earliest)
     assert three.earliest_id() == 1
+    assert three.latest_id() == 3
+    assert [one.id for one in three.all()] == [1, 2, 3]
+    assert three.load(1) == snapshot(1)
+    assert commit(three, snapshot(4))
+    assert [one.id for one in three.stable_listing()] == [1, 2, 3, 4]
+
+
+def test_what_expiry_has_passed_does_not_count(three, disk):
+    three.hint_earliest(2)
+    assert three.earliest_id() == 2
+    assert three.ids() == [2, 3]
+    assert [one.id for one in three.all()] == [2, 3]
+    with pytest.raises(ExpiredError):
+        three.load(1)
+    assert [one.id for one in three.stable_listing()] == [1, 2, 3]  # for maintenance to go on with
 
 
 def test_hints_that_cannot_be_read_are_passed_over(three, disk):
@@ -111,27 +132,42 @@ def test_hints_that_cannot_be_read_are_passed_over(three, disk):
 
 def test_a_failed_probe_or_listing_is_an_error_not_an_answer(three, disk):
     disk.delete("t/snapshot/LATEST")
-    for at in (2, 3):
-        fault = Misread(at=at, how=StorageError("no"))
+    for failing in ("list", "exists"):
+
+        def misread(call, failing=failing):
+            if call.verb == failing:
+                raise StorageError("no")
+
         with pytest.raises(StorageError):
-            SnapshotStore(RecordingFileIO(disk, fault), PATHS).latest_id()
+            SnapshotStore(RecordingFileIO(disk, on_call=misread), PATHS).load(4)
+    storage = RecordingFileIO(disk, Misread(at=4, how=StorageError("no")))
+    with pytest.raises(StorageError):
+        SnapshotStore(storage, PATHS).latest_id()  # hints are passed over, a listing is not
+    assert storage.reads[3].verb == "list"
 
 
 def test_a_stale_listing_is_caught_up_with(three, disk):
     disk.delete("t/snapshot/LATEST")
-    storage = RecordingFileIO(disk, Misread(at=5, how=Lie.STALE))
-    store = SnapshotStore(storage, PATHS)
-    assert store.latest_id() == 3  # reads hint, lists, probes 4
-    disk.write_new("t/snapshot/snapshot-4", b"")
-    assert storage.reads[1].verb == "list"
-    assert store.latest_id() == 4
-    assert (storage.reads[4].verb, storage.reads[4].number) == ("list", 5)
+    disk.write_new("t/snapshot/snapshot-4", encode_snapshot(snapshot(4)))
+    names = ["snapshot-1", "snapshot-2", "snapshot-3"]
+    stale = [one for one in disk.list("t/snapshot") if one.name in names]
+    storage = RecordingFileIO(disk)
+    storage.list = lambda path: stale
+    assert SnapshotStore(storage, PATHS).latest_id() == 4
 
 
-def test_the_fast_path_is_one_read_and_two_probes(three, disk):
+def test_the_fast_path_is_two_hints_and_two_probes(three, disk):
     storage = RecordingFileIO(disk)
     assert SnapshotStore(storage, PATHS).latest_id() == 3
-    assert [call.verb for call in storage.reads] == ["read", "exists", "exists"]
+    assert [call.verb for call in storage.reads] == ["read", "exists", "exists", "read"]
+
+
+def test_reading_the_newest_takes_four_calls(three, disk):
+    storage = RecordingFileIO(disk)
+    assert SnapshotStore(storage, PATHS).latest() == snapshot(3)
+    assert [call.path.rpartition("/")[2] for call in storage.reads] == [
+        "LATEST", "snapshot-3", "snapshot-4", "EARLIEST",
+    ]  # fmt: skip
 
 
 def test_expired_and_missing_ids(three, disk):
@@ -176,9 +212,11 @@ def test_nothing_is_cached_by_id(three, disk):
 def test_hints_never_fail_a_commit(disk):
     for at in range(2, 20):
         disk = MemoryFileIO()
-        SnapshotStore(disk, PATHS).publish(snapshot(1))
+        commit(SnapshotStore(disk, PATHS), snapshot(1))
         storage = RecordingFileIO(disk, Fail(at=at, error=StorageError("full")))
-        assert SnapshotStore(storage, PATHS).publish(snapshot(2))
+        store = SnapshotStore(storage, PATHS)
+        assert store.publish(snapshot(2))
+        assert confirm(store, snapshot(2), snapshot(1))
         assert SnapshotStore(disk, PATHS).latest_id() == 2
         if len(storage.calls) < at:
             return
@@ -199,7 +237,7 @@ def test_a_lost_reply_is_for_the_committer_to_resolve(disk):
     with pytest.raises(CommitUnknownError):
         store.publish(snapshot(1))
     assert store.find(1) == snapshot(1)
-    store.announce(1)
+    assert confirm(store, snapshot(1), None)
     assert hints(disk) == {"LATEST": "1", "EARLIEST": "1"}
 
 
@@ -207,15 +245,15 @@ def test_a_lost_reply_is_for_the_committer_to_resolve(disk):
 def test_a_crash_at_any_call_leaves_old_or_new(when):
     for at in range(1, 20):
         disk = MemoryFileIO()
-        SnapshotStore(disk, PATHS).publish(snapshot(1))
+        commit(SnapshotStore(disk, PATHS), snapshot(1))
         storage = RecordingFileIO(disk, Die(at=at, when=when))
         try:
-            SnapshotStore(storage, PATHS).publish(snapshot(2))
+            commit(SnapshotStore(storage, PATHS), snapshot(2))
         except Crash:
             after = SnapshotStore(disk, PATHS)
             assert after.latest() in (snapshot(1), snapshot(2))
             landed = after.latest_id()
-            assert after.publish(snapshot(landed + 1))
+            assert commit(after, snapshot(landed + 1))
             assert hints(disk)["LATEST"] == str(landed + 1)
         else:
             return
@@ -228,21 +266,22 @@ def test_the_slower_of_two_writers_does_not_turn_latest_back(disk):
 
     def overtake(call):
         if call.verb == "replace" and call.path.endswith("LATEST") and call.number == 3:
-            assert fast.publish(snapshot(2))
+            assert commit(fast, snapshot(2))
 
     slow = SnapshotStore(RecordingFileIO(disk, on_call=overtake), PATHS)
-    assert slow.publish(snapshot(1))
+    assert commit(slow, snapshot(1))
     assert hints(disk)["LATEST"] == "2"
 
 
 def test_a_newest_snapshot_that_keeps_vanishing(disk):
-    store = SnapshotStore(disk, PATHS)
-    store.publish(snapshot(1))
-    storage = RecordingFileIO(
-        disk, *(Misread(at=at, how=NotFoundError("gone")) for at in range(4, 100, 4))
-    )
+    commit(SnapshotStore(disk, PATHS), snapshot(1))
+
+    def gone(call):
+        if call.verb == "read" and call.path.endswith("snapshot-1"):
+            raise NotFoundError("gone")
+
     with pytest.raises(NotFoundError, match="vanishing"):
-        SnapshotStore(storage, PATHS).latest()
+        SnapshotStore(RecordingFileIO(disk, on_call=gone), PATHS).latest()
 
 
 def test_other_files_are_no_snapshots(three, disk):

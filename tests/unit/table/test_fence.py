@@ -1,0 +1,255 @@
+"""The fence: a writer that lands on an id which expiry has passed, or above what a rollback took."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import CommitUnknownError, StorageError
+from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.io.paths import TablePaths
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.commit.fence import confirm
+from tests.fault.recording_file_io import Call, RecordingFileIO
+from tests.fault.scenarios import SHAPE, acting, open_again, rows, view, write_three_times
+from tests.fault.test_schedules import disk_with, expire_most
+from tests.model.world import read
+from tests.unit.store.documents import snapshot
+
+PATHS = TablePaths(root="t")
+
+
+def made(number: int, base: Snapshot | None, who: str = "us") -> Snapshot:
+    lists = {"delta_manifest_list": f"delta-{number}-{who}", "uuid": f"{number}-{who}"}
+    return snapshot(number, properties=with_base(None, base), **lists)  # type: ignore[no-any-return]
+
+
+def line(store: SnapshotStore, upto: int, who: str = "us") -> list[Snapshot]:
+    """Commit snapshots 1 to `upto`; return them behind a None, so that each has its id as its place."""
+    found: list[Snapshot | None] = [None]
+    for number in range(1, upto + 1):
+        found.append(made(number, found[-1], who))
+        assert store.publish(found[-1])  # type: ignore[arg-type]
+        assert confirm(store, found[-1], found[-2])  # type: ignore[arg-type]
+    return found  # type: ignore[return-value]
+
+
+def expire(store: SnapshotStore, below: int, *, foreign: bool = False) -> None:
+    """Take the snapshots below an id; clients that are `foreign` leave EARLIEST where it was."""
+    if not foreign:
+        store.advance_earliest(below, max(store.ids()))
+    for number in range(1, below):
+        store.delete(number)
+
+
+@pytest.fixture
+def store() -> SnapshotStore:
+    return SnapshotStore(MemoryFileIO(), PATHS)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize(("ghost_id", "below"), [(4, 8), (7, 8), (1, 8), (2, 9), (8, 9)])
+def test_who_lands_on_an_id_that_expiry_has_passed_takes_it_back(
+    store: SnapshotStore, ghost_id: int, below: int, foreign: bool
+) -> None:
+    known = line(store, 9)
+    expire(store, below, foreign=foreign)
+    ghost = made(ghost_id, known[ghost_id - 1], "late")
+    assert store.publish(ghost)
+    if not foreign:
+        # Nobody takes it for a snapshot meanwhile.
+        assert store.ids() == list(range(below, 10))
+        assert store.find_live(ghost_id) is None
+        assert store.settled_and_ghosts() == (known[below:], [ghost])
+    assert store.latest() == known[9]
+    assert [one.id for one in store.newest_first()] == list(range(9, below - 1, -1))
+    assert not confirm(store, ghost, known[ghost_id - 1])
+    assert store.listed_ids() == list(range(below, 10))
+    assert store.latest_id() == 9
+
+
+def test_latest_below_earliest_is_not_believed(store: SnapshotStore) -> None:
+    known = line(store, 9)
+    expire(store, 8)
+    assert store.publish(made(4, known[3], "late"))
+    store.hint_latest(4)  # of a writer of the real 4 that was slow
+    assert store.latest_id() == 9
+    assert store.latest() == known[9]
+
+
+def test_who_expired_after_landing_has_committed(store: SnapshotStore) -> None:
+    """It was stopped between its create and its look; its successor shows that it counted."""
+    known = line(store, 5)
+    landed = made(6, known[5], "slow")
+    assert store.publish(landed)
+    newer = made(7, landed)
+    assert store.latest() == landed
+    assert store.publish(newer)
+    assert confirm(store, newer, landed)
+    store.advance_earliest(7, 7)
+    assert confirm(store, landed, known[5])  # passed, its file still there
+    for number in range(1, 7):
+        store.delete(number)
+    assert confirm(store, landed, known[5])  # its file has gone, too
+    assert store.latest() == newer
+
+
+def test_what_has_come_and_gone_is_unknown(store: SnapshotStore) -> None:
+    known = line(store, 9)
+    expire(store, 8)
+    with pytest.raises(CommitUnknownError, match="expiry passed it"):
+        confirm(store, made(4, known[3], "late"), known[3])
+
+
+def test_the_last_base_may_expire_under_a_writer(store: SnapshotStore) -> None:
+    """Of two snapshots the older expires while the newer is not confirmed yet."""
+    known = line(store, 3)
+    landed = made(4, known[3])
+    assert store.publish(landed)
+    expire(store, 4)
+    assert confirm(store, landed, known[3])
+    assert store.latest() == landed
+
+
+def test_who_lands_above_what_a_rollback_took_takes_it_back(store: SnapshotStore) -> None:
+    known = line(store, 4)
+    store.forget_latest()
+    store.delete(4)
+    store.delete(3)
+    late = made(4, known[3], "late")
+    assert store.publish(late)
+    assert store.latest() == known[2]
+    other = made(3, known[2], "after")
+    assert store.publish(other)
+    assert confirm(store, other, known[2])
+    assert store.latest() == other, "what was made on another snapshot 3 does not follow this one"
+    assert not confirm(store, late, known[3])
+    assert store.ids() == [1, 2, 3]
+
+
+def test_earliest_is_never_moved_back_by_a_slower_expiry(store: SnapshotStore) -> None:
+    line(store, 9)
+    store.advance_earliest(8, 9)
+    store.advance_earliest(3, 5)
+    assert store.earliest_hint() == 8
+    store.hint_earliest(99)  # garbage
+    store.advance_earliest(3, 9)
+    assert store.earliest_hint() == 3
+
+
+def test_the_first_commit_does_not_move_earliest_back(store: SnapshotStore) -> None:
+    first = made(1, None)
+    assert store.publish(first)
+    second = made(2, first)
+    assert store.publish(second)
+    assert confirm(store, second, first)
+    store.advance_earliest(2, 2)
+    assert confirm(store, first, None)
+    assert store.earliest_hint() == 2
+
+
+@pytest.mark.parametrize("hint", [b"", b"x", None])
+def test_a_torn_earliest_does_not_let_a_ghost_in(store: SnapshotStore, hint: bytes | None) -> None:
+    known = line(store, 9)
+    expire(store, 8)
+    disk = store._file_io
+    disk.delete("t/snapshot/EARLIEST")
+    if hint is not None:
+        disk.replace("t/snapshot/EARLIEST", hint)
+    ghost = made(4, known[3], "late")
+    assert store.publish(ghost)
+    assert store.latest() == known[9]
+    assert store.ids() == [8, 9]
+    assert not confirm(store, ghost, known[3])
+    assert confirm(store, known[9], known[8])
+
+
+def test_a_storage_that_does_not_answer_leaves_the_commit_unknown(store: SnapshotStore) -> None:
+    known = line(store, 3)
+    landed = made(4, known[3])
+    assert store.publish(landed)
+    failing = "snapshot-3"
+
+    def misread(call: Call) -> None:
+        if call.path.endswith(failing):
+            raise StorageError("no answer")
+
+    deaf = SnapshotStore(RecordingFileIO(store._file_io, on_call=misread), PATHS)
+    with pytest.raises(CommitUnknownError, match="does not answer"):
+        confirm(deaf, landed, known[3])
+    assert store.find(4) == landed
+    failing = "EARLIEST"  # the base is there: no expiry has passed it
+    assert confirm(deaf, landed, known[3])
+
+
+def stopped_before_landing(disk: MemoryFileIO, meanwhile: Callable[[], object]) -> lsm.Table:
+    """Return a table whose next snapshot lands after others have done something."""
+    done = False
+
+    def on_call(call: Call) -> None:
+        nonlocal done
+        if call.verb == "publish" and "/snapshot-" in f"/{call.path}" and not done:
+            done = True
+            meanwhile()
+
+    return acting(RecordingFileIO(disk, on_call=on_call))
+
+
+def test_a_writer_stopped_while_expiry_passes_its_id_commits_on_the_newest() -> None:
+    disk = disk_with(write_three_times)
+
+    def others() -> None:
+        for number in range(5):
+            open_again(disk, first_id=10_000 * (number + 1)).upsert(rows(20 + number, 1, "other"))
+        table = open_again(disk, first_id=90_000)
+        table.session.clock.sleep_millis(10_000)
+        expire_most(table)
+
+    made = stopped_before_landing(disk, others).upsert(rows(30, 2, "ours"))
+    after = open_again(disk, first_id=200_000)
+    assert made is not None
+    assert made.uuid in [one.uuid for one in after.snapshots()]
+    found = {row[0] for row in view(disk).head.values()}
+    assert {"ours", "other"} <= found
+    assert len([key for key, row in view(disk).head.items() if row[0] == "other"]) == 5
+    assert after.verify().is_clean
+
+
+@pytest.mark.parametrize("by", ["orphans", "nobody"])
+def test_a_ghost_that_a_crash_left_is_reported_and_removed(by: str) -> None:
+    """Its writer died between landing and looking."""
+    disk = disk_with(write_three_times)
+    table = open_again(disk, first_id=10_000)
+    base = table.snapshots()[-1]
+    for number in range(3):
+        table.upsert(rows(20 + number, 1, "other"))
+    table.session.clock.sleep_millis(10_000)
+    expire_most(table)
+    before = view(disk)
+    ghost = replace(base, id=base.id + 1, uuid="ghost", properties=with_base(None, base))
+    assert table.session.snapshots.publish(ghost)
+    report = open_again(disk).verify()
+    assert [one for one in report.problems if f"snapshot/snapshot-{ghost.id}" in one]
+    assert len(report.problems) == 1
+    assert view_of_readers(disk) == before.head
+    expire_most(open_again(disk, first_id=20_000))
+    if by == "orphans":
+        open_again(disk, first_id=30_000).remove_orphan_files(
+            dry_run=False, older_than="0 s", force=True
+        )
+        assert open_again(disk).verify().is_clean
+        assert table.session.snapshots.find(ghost.id) is None
+    open_again(disk, first_id=40_000).upsert(rows(40, 1, "after"))
+    assert view_of_readers(disk) == {**before.head, **keyed(rows(40, 1, "after"))}
+
+
+def view_of_readers(disk: MemoryFileIO) -> object:
+    return read(open_again(disk), SHAPE)
+
+
+def keyed(table: object) -> dict[object, object]:
+    scratch = disk_with(lambda made: made.upsert(table))  # type: ignore[arg-type]
+    return dict(view(scratch).head)
