@@ -32,6 +32,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.modes import CommitKind, RowKind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.arrow_types import sql_field
 from lsm_engine.schema.changes import (
     AddColumn,
@@ -85,6 +86,7 @@ __all__ = [
     "Tag",
     "UnsafePathError",
     "UnsupportedError",
+    "WriteResult",
     "open_catalog",
     "open_table",
     "sql_field",

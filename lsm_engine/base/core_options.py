@@ -291,7 +291,7 @@ LOOKUP_COMPACT_MAX_INTERVAL = Option(
 LOOKUP_WAIT = Option(
     key="lookup-wait", parse=parse_bool, default=True,
     aliases=("changelog-producer.lookup-wait",),
-    doc="Accepted and not needed: a write compacts level 0 itself before it returns, if readers or the changelog wait for that.",
+    doc="Where rows are read, or their changelog is made, only after a compaction of level 0 (first-row, deletion vectors, lookup changelog), a write that loses it to others tries again until it stands, for as long as `commit.timeout` allows. false: it tries once. What it returns has `visible`.",
 )  # fmt: skip
 COMPACTION_OFFPEAK_START_HOUR = Option(
     key="compaction.offpeak.start.hour", parse=between(-1, 23), default=-1,
@@ -435,7 +435,7 @@ COMMIT_MAX_RETRY_WAIT = Option(
 )  # fmt: skip
 COMMIT_TIMEOUT = Option(
     key="commit.timeout", parse=parse_millis, default=600_000, default_text="10 min",
-    doc="Give a commit up after this long of losing races to other writers; nothing of it is visible then.",
+    doc="Give a commit up after this long of losing races to other writers; nothing of it is visible then. Also how long a write waits for its lookup compaction (`lookup-wait`): past that its rows stay committed, and are not visible yet.",
 )  # fmt: skip
 COMMIT_FORCE_CREATE_SNAPSHOT = Option(
     key="commit.force-create-snapshot", parse=parse_bool, default=False,
@@ -451,7 +451,7 @@ COMMIT_FSYNC = Option(
 )  # fmt: skip
 WRITE_COUNT_CHANGES = Option(
     key="write.count-changes", parse=parse_bool, default=False,
-    doc="Say in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`). Costs reading the key columns of the files that the rows may be in.",
+    doc="Say in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), whichever way it came, Spark's data source included. Costs reading the key columns of the files that the rows may be in.",
 )  # fmt: skip
 
 # --- retention -----------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ class ChangeMode(Enum):
     DIFF = "diff"
     """The first and the last state compared: what lies between does not show."""
 
+    @property
+    def reads_changelog(self) -> bool:
+        """Whether changelogs are read where a table has them."""
+        return self in (ChangeMode.AUTO, ChangeMode.CHANGELOG)
+
 
 class ChangeSource(Enum):
     """What is read of one snapshot."""

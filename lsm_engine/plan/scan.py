@@ -154,6 +154,19 @@ def first_level(mode: ReadMode, reach: Reach, deepest: int) -> int:
     return int(ReadMode.ABOVE_LEVEL_0 is mode or reach is Reach.ABOVE_LEVEL_0)
 
 
+def read_files(
+    live: Iterable[ManifestEntry], mode: ReadMode, reach: Reach
+) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+    """Return the live files that a read sees, and those on levels that it does not reach."""
+    seen: list[ManifestEntry] = []
+    unseen: list[ManifestEntry] = []
+    for entries in _by_bucket(live):
+        lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
+        for entry in entries:
+            (seen if entry.file.level >= lowest else unseen).append(entry)
+    return seen, unseen
+
+
 def _by_bucket(live: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
     buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in live:

@@ -12,6 +12,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import ChangeReader, change_schema
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.read import session_of
+from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.table import Table
 
@@ -20,8 +21,8 @@ _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 def changes_dataframe(
     table: Table,
-    after: int | str | None = None,
-    upto: int | str | None = None,
+    after: Point | None = None,
+    upto: Point | None = None,
     *,
     after_millis: int | None = None,
     upto_millis: int | None = None,

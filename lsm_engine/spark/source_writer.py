@@ -14,10 +14,9 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.jobs import prepare_worker
-from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
-from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -26,6 +25,7 @@ from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.stage.bucket_routing import assigns_buckets
 from lsm_engine.table.stage.writers import TableWriter
+from lsm_engine.table.write.land import base_of_write, land
 from lsm_engine.table.write.overwrite import overwrite
 
 _TASK_BITS = 32
@@ -120,19 +120,12 @@ class WritePlan:
     identity: CommitIdentity
     replaces: bool
 
-    def publish(self, messages: list[CommitMessage]) -> Snapshot | None:
-        """Commit, as the verbs of table/write/write.py and table/write/overwrite.py do."""
-        table = open_table(self.path, executor=StagedRows())
+    def publish(self, messages: list[CommitMessage]) -> WriteResult | None:
+        """Commit, as the verbs of the table do."""
+        session = open_table(self.path, executor=StagedRows()).session
         if self.replaces:
-            return overwrite(table.session, messages, None, self.identity)
-        made = commit(table.session, self.identity, messages, planned_on=self.base)
-        if made is None:
-            return None
-        given = assign_new_partitions(table.session, upkeep_of(self.identity), messages)
-        if not table.options[core_options.WRITE_ONLY]:
-            touched = {(message.partition, message.bucket) for message in messages}
-            compact_due(table.session, self.identity, touched)
-        return given or made
+            return overwrite(session, messages, None, self.identity)
+        return land(session, self.identity, messages, planned_on=self.base)
 
 
 def plan_write(
@@ -159,9 +152,7 @@ def plan_write(
         if commit_identifier is None
         else commit_identifier,
     )
-    if not replaces:
-        compact_waiting_rows(session, upkeep_of(identity))
-    base = session.snapshots.latest()
+    base = session.snapshots.latest() if replaces else base_of_write(session, identity)
     return WritePlan(
         path=path,
         staging=staging_on(session, base, replaces=replaces),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.table.ground.session import TableSession
@@ -20,7 +20,7 @@ def on_spark(table: Table, spark: SparkSession) -> Table:
     return Table(TableSession(session.name, components, session.schema), table.location)
 
 
-def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> Snapshot | None:
+def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> WriteResult | None:
     """Upsert a DataFrame on its own session, whatever the table's executor; see `Table.upsert`."""
     return on_spark(table, frame.sparkSession).upsert(frame, **commit)
 
@@ -32,7 +32,7 @@ def upsert_files(
     spark: SparkSession,
     null_values: Sequence[str] = ("",),
     **commit: Any,
-) -> Snapshot | None:
+) -> WriteResult | None:
     """Upsert the rows of Parquet and CSV files, read by tasks in Python and never by the JVM.
 
     About twice as fast as reading the files with Spark and upserting the DataFrame. `paths` and

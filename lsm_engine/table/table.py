@@ -11,6 +11,7 @@ from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
@@ -72,7 +73,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Insert rows, replacing those whose key is already there; one atomic commit.
 
         `rows`: anything with `__arrow_c_stream__` (a pyarrow Table, a polars or pandas frame, a
@@ -80,7 +81,11 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         column `_row_kind` may say +I, -U, +U or -D per row. Of several rows of one key the last one
         counts, or the one with the greatest `sequence.field`. Columns left out are null.
 
-        Returns the snapshot made, None if there were no rows. A numbered `commit_identifier` makes
+        Returns the snapshot made, None if there were no rows; as `after=` of `changes` and `follow` it
+        is a bookmark. Its `visible` is False where the rows are committed and cannot be read yet:
+        on first-row tables and with deletion vectors the write waits for the compaction that shows
+        them (`lookup-wait`, `commit.timeout`), but not where it may not or does not compact
+        (`write-only`, `lookup-compact` gentle, rows that wait for a bucket). A numbered `commit_identifier` makes
         a replay by the same `commit_user` a no-op. Raises InvalidInputError before anything is
         written for rows that do not fit, CommitConflictError when nothing became visible,
         CommitUnknownError when that could not be found out.
@@ -95,7 +100,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Add rows to a table without a primary key; one atomic commit, and nothing is replaced.
 
         `rows`, the result and errors as in `upsert`, which is the verb of tables with a key.
@@ -111,7 +116,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Add rows whose keys are not there. With `existing="skip"` the others are left out.
 
         By default one key that is there, anywhere in the table where keys are unique across
@@ -130,7 +135,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Write rows whose keys are there. With `missing="skip"` the others are left out.
 
         By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING.
@@ -148,7 +153,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Delete rows by key; `keys` holds the primary key columns, others are ignored for nothing.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
@@ -168,7 +173,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Replace what is there by `rows`, in one atomic commit.
 
         With `partition`, a value for some or all partition columns, exactly those partitions are

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
 from lsm_engine.table.ground.session import TableSession
@@ -19,8 +20,8 @@ class TableChanges:
 
     def changelog(
         self,
-        after: int | str | None = None,
-        upto: int | str | None = None,
+        after: Point | None = None,
+        upto: Point | None = None,
         *,
         after_millis: int | None = None,
         upto_millis: int | None = None,
@@ -45,8 +46,8 @@ class TableChanges:
 
     def changes(
         self,
-        after: int | str | None = None,
-        upto: int | str | None = None,
+        after: Point | None = None,
+        upto: Point | None = None,
         *,
         after_millis: int | None = None,
         upto_millis: int | None = None,
@@ -56,8 +57,9 @@ class TableChanges:
     ) -> Changes:
         """Return a read of what changed after one snapshot, up to and including another.
 
-        `after`, `upto`: snapshot ids or names of tags; 0 is before the first snapshot. `after_millis`,
-        `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
+        `after`, `upto`: snapshots or their ids, names of tags, or what a write returned; 0 is before
+        the first snapshot. After a write comes what was committed after it, without the write's own
+        rows if its changelog was there when it returned (decision 35). `after_millis`, `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
         are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
         `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
         changelog where there is one and else the delta; "diff" compares the two states and says
@@ -82,6 +84,7 @@ class TableChanges:
         self,
         start: str = "latest-full",
         *,
+        after: Point | None = None,
         snapshot_id: int | None = None,
         timestamp_millis: int | None = None,
         mode: str = "auto",
@@ -95,13 +98,14 @@ class TableChanges:
 
         `start`: "latest-full" (what has been told so far as +I, then changes), "latest" (changes),
         "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
-        `timestamp_millis`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
+        `timestamp_millis`. `after`, as in `changes`: the changes after it, whatever `start`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
         `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
         `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
         what it still needs; asking for the next item says that the one before is done.
         """
         request = FollowRequest(
             start=_start(start),
+            after=after,
             snapshot_id=snapshot_id,
             timestamp_millis=timestamp_millis,
             mode=_mode(mode),

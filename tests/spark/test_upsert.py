@@ -11,7 +11,15 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, StorageError
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.spark import SparkExecutor, on_spark, upsert_dataframe, upsert_files
+from lsm_engine.meta.row_counts import RowCounts, row_counts_of
+from lsm_engine.spark import (
+    SparkExecutor,
+    changes_dataframe,
+    on_spark,
+    register,
+    upsert_dataframe,
+    upsert_files,
+)
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
@@ -175,3 +183,35 @@ def test_files_that_do_not_read_are_named(spark, new_table, tmp_path):
     assert table.snapshots() == []
     assert lsm.open_table(table.location).scan().count() == 0
     assert table.schema.names == tuple(ROWS.names)
+
+
+def test_the_data_source_ends_a_write_as_the_verbs_do(spark, new_table):
+    """Counts, compactions that readers wait for, and whose upkeep it is."""
+    options = {"merge-engine": "first-row", "write.count-changes": "true"}
+    table = new_table("spark", **options)
+    register(spark)
+    for part in (rows(0, 30), rows(20, 30)):
+        frame = spark.createDataFrame(part).repartition(3)
+        frame.write.format("lsm").mode("append").save(table.location)
+    assert table.scan().count() == 50
+    written = [one for one in table.snapshots() if one.commit_kind is lsm.CommitKind.APPEND]
+    counts = [row_counts_of(one.properties) for one in written]
+    assert counts == [RowCounts(inserted=30), RowCounts(inserted=20, updated=10)]
+    one_day = rows(0, 30).filter(pa.compute.field("day") == rows(0, 1)["day"][0])
+    frame = spark.createDataFrame(one_day.slice(0, 4))
+    there = table.scan(where=pa.compute.field("day") == rows(0, 1)["day"][0]).count()
+    frame.write.format("lsm").mode("overwrite").save(table.location)
+    assert table.scan().count() == 50 - there + 4
+    (made,) = [one for one in table.snapshots() if one.commit_kind is lsm.CommitKind.OVERWRITE]
+    assert row_counts_of(made.properties) == RowCounts(updated=4, deleted=there - 4)
+    check(table)
+
+
+def test_a_dataframe_that_was_upserted_is_a_bookmark(spark, new_table):
+    table = new_table("spark", **{"changelog-producer": "lookup"})
+    made = upsert_dataframe(table, spark.createDataFrame(rows(0, 30)))
+    assert made.visible
+    assert table.changelog(after=made).num_rows == 0
+    table.upsert(rows(40, 2))
+    assert table.changelog(after=made)["id"].to_pylist() == [40, 41]
+    assert changes_dataframe(table, made, spark=spark).count() == 2

@@ -21,7 +21,6 @@ ACCEPTED = {  # said in their docs: nothing needs to read them
     "STATS_DENSE_STORE",
     "INDEX_BLOOM_USE_TREE",
     "SNAPSHOT_EXPIRE_EXECUTION_MODE",
-    "LOOKUP_WAIT",
     "SORT_ENGINE",
     "DELETE_FORCE_PRODUCE_CHANGELOG",
     "COMMIT_FORCE_COMPACT",

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.write import FORMAT_OPTION, committed
+from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
@@ -16,7 +16,7 @@ from lsm_engine.cli.row_files import RowSource, open_row_files
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.find.lookup import FOUND
 from lsm_engine.table.table import Table
@@ -139,7 +139,7 @@ def _write(
     files: Sequence[str],
     kind: str | None,
     verb: str,
-    write: Callable[[Any, dict[str, Any]], Snapshot | None],
+    write: Callable[[Any, dict[str, Any]], WriteResult | None],
 ) -> None:
     source = open_row_files(files, table.schema.arrow, kind)
     with (
@@ -162,7 +162,8 @@ def _write(
     left = f", {counted(counts.skipped, 'row')} skipped" if counts.skipped else ""
     word = "inserted" if verb == "insert" else "updated"
     call.out.report(
-        f"{counted(done, 'row')} {word}{left}: snapshot {made.id} of {table.name}", facts
+        f"{counted(done, 'row')} {word}{left}{hint(made)}: snapshot {made.id} of {table.name}",
+        facts,
     )
 
 

@@ -14,6 +14,7 @@ from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import FORMATS, RowSource, open_row_files
 from lsm_engine.cli.verb import Verb
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.table.table import Table
 
 FORMAT_OPTION = click.option(
@@ -158,12 +159,17 @@ def partition_of(table: Table, pairs: Sequence[str]) -> dict[str, str | None]:
     return partition_values(pairs, table.options[core_options.PARTITION_DEFAULT_NAME])
 
 
-def _report(call: Call, table: Table, made: Snapshot | None, what: str, count: int) -> None:
+def _report(call: Call, table: Table, made: WriteResult | None, what: str, count: int) -> None:
     facts: dict[str, Any] = {"table": table.name, "rows": count, **committed(made)}
     if made is None:
         call.out.report("nothing to commit", facts)
     else:
-        call.out.report(f"{what}: snapshot {made.id} of {table.name}", facts)
+        call.out.report(f"{what}{hint(made)}: snapshot {made.id} of {table.name}", facts)
+
+
+def hint(made: WriteResult) -> str:
+    """Return what to add where rows cannot be read yet."""
+    return "" if made.visible else ", to be read after a compaction"
 
 
 def committed(made: Snapshot | None) -> dict[str, Any]:

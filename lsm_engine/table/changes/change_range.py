@@ -14,11 +14,13 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 
-Point = int | str
-"""A snapshot id, or the name of a tag."""
+Point = int | str | Snapshot
+"""A snapshot or its id, the name of a tag, or what a write returned."""
 
 
 @record
@@ -37,6 +39,7 @@ class ChangeRange:
 def change_range(
     session: TableSession,
     *,
+    reads_changelog: bool = True,
     after: Point | None = None,
     upto: Point | None = None,
     after_millis: int | None = None,
@@ -44,6 +47,7 @@ def change_range(
 ) -> ChangeRange:
     """Return a range by snapshot ids, tags or times (the latest snapshot at or before each).
 
+    What a write returned stands for the snapshot that emitted its rows, if `reads_changelog`.
     No start: from the oldest changes that are kept. No end: up to the newest. Raises
     InvalidInputError for an end before the start and for two ways of saying one of them, and
     NotFoundError for what is not there.
@@ -52,6 +56,12 @@ def change_range(
         if point is not None and millis is not None:
             raise InvalidInputError("name a snapshot, a tag or a time, not several")
     latest = session.snapshots.latest_id() or 0
+    if reads_changelog and isinstance(after, WriteResult):
+        _require_there(session, after)
+        after = after.position
+    if reads_changelog and isinstance(upto, WriteResult):
+        _require_there(session, upto)
+        upto = upto.changelog_id
     start, end = _id_of(session, after, latest), _id_of(session, upto, latest)
     if after_millis is not None:
         start = id_at(session, after_millis)
@@ -155,6 +165,9 @@ def state_at(session: TableSession, point: Point | None, snapshot_id: int) -> Sn
 def _id_of(session: TableSession, point: Point | None, latest: int) -> int | None:
     if isinstance(point, str):
         return session.tags.load(point).snapshot.id
+    if isinstance(point, Snapshot):
+        _require_there(session, point)
+        point = point.id
     if point is None:
         return None
     if point < 0:
@@ -166,3 +179,15 @@ def _id_of(session: TableSession, point: Point | None, latest: int) -> int | Non
             snapshot_id=point,
         )
     return point
+
+
+def _require_there(session: TableSession, snapshot: Snapshot) -> None:
+    """Raise NotFoundError where a rollback took a snapshot, and its id was used again."""
+    found = session.snapshots.find(snapshot.id)
+    if found is not None and not same_state(found, snapshot):
+        raise NotFoundError(
+            f"snapshot {snapshot.id} was rolled back, and the one there now is another commit; read "
+            "the whole state anew",
+            kind=ErrorKind.NO_SUCH_SNAPSHOT,
+            snapshot_id=snapshot.id,
+        )

@@ -1,6 +1,7 @@
 """Changes: a range of snapshots → what to read of each → splits → rows that say what they do."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,16 +12,18 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import (
     ChangeMode,
     ChangeSource,
     ChangeSplit,
     change_source,
+    changed_state,
     changelog_splits,
     delta_splits,
     state_splits,
 )
-from lsm_engine.plan.scan import ReadMode
+from lsm_engine.plan.scan import Reach, read_files
 from lsm_engine.prune.expression import from_expression
 from lsm_engine.prune.partition import partition_mask
 from lsm_engine.prune.predicate import columns_of, split_conjuncts
@@ -47,7 +50,10 @@ CHANGE_FIELDS = (
 
 @record
 class ChangesRequest:
-    """Which changes to read: after one point, up to and including another. Points as in `history`."""
+    """Which changes to read: after one point, up to and including another. Points as in `history`.
+
+    `written`: a write whose rows the changelog emits in this range, and which are left out.
+    """
 
     after: Point | None = None
     upto: Point | None = None
@@ -56,6 +62,7 @@ class ChangesRequest:
     mode: ChangeMode = ChangeMode.AUTO
     columns: tuple[str, ...] | None = None
     where: pc.Expression | None = None
+    written: WriteResult | None = None
 
 
 class Changes:
@@ -82,11 +89,13 @@ class Changes:
         self._request = request
         self.range: ChangeRange = change_range(
             session,
+            reads_changelog=request.mode.reads_changelog,
             after=request.after,
             upto=request.upto,
             after_millis=request.after_millis,
             upto_millis=request.upto_millis,
         )
+        self._written = request.written or _interleaved(request, self.range)
         fields = pa.schema([*CHANGE_FIELDS, *session.schema.arrow])
         self._predicate = None if request.where is None else from_expression(request.where, fields)
         names = fields.names if request.columns is None else request.columns
@@ -157,7 +166,10 @@ class Changes:
             yield from self._kept(between(self._session, before, after, untagged=own))
             return
         for snapshot in changes_in(self._session, self.range):
-            yield from self._kept(splits_of(self._session, snapshot, self._request.mode))
+            splits = splits_of(self._session, snapshot, self._request.mode)
+            if self._written is not None and snapshot.id <= self._written.changelog_id:
+                splits = _without_write(self._session, self._written, snapshot, splits)
+            yield from self._kept(splits)
 
     def _kept(self, splits: Iterable[ChangeSplit]) -> list[ChangeSplit]:
         """Leave out partitions that the filter does not want."""
@@ -227,11 +239,22 @@ def between(
         )
     assert after is not None
     states_of = tuple(state.id for state in untagged if state is not None)
+    return _compared(session, before, after, states_of, partial(_visible, session))
+
+
+def _compared(
+    session: TableSession,
+    before: Snapshot | None,
+    after: Snapshot,
+    states_of: tuple[int, ...],
+    files_of: Callable[[Snapshot | None], list[ManifestEntry]],
+) -> list[ChangeSplit]:
+    assert session.key_order is not None
     try:
         return state_splits(
             after.id,
-            _visible(session, before),
-            _visible(session, after),
+            files_of(before),
+            files_of(after),
             key_order=session.key_order,
             before_vectors=_vectors(session, before),
             after_vectors=_vectors(session, after),
@@ -242,12 +265,51 @@ def between(
         raise
 
 
+def _interleaved(request: ChangesRequest, wanted: ChangeRange) -> WriteResult | None:
+    """Return the write that a range begins after, if others committed before its rows were emitted."""
+    written = request.after
+    if not isinstance(written, WriteResult) or not request.mode.reads_changelog:
+        return None
+    if not written.buckets or wanted.is_empty:
+        return None
+    if wanted.upto < written.changelog_id:
+        raise InvalidInputError(
+            f"the changelog emits the rows of this write in snapshot {written.changelog_id}: read up to "
+            "there or further",
+            upto=wanted.upto,
+            changelog_id=written.changelog_id,
+        )
+    return written
+
+
+def _without_write(
+    session: TableSession, written: WriteResult, snapshot: Snapshot, splits: list[ChangeSplit]
+) -> list[ChangeSplit]:
+    """Return the changes of a snapshot without those of a write that is emitted in it or later.
+
+    In the buckets of the write: what turned its state into the one that was emitted in the end.
+    """
+    others = [one for one in splits if (one.partition, one.bucket) not in written.buckets]
+    if snapshot.id < written.changelog_id:
+        return others
+    before = session.snapshots.load(written.id)
+    mode = read_mode(session.schema)
+    _, reach = changed_state(session.options[core_options.CHANGELOG_PRODUCER], mode)
+
+    def known(state: Snapshot | None) -> list[ManifestEntry]:
+        assert state is not None
+        live = session.live_entries(state, lambda *bucket: bucket in written.buckets)
+        return live if state is before else read_files(live, mode, reach)[0]
+
+    both = (before.id, snapshot.id)
+    return [*others, *_compared(session, before, snapshot, both, known)]
+
+
 def _visible(session: TableSession, snapshot: Snapshot | None) -> list[ManifestEntry]:
     if snapshot is None:
         return []
-    hides = read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0
     live = session.live_entries(snapshot, lambda _, bucket: bucket >= 0)
-    return [entry for entry in live if not (hides and entry.file.level == 0)]
+    return read_files(live, read_mode(session.schema), Reach.ALL)[0]
 
 
 def _vectors(

@@ -13,8 +13,9 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import ChangeMode
-from lsm_engine.table.changes.change_range import id_at
+from lsm_engine.table.changes.change_range import Point, change_range, id_at
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.table.ground.session import TableSession
@@ -40,11 +41,14 @@ class StartMode(Enum):
 class FollowRequest:
     """How to follow. `poll_millis` None: stop when there is nothing new instead of waiting for it.
 
+    `after`: the changes after this point and what follows, whatever `start` is.
+
     `consumer_id`: where a consumer of this name stands counts more than the start, unless
     `consumer.ignore-progress` is set; it moves on with the reader. `upto`: the last snapshot to read.
     """
 
     start: StartMode = StartMode.LATEST_FULL
+    after: Point | None = None
     snapshot_id: int | None = None
     timestamp_millis: int | None = None
     mode: ChangeMode = ChangeMode.AUTO
@@ -191,8 +195,16 @@ class Follower:
 
     def _changes(self, after: int, upto: int) -> Changes:
         request = self._request
+        written = request.after if isinstance(request.after, WriteResult) else None
+        if written is not None and not (written.buckets and request.mode.reads_changelog):
+            written = None
         wanted = ChangesRequest(
-            after=after, upto=upto, mode=request.mode, columns=request.columns, where=request.where
+            after=after,
+            upto=upto,
+            mode=request.mode,
+            columns=request.columns,
+            where=request.where,
+            written=written,
         )
         return Changes(self._session, wanted)
 
@@ -206,6 +218,10 @@ class Follower:
     def _start(self) -> tuple[int, Snapshot | None]:
         """Return the first snapshot whose changes are read, and the state that comes before them."""
         request, session = self._request, self._session
+        if request.after is not None:
+            reads_changelog = request.mode.reads_changelog
+            begin = change_range(session, reads_changelog=reads_changelog, after=request.after)
+            return begin.after + 1, None
         latest = session.snapshots.latest()
         match request.start:
             case StartMode.LATEST_FULL:

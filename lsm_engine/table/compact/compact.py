@@ -1,7 +1,7 @@
 """Compact: for each bucket pick → plan → run; then commit what changed, all buckets at once."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -71,24 +71,42 @@ def carry_out(
 
 
 def compact_due(
-    session: TableSession, identity: CommitIdentity, touched: Iterable[tuple[bytes, int]]
+    session: TableSession,
+    identity: CommitIdentity,
+    touched: frozenset[tuple[bytes, int]],
+    *,
+    rows_wait: Callable[[], bool],
 ) -> Snapshot | None:
     """Compact those buckets of a write that are due, or all if `full-compaction.delta-commits` is up.
 
-    The write stands: a compaction that loses to another or fails is logged, and stays due. But a
-    writer who would leave a bucket with more runs than `num-sorted-run.stop-trigger` tries again,
-    up to `commit.max-retries` times: writers must not outrun compactions.
+    The write stands: a compaction that fails is logged and stays due, and so does one that lost to
+    another. But a writer whose rows still wait for it (`rows_wait`) tries again for as long as
+    `commit.timeout` allows; and one who would leave a bucket with more runs than
+    `num-sorted-run.stop-trigger`, up to `commit.max-retries` times: writers must not outrun
+    compactions.
     """
-    wanted = frozenset(touched)
+    clock, options = session.clock, session.options
+    started, lost = clock.now_millis(), 0
     try:
-        for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
+        while True:
             try:
-                return _compacted(session, identity, wanted)
+                return _compacted(session, identity, touched)
             except CommitConflictError as conflict:
-                log.info("left a compaction to others: %s", conflict)
-                if not _stops_writers(session, wanted):
+                log.info("lost a compaction to another: %s", conflict)
+            lost += 1
+            timeout = options[core_options.COMMIT_TIMEOUT]
+            if rows_wait():
+                given_up = clock.now_millis() - started > timeout
+            else:
+                given_up = lost > options[core_options.COMMIT_MAX_RETRIES]
+                if not _stops_writers(session, touched):
                     return None
-        log.warning("buckets stay above the stop trigger: others compact them all the time")
+            if given_up:
+                log.warning("buckets stay due: others compact them all the time")
+                return None
+            longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
+            wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
+            clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
     except LsmError as error:
         log.warning("a compaction after a write failed and stays due: %s", error)
     return None

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import CommitConflictError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.kernels.hashing import bucket_of
@@ -100,8 +100,8 @@ def assign_postponed_buckets(
 
 def compact_waiting_rows(session: TableSession, identity: CommitIdentity) -> None:
     """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
-    if session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
-        assign_postponed_buckets(session, identity)
+    if _is_at_once(session):
+        _given(session, identity)
 
 
 def assign_new_partitions(
@@ -112,17 +112,33 @@ def assign_new_partitions(
     Whatever becomes of that, the rows are in: what fails is logged, and the next write or compaction
     gives them their buckets.
     """
-    at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
-    if not session.schema.bucket_mode.policy.is_postponed or not at_once:
-        return None
     new = {message.partition for message in written if message.bucket == POSTPONED}
-    if not new:
+    if not new or not _is_at_once(session):
         return None
     try:
-        return assign_postponed_buckets(session, identity, lambda partition: partition in new)
+        return _given(session, identity, lambda partition: partition in new)
     except LsmError as error:
         log.warning("rows of new partitions wait for a compaction to give them buckets: %s", error)
         return None
+
+
+def _is_at_once(session: TableSession) -> bool:
+    at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    return at_once and session.schema.bucket_mode.policy.is_postponed
+
+
+def _given(
+    session: TableSession,
+    identity: CommitIdentity,
+    covers: Callable[[bytes], bool] | None = None,
+) -> Snapshot | None:
+    """Give buckets; where others do so too, look again what still waits."""
+    for _ in range(session.options[core_options.COMMIT_MAX_RETRIES]):
+        try:
+            return assign_postponed_buckets(session, identity, covers)
+        except CommitConflictError as conflict:
+            log.info("others gave buckets to waiting rows: %s", conflict)
+    return assign_postponed_buckets(session, identity, covers)
 
 
 def waiting_files(session: TableSession, base: Snapshot) -> dict[bytes, tuple[DataFileMeta, ...]]:

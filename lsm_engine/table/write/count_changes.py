@@ -19,11 +19,13 @@ from lsm_engine.mergetree.levels import newest_first
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.scan import Packing, plan_splits
 from lsm_engine.schema.table_schema import VALUE_KIND
-from lsm_engine.table.commit.commit import OnBase
+from lsm_engine.table.commit.commit import ChooseOverwritten, OnBase
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.row_locations import search_files, tag_search
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.split_read import ReadRows, read_split
 
 
 def count_changes(
@@ -85,16 +87,43 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
     return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
 
 
-def counting(session: TableSession, first: OnBase | None = None) -> OnBase | None:
+def counting(
+    session: TableSession, first: OnBase | None, overwritten: ChooseOverwritten | None
+) -> OnBase | None:
     """Return what adds the counts to the properties of a write, if the table's options ask for it.
 
-    `first` is asked before, and may give the commit up.
+    `first` is asked before, and may give the commit up. `overwritten`: what an overwrite takes away;
+    keys of that which do not come again are deleted.
     """
     if not session.options[core_options.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
         return first
 
     def asked(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
-        said = {} if first is None else first(base, delta)
-        return {**said, **count_changes(session, base, delta).properties}
+        added = {} if first is None else first(base, delta)
+        counts = count_changes(session, base, delta)
+        if overwritten is not None and base is not None:
+            replaced = _rows_in(session, base, overwritten(base))
+            counts += RowCounts(deleted=replaced - counts.updated - counts.deleted)
+        return {**added, **counts.properties}
 
     return asked
+
+
+def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEntry]) -> int:
+    """Return how many rows the files of whole buckets hold: one per key that is there."""
+    schema = session.schema
+    rows = ReadRows.of(schema.primary_keys[:1], None, None, None)
+    context = session.context(entry.file.schema_id for entry in entries)
+    planned = plan_splits(
+        [entry for entry in entries if entry.bucket >= 0],
+        key_order=session.key_order or bytes,
+        packing=Packing(),
+        snapshot_id=base.id,
+        vectors=session.vector_places(base),
+    )
+    return sum(
+        split.row_count
+        if split.raw and split.is_counted
+        else sum(batch.num_rows for batch in read_split(context, rows, split))
+        for split in planned.splits
+    )

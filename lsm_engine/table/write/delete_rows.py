@@ -18,20 +18,22 @@ from lsm_engine.kernels.arrow_views import one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.expression import from_expression
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
-from lsm_engine.table.commit.commit import CommitIdentity, commit, committed_before
+from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.find.row_locations import gone_rows, matching_rows
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
+from lsm_engine.table.write.land import land
 
 _Bucket = tuple[bytes, int]
 
 
-def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> Snapshot | None:
+def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
     """Delete every row that equals one of `keys` in all of their columns; None if there is none.
 
     Raises InvalidInputError for tables without 'deletion-vectors.enabled', and for keys that have no
@@ -58,7 +60,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> S
         if not messages:
             return None
         try:
-            return commit(session, identity, messages, planned_on=base, overwritten=lambda _: ())
+            return land(session, identity, messages, planned_on=base, overwritten=lambda _: ())
         except CommitConflictError:
             # Others deleted rows or moved them to other files: look where they are now.
             if not tries:

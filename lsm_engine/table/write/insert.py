@@ -20,15 +20,16 @@ from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.ownership import already_committed
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.commit.commit import LOOKBACK_SNAPSHOTS, CommitIdentity, commit, upkeep_of
+from lsm_engine.table.commit.commit import LOOKBACK_SNAPSHOTS, CommitIdentity
 from lsm_engine.table.commit.rows_unchanged import Unchanged
-from lsm_engine.table.compact.compact import compact_due
 from lsm_engine.table.find.row_locations import RowLocations, locate_rows
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.land import base_of_write, land, land_again
 from lsm_engine.table.write.write import stage
 
 _SHOWN = 3
@@ -50,7 +51,7 @@ class KeyCondition(Enum):
 
 def write_only(
     session: TableSession, rows: Any, identity: CommitIdentity, wanted: KeyCondition, otherwise: str
-) -> Snapshot | None:
+) -> WriteResult | None:
     """Write the rows whose keys are not there (`NEW`), or only those that are (`EXISTING`).
 
     The others are skipped, or refused with all the rest: InvalidInputError, nothing written. The
@@ -64,12 +65,12 @@ def write_only(
         ) from None
     before = _committed_before(session, identity)
     if before is not None:
-        return before
+        return land_again(session, identity, before)
     held = _held(session.schema, rows, wanted)
     if not held.num_rows:
         return None
     for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
-        base = session.snapshots.latest()
+        base = base_of_write(session, identity)
         tags = locate_rows(session, held, base)
         fits, counts = _fitting(tags, session.schema, wanted)
         if not skips and not fits.all():
@@ -79,7 +80,7 @@ def write_only(
         messages = stage(session, held.filter(pa.array(fits)), base)
         properties = {**(identity.properties or {}), **counts.properties}
         try:
-            made = commit(
+            return land(
                 session,
                 replace(identity, properties=properties),
                 messages,
@@ -89,11 +90,6 @@ def write_only(
         except CommitConflictError as error:
             if error.kind is not ErrorKind.ROWS_CHANGED:
                 raise
-            continue
-        if made is not None and not session.options[core_options.WRITE_ONLY]:
-            touched = [(message.partition, message.bucket) for message in messages]
-            compact_due(session, upkeep_of(identity), touched)
-        return made
     raise CommitConflictError(
         "other writers kept changing rows between the look and the commit; nothing of this write is "
         "visible, try again or raise 'commit.max-retries'",

@@ -7,6 +7,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.overwrite import (
     DynamicPartitions,
     OverwriteScope,
@@ -16,15 +17,12 @@ from lsm_engine.plan.overwrite import (
     overwritten,
     require_in_scope,
 )
-from lsm_engine.plan.scan import ReadMode
 from lsm_engine.prune.partition import partition_predicate
 from lsm_engine.prune.predicate import TRUE
-from lsm_engine.table.commit.commit import CommitIdentity, commit, upkeep_of
-from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import assign_new_partitions
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
-from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.land import land
 from lsm_engine.table.write.write import stage
 
 
@@ -33,7 +31,7 @@ def overwrite(
     rows: Any,
     partition: Mapping[str, object] | None,
     identity: CommitIdentity,
-) -> Snapshot | None:
+) -> WriteResult | None:
     """Replace partitions, or the whole table, by rows; None if nothing was there and none came."""
     schema = session.schema
     fields = schema.select(schema.partition_keys)
@@ -57,14 +55,7 @@ def overwrite(
     def replaced(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return _replaced(session, on, scope)
 
-    made = commit(session, identity, messages, planned_on=base, overwritten=replaced)
-    if made is not None:
-        made = assign_new_partitions(session, upkeep_of(identity), messages) or made
-    unseen = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
-    if made is not None and unseen and not session.options[core_options.WRITE_ONLY]:
-        touched = [(message.partition, message.bucket) for message in messages]
-        compact_due(session, upkeep_of(identity), touched)
-    return made
+    return land(session, identity, messages, planned_on=base, overwritten=replaced)
 
 
 def _require_whole(

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.write import delete_rows
+from lsm_engine.table.write import land
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
@@ -110,14 +110,14 @@ def test_others_act_meanwhile(
         "compact": lambda: other.compact(full=True),
         "append": lambda: other.append(rows(60, 1, 7)),
     }
-    waiting, real = [acts[theirs]], delete_rows.commit
+    waiting, real = [acts[theirs]], land.commit
 
     def commit(*args: object, **more: object) -> object:
         if waiting:
             waiting.pop()()
         return real(*args, **more)
 
-    monkeypatch.setattr(delete_rows, "commit", commit)
+    monkeypatch.setattr(land, "commit", commit)
     table.delete(pa.table({"k": list(range(60, 70))}))
     k = pc.field("k")
     gone = [k.isin(range(60, 70))] + ([k.isin(range(50, 65))] if theirs == "delete" else [])

@@ -1,0 +1,201 @@
+"""Land: the one end of every write, whoever staged its rows, and the beginning that writes share.
+
+The rows are committed, a replay being a no-op → postponed rows get their buckets → what is due is
+compacted, again where the rows are read only after that → the result is a bookmark (decision 35).
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.modes import LookupCompact
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.row_counts import row_counts_of
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.incremental import changed_state
+from lsm_engine.plan.scan import Reach, ReadMode, read_files
+from lsm_engine.table.commit.commit import (
+    ChooseOverwritten,
+    CommitIdentity,
+    OnBase,
+    commit,
+    upkeep_of,
+)
+from lsm_engine.table.compact.compact import compact_due
+from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.incoming import IncomingRows
+from lsm_engine.table.ground.live_files import newest_sequence_numbers
+from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.stage.bucket_routing import POSTPONED
+from lsm_engine.table.stage.writers import stage_incoming
+from lsm_engine.table.tags.roots import delta_entries
+from lsm_engine.table.write.count_changes import counting
+
+log = logging.getLogger(__name__)
+_Bucket = tuple[bytes, int]
+
+
+def base_of_write(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
+    """Return the newest state, once older rows that wait for a bucket have theirs."""
+    compact_waiting_rows(session, upkeep_of(identity))
+    return session.snapshots.latest()
+
+
+def land(
+    session: TableSession,
+    identity: CommitIdentity,
+    messages: Sequence[CommitMessage],
+    *,
+    planned_on: Snapshot | None,
+    overwritten: ChooseOverwritten | None = None,
+    on_base: OnBase | None = None,
+) -> WriteResult | None:
+    """Commit staged rows and do what follows a write; None: there was nothing to commit.
+
+    Arguments and errors as of `commit`. Once the rows are committed nothing is raised: what fails
+    after that is logged and stays due, and the result says whether the rows can be read.
+    """
+    again = _WrittenAgain()
+    if row_counts_of(identity.properties) is None:
+        on_base = counting(session, on_base, overwritten)
+    made = commit(
+        session,
+        identity,
+        messages,
+        planned_on=planned_on,
+        overwritten=overwritten,
+        on_base=on_base,
+        write_again=again if overwritten is None else None,
+    )
+    if made is None:
+        return None
+    given = assign_new_partitions(session, upkeep_of(identity), messages)
+    if given is not None and given.id == made.id + 1:
+        made = given
+    return _followed_up(session, identity, made, buckets_of(messages) | again.buckets)
+
+
+def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) -> WriteResult:
+    """Do what follows a write whose rows a replay found committed: the first try may have died."""
+    buckets = {(entry.partition, entry.bucket) for entry in delta_entries(session, [made])}
+    return _followed_up(session, identity, made, frozenset(buckets))
+
+
+def _followed_up(
+    session: TableSession, identity: CommitIdentity, made: Snapshot, buckets: frozenset[_Bucket]
+) -> WriteResult:
+    rows = _CommittedRows(session, made, buckets)
+    compacted: Snapshot | None = None
+    if rows.buckets and not session.options[core_options.WRITE_ONLY]:
+        compacted = compact_due(session, upkeep_of(identity), rows.buckets, rows_wait=rows.wait)
+    return rows.result(compacted)
+
+
+def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[_Bucket]:
+    """Return the buckets that some messages are about."""
+    return frozenset((message.partition, message.bucket) for message in messages)
+
+
+class _WrittenAgain:
+    """Writes rows of dynamic buckets anew, and remembers where: it may be elsewhere than at first."""
+
+    def __init__(self) -> None:
+        self.buckets: frozenset[_Bucket] = frozenset()
+
+    def __call__(self, staging: Staging, rows: Iterable[IncomingRows]) -> list[CommitMessage]:
+        messages = stage_incoming(staging, rows)
+        self.buckets |= buckets_of(messages)
+        return messages
+
+
+class _CommittedRows:
+    """The rows of one write, and how far compactions have brought them."""
+
+    def __init__(self, session: TableSession, made: Snapshot, buckets: frozenset[_Bucket]) -> None:
+        self._session = session
+        self._made = made
+        self._mode = read_mode(session.schema)
+        self._reach = changed_state(session.options[core_options.CHANGELOG_PRODUCER], self._mode)[1]
+        self.buckets = self._assigned(buckets)
+
+    def wait(self) -> bool:
+        """Whether the write waits for a lookup compaction that has not taken its rows up yet."""
+        options = self._session.options
+        looks_up = self._hidden_at_first or looks_up_older_rows(options)
+        if not options[core_options.LOOKUP_WAIT] or not looks_up:
+            return False
+        at = self._session.snapshots.latest()
+        return at is not None and self._wait_in(at, Reach.ABOVE_LEVEL_0)
+
+    def result(self, compacted: Snapshot | None) -> WriteResult:
+        """Return what the write returns; `compacted` is the compaction that it did, if any."""
+        real = frozenset(bucket for bucket in self.buckets if bucket[1] != POSTPONED)
+        options, first = self._session.options, self._made.id
+        assigned = real == self.buckets
+        untouched = WriteResult.of(
+            self._made, visible=assigned and not (self._hidden_at_first and real)
+        )
+        needs_no_compaction = not self._hidden_at_first and self._reach is Reach.ALL
+        if options[core_options.WRITE_ONLY] or needs_no_compaction or not real:
+            return untouched
+        try:
+            at = compacted or self._session.snapshots.latest()
+            if at is None or at.id <= first:
+                return untouched
+            radical = options[core_options.LOOKUP_COMPACT] is LookupCompact.RADICAL
+            taken_up = compacted is not None and radical
+            visible = taken_up or not self._wait_in(at, Reach.ALL)
+            by_lookup = taken_up and self._reach is Reach.ABOVE_LEVEL_0
+            emitted = by_lookup or not self._wait_in(at, self._reach)
+        except LsmError as error:
+            log.warning("could not look whether the rows of a write can be read: %s", error)
+            return untouched
+        emitted = emitted and self._reach is not Reach.ALL
+        return WriteResult.of(
+            self._made,
+            visible=assigned and visible,
+            changelog_id=at.id if emitted else first,
+            buckets=real if emitted and at.id > first + 1 else frozenset(),
+        )
+
+    @property
+    def _hidden_at_first(self) -> bool:
+        return self._mode is ReadMode.ABOVE_LEVEL_0
+
+    def _assigned(self, buckets: frozenset[_Bucket]) -> frozenset[_Bucket]:
+        """Return the buckets with those that postponed rows have come to by now."""
+        new = {partition for partition, bucket in buckets if bucket == POSTPONED}
+        if not new or not self._session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
+            return buckets
+        latest = self._session.snapshots.latest() or self._made
+        live = self._session.live_entries(latest, lambda partition, _: partition in new)
+        assigned = {(entry.partition, entry.bucket) for entry in live}
+        return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
+
+    def _wait_in(self, at: Snapshot, reach: Reach) -> bool:
+        """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
+        live = self._session.live_entries(
+            at, lambda *bucket: bucket in self.buckets and bucket[1] != POSTPONED
+        )
+        _, unseen = read_files(live, self._mode, reach)
+        newest = self._newest() if unseen else {}
+        return any(
+            entry.file.min_sequence_number
+            <= newest.get((entry.partition, entry.bucket), entry.file.min_sequence_number)
+            for entry in unseen
+        )
+
+    def _newest(self) -> Mapping[_Bucket, int]:
+        """Return the newest sequence number of each bucket in the write's own snapshot.
+
+        Nothing where that has expired: every file may then hold rows of the write.
+        """
+        session = self._session
+        try:
+            return newest_sequence_numbers(session.manifests, session.manifest_metas(self._made))
+        except NotFoundError:
+            return {}
