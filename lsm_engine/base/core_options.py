@@ -291,7 +291,7 @@ LOOKUP_COMPACT_MAX_INTERVAL = Option(
 LOOKUP_WAIT = Option(
     key="lookup-wait", parse=parse_bool, default=True,
     aliases=("changelog-producer.lookup-wait",),
-    doc="Where rows are read, or their changelog is made, only after a compaction of level 0 (first-row, deletion vectors, lookup changelog), a write that loses it to others tries again until it stands, for as long as `commit.timeout` allows. false: it tries once. What it returns has `visible`.",
+    doc="Where rows are read, or their changelog is made, only after a compaction of level 0 (first-row, deletion vectors, lookup changelog), a write that loses it to others tries again until it stands, for as long as `commit.timeout` allows and others commit. false: it tries once. What it returns has `visible`.",
 )  # fmt: skip
 COMPACTION_OFFPEAK_START_HOUR = Option(
     key="compaction.offpeak.start.hour", parse=between(-1, 23), default=-1,

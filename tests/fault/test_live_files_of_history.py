@@ -35,7 +35,7 @@ def told() -> Story:
 
 
 def over(told: Story, storage: object) -> lsm.Table:
-    session = to_storage_error.table.session
+    session = told.table.session
     parts = replace(told.parts, file_io=storage)
     return lsm.Table(type(session)("t", parts, session.schema), "t")
 
@@ -44,15 +44,15 @@ def over(told: Story, storage: object) -> lsm.Table:
 def test_paimon_5237_and_2105_an_unreadable_manifest_of_a_tag_is_not_an_empty_one(
     told: Story, which: str
 ) -> None:
-    snapshot = to_storage_error.table.tags()[0].snapshot
-    metas = to_storage_error.table.session.manifests.read_list(snapshot.delta_manifest_list)
+    snapshot = told.table.tags()[0].snapshot
+    metas = told.table.session.manifests.read_list(snapshot.delta_manifest_list)
     path = {
         "base": f"manifest/{snapshot.base_manifest_list}",
         "delta": f"manifest/{snapshot.delta_manifest_list}",
         "manifest": f"manifest/{metas[0].file_name}",
         "tag file": "tag/tag-t",
     }[which]
-    read = to_storage_error.disk.read
+    read = told.disk.read
 
     def failing(asked: str, *rest: object) -> bytes:
         if asked == path:
@@ -60,7 +60,7 @@ def test_paimon_5237_and_2105_an_unreadable_manifest_of_a_tag_is_not_an_empty_on
         return read(asked, *rest)
 
     told.disk.read = failing  # type: ignore[method-assign]
-    before = to_storage_error.files()
+    before = told.files()
     for act in (
         lambda table: table.expire_snapshots(**EXPIRE_ALL),
         lambda table: table.remove_orphan_files(dry_run=False, older_than="0 s", force=True),
@@ -139,7 +139,7 @@ def test_one_empty_listing_hides_no_rollback(told: Story) -> None:
     plain = RecordingFileIO(told.disk)
     with pytest.raises(lsm.CommitConflictError):
         over(told, plain).expire_snapshots(**EXPIRE_ALL)
-    before = to_storage_error.files()
+    before = told.files()
     listings = [call.number for call in plain.reads if (call.verb, call.path) == ("list", "tag")]
     assert listings
     for number in listings:
@@ -190,7 +190,7 @@ def test_iceberg_4194_an_age_shorter_than_a_running_job_is_refused(told: Story) 
 def test_amoro_1959_and_trino_19965_statistics_are_used_files(told: Story) -> None:
     told.disk.write_new("statistics/stat-used-0", b"{}")
     told.disk.write_new("statistics/stat-stray-0", b"{}")
-    snapshot = to_storage_error.table.session.snapshots.load(4)
+    snapshot = told.table.session.snapshots.load(4)
     told.disk.delete("snapshot/snapshot-4")
     told.table.session.snapshots.publish_only(replace(snapshot, statistics="stat-used-0"))
     told.clock.advance(1000)
@@ -202,9 +202,9 @@ def test_amoro_1959_and_trino_19965_statistics_are_used_files(told: Story) -> No
 def test_dagster_34064_only_a_table_that_is_not_there_is_made(
     told: Story, error: Exception
 ) -> None:
-    before = to_storage_error.files()
+    before = told.files()
     failing = MemoryFileIO()
-    failing._files = to_storage_error.disk._files
+    failing._files = told.disk._files
 
     def listing(_: str) -> list[object]:
         raise error
@@ -236,7 +236,7 @@ def test_paimon_4871_files_in_a_directory_that_is_not_looked_into_are_nobodys_or
     schema = json.loads(told.disk.read("schema/schema-0"))
     schema["options"][option] = "data"
     told.disk.replace("schema/schema-0", json.dumps(schema).encode())
-    before = to_storage_error.files()
+    before = told.files()
     with pytest.raises(lsm.UnsupportedError, match=option):
         told.reopened().remove_orphan_files(dry_run=False, older_than="0 s", force=True)
     assert told.files() == before
@@ -247,7 +247,7 @@ def test_hudi_19332_a_snapshot_with_members_missing_is_named(told: Story) -> Non
     for member in ("baseManifestList", "deltaManifestList", "commitKind", "id", "schemaId"):
         less = {name: value for name, value in whole.items() if name != member}
         told.disk.replace("snapshot/snapshot-2", json.dumps(less).encode())
-        before = to_storage_error.files()
+        before = told.files()
         with pytest.raises(lsm.CorruptFileError) as caught:
             told.table.expire_snapshots(**EXPIRE_ALL)
         assert caught.value.facts["file"] == "snapshot/snapshot-2"
@@ -362,7 +362,7 @@ def test_links_inside_a_table_are_not_followed_when_files_go(on_disk: lsm.Table)
 
 def test_files_of_another_under_the_same_name_are_not_taken_back(told: Story) -> None:
     """Names are random; should one come again, what it stood for stays."""
-    session = to_storage_error.table.session
+    session = told.table.session
     one, other = MetadataWriter(session), MetadataWriter(session)
     other._unique = one._unique
     name, _ = one.list([])

@@ -11,6 +11,7 @@ from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.proposal import retry_wait_millis
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.compact.compact_append import compact_appends
 from lsm_engine.table.compact.compact_bucket import compact_bucket
@@ -81,12 +82,12 @@ def compact_due(
 
     The write stands: a compaction that fails is logged and stays due, and so does one that lost to
     another. But a writer whose rows still wait for it (`rows_wait`) tries again for as long as
-    `commit.timeout` allows; and one who would leave a bucket with more runs than
+    `commit.timeout` allows and others commit; and one who would leave a bucket with more runs than
     `num-sorted-run.stop-trigger`, up to `commit.max-retries` times: writers must not outrun
     compactions.
     """
     clock, options = session.clock, session.options
-    started, lost = clock.now_millis(), 0
+    started, lost, newest, stuck = clock.now_millis(), 0, None, 0
     try:
         while True:
             try:
@@ -94,19 +95,27 @@ def compact_due(
             except CommitConflictError as conflict:
                 log.info("lost a compaction to another: %s", conflict)
             lost += 1
+            before, newest = newest, session.snapshots.latest_id()
+            # Who loses although nobody commits would lose for ever.
+            stuck = stuck + 1 if newest == before else 0
             timeout = options[core_options.COMMIT_TIMEOUT]
             if rows_wait():
-                given_up = clock.now_millis() - started > timeout
+                is_late = clock.now_millis() - started > timeout
+                given_up = is_late or stuck > options[core_options.COMMIT_MAX_RETRIES]
             else:
                 given_up = lost > options[core_options.COMMIT_MAX_RETRIES]
                 if not _stops_writers(session, touched):
                     return None
             if given_up:
-                log.warning("buckets stay due: others compact them all the time")
+                log.warning("buckets stay due: their compaction lost %d times", lost)
                 return None
-            longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
-            wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
-            clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
+            wait = retry_wait_millis(
+                lost,
+                least=options[core_options.COMMIT_MIN_RETRY_WAIT],
+                longest=options[core_options.COMMIT_MAX_RETRY_WAIT],
+                fraction=session.ids.fraction(),
+            )
+            clock.sleep_millis(wait)
     except LsmError as error:
         log.warning("a compaction after a write failed and stays due: %s", error)
     return None

@@ -28,7 +28,7 @@ from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
-from lsm_engine.table.write.land import land
+from lsm_engine.table.write.land import land, land_again
 
 _Bucket = tuple[bytes, int]
 
@@ -49,7 +49,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     batch = _keys_of(session.schema, keys)
     before = committed_before(session, identity, CommitKind.OVERWRITE)
     if before is not None:
-        return before
+        return land_again(session, identity, before)
     session.staging(None)  # refuses what a writer would have to honour
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
