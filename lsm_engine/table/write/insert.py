@@ -13,18 +13,14 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
-from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
 from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.row_counts import RowCounts
-from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.plan.commit_steps import CommitStep
-from lsm_engine.plan.ownership import already_committed
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.commit.commit import LOOKBACK_SNAPSHOTS, CommitIdentity
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.find.row_locations import RowLocations, locate_rows
 from lsm_engine.table.ground.incoming import conformed, open_rows
@@ -63,7 +59,7 @@ def write_only(
         raise InvalidInputError(
             "rows can be refused or skipped: give 'refuse' or 'skip'", given=otherwise
         ) from None
-    before = _committed_before(session, identity)
+    before = committed_before(session, identity, CommitKind.APPEND)
     if before is not None:
         return land_again(session, identity, before)
     held = _held(session.schema, rows, wanted)
@@ -96,20 +92,6 @@ def write_only(
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
-
-
-def _committed_before(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
-    """Return the snapshot of a numbered commit that is replayed: its rows are there by now."""
-    if identity.commit_identifier == BATCH_COMMIT_IDENTIFIER:
-        return None
-    step = CommitStep(
-        kind=CommitKind.APPEND,
-        uuid=session.ids.new_id(),
-        commit_user=identity.commit_user,
-        commit_identifier=identity.commit_identifier,
-        delta=(),
-    )
-    return already_committed(step, session.snapshots.newest_first(LOOKBACK_SNAPSHOTS))
 
 
 def _held(schema: TableSchema, rows: Any, wanted: KeyCondition) -> pa.Table:
