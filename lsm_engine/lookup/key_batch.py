@@ -55,6 +55,13 @@ class KeyBatch:
         return KeyBatch(taken, types, ordered), places
 
     @cached_property
+    def firsts(self) -> Longs:
+        """The numbers of the keys that differ from the one before: every distinct key once."""
+        found = np.empty(len(self), np.int64)
+        count = _firsts(self.search.form, self.search.places, len(self), found)
+        return found[:count]
+
+    @cached_property
     def compacted(self) -> tuple[Bytes, Longs]:
         """The keys as sort and hash lookup files hold them, with n + 1 offsets."""
         return encode_compacted(self.columns, self.types, row_count=len(self))
@@ -183,3 +190,13 @@ def _ascending(form: int, keys: Longs, count: int) -> int:
         if order == 0:
             strict = 0
     return strict
+
+
+@compiled
+def _firsts(form: int, keys: Longs, count: int, found: Longs) -> int:
+    size = 0
+    for row in range(count):
+        if row == 0 or order_of(form, keys, row - 1, keys, row) != 0:
+            found[size] = row
+            size += 1
+    return size

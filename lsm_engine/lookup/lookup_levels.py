@@ -33,7 +33,10 @@ class Hits:
 
 @record
 class Versions:
-    """The rows that one data file holds of a batch's keys: key numbers, ascending, and handles."""
+    """The rows that one data file holds of a batch's keys: key numbers, ascending, and handles.
+
+    A key that the batch repeats stands here under the number of its first occurrence only.
+    """
 
     file: DataFileMeta
     store: LookupStore
@@ -131,10 +134,15 @@ class LookupLevels:
         return Hits(stores=tuple(stores), files=tuple(files), store=store_of, handle=handle_of)
 
     def versions(self, batch: KeyBatch) -> Iterator[Versions]:
-        """Yield every version of every key, file by file, newest run first, less deleted rows."""
+        """Yield every version of every distinct key, file by file, newest run first.
+
+        Rows that deletion vectors have taken are left out. A version comes once, however often the
+        batch repeats its key: who merges versions would count it more than once.
+        """
         for run in self._runs:
             for file, start, stop in _candidates(run, batch):
-                some: Longs = np.arange(start, stop, dtype=np.int64)
+                low, high = np.searchsorted(batch.firsts, (start, stop))
+                some = batch.firsts[low:high]
                 if not len(some):
                     continue
                 store, found = self._searched(file, batch, some)

@@ -57,6 +57,18 @@ def test_keys_of_other_names_and_an_empty_table(spark, new_table):
     assert listed(got) == [(1, 7, None), (2, 8, "x"), (2, 9, "x")]
 
 
+def test_a_key_that_many_rows_share_is_merged_once(spark, new_table):
+    """Each of a key's versions counts once in a sum, however many rows are joined with it."""
+    options = {"merge_engine": "aggregation", "write_only": "true"}
+    options["fields.v.aggregate-function"] = "sum"
+    table = new_table("summed", schema=SIMPLE, partitioned_by=(), **options)
+    for value in (1, 2, 3):
+        table.upsert(pa.table({"id": [7], "day": ["x"], "v": [value]}))
+    frame = spark.createDataFrame(pa.table({"id": [7] * 5, "mark": list(range(5))}))
+    got = lookup_join(frame, table, columns=["v"])
+    assert listed(got) == [(7, mark, 6) for mark in range(5)]
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

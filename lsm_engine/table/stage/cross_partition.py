@@ -113,11 +113,10 @@ class CrossPartitionRouting:
         fields = schema.select(schema.primary_keys)
         columns = [incoming.rows.column(field.name) for field in fields]
         keys, order = KeyBatch.of(columns, [field.type for field in fields])
-        whole: Longs = np.arange(len(order), dtype=np.int64)
-        leader = locate(keys.search, keys.search, whole).first
+        heads = np.zeros(len(order), np.bool_)
+        heads[keys.firsts] = True
         # Rows of one key in the order in which they came.
-        order = order[np.lexsort((order, leader))]
-        heads = leader == whole
+        order = order[np.lexsort((order, np.cumsum(heads)))]
         known = self._known(incoming, keys, order, heads)
         is_added = adds(fixed_values(incoming.kinds, np.int8)[order])
         of_key = np.cumsum(heads) - 1

@@ -16,7 +16,7 @@ from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputE
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
 from lsm_engine.kernels.row_kinds import retracts
-from lsm_engine.lookup.key_batch import KeyBatch, locate
+from lsm_engine.lookup.key_batch import KeyBatch
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.table_schema import TableSchema
@@ -125,10 +125,8 @@ def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
     fields = schema.select(schema.primary_keys)
     columns = [keys.column(field.name) for field in fields]
     batch, places = KeyBatch.of(columns, [field.type for field in fields])
-    whole = np.arange(len(places), dtype=np.int64)
-    first = locate(batch.search, batch.search, whole).first
     firsts: Bools = np.zeros(len(places), np.bool_)
-    firsts[places] = first == whole
+    firsts[places[batch.firsts]] = True
     return firsts
 
 
