@@ -116,7 +116,7 @@ def _members(data: bytes) -> Iterator[tuple[int, Any]]:
     while at < len(data):
         tag, at = _varint(data, at)
         if tag == 0:
-            return  # LZ4 does not tell where its content ends, and zeros follow
+            raise ValueError("a field without a number")
         size = 0
         match tag & 7:
             case 0:
@@ -182,8 +182,10 @@ def _decompressed(chunk: bytes, codec: Any, limit: int) -> bytes:
                 raise ValueError("a chunk is too large")
             return bytes(pa.Codec("snappy").decompress(chunk, decompressed_size=size, asbytes=True))
         case 4:  # lz4
+            # PyArrow fills what is asked for: beyond the content, memory as it happens to be.
+            size = _lz4_content_bytes(chunk, limit)
             return bytes(
-                pa.Codec("lz4_raw").decompress(chunk, decompressed_size=limit, asbytes=True)
+                pa.Codec("lz4_raw").decompress(chunk, decompressed_size=size, asbytes=True)
             )
         case 5:  # zstd
             try:
@@ -192,3 +194,31 @@ def _decompressed(chunk: bytes, codec: Any, limit: int) -> bytes:
                 raise ValueError("a chunk does not decompress") from cause
         case _:
             raise NotImplementedError("a compression that is not known")
+
+
+def _lz4_content_bytes(block: bytes, limit: int) -> int:
+    """Return the length of what an LZ4 block, which does not record it, decompresses to.
+
+    Source: the LZ4 block format, sequences of literals and matches.
+    """
+    size, at = 0, 0
+    while at < len(block):
+        token = block[at]
+        literals, at = _lz4_length(block, at + 1, token >> 4)
+        at += literals
+        size += literals
+        if at < len(block):  # the last sequence has no match
+            match, at = _lz4_length(block, at + 2, token & 15)
+            size += match + 4
+        if size > limit:
+            raise ValueError("a chunk is too large")
+    return size
+
+
+def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
+    """Return a length of which the token gives the first 4 bits, and what follows it."""
+    if length < 15:
+        return length, at
+    while block[at] == 255:  # an IndexError says that it ends early
+        length, at = length + 255, at + 1
+    return length + block[at], at + 1

@@ -380,6 +380,27 @@ def test_the_footer_of_orc_counts_each_stripe(compression):
     assert (footer.least_millis, footer.greatest_millis) == (0, 59_999)
 
 
+def test_an_lz4_footer_of_orc_ends_where_its_content_does():
+    """Whatever the memory held into which it is decompressed: LZ4 does not record its length."""
+    stripes = [(3 << 3 | 2).to_bytes() + b"\x02\x28" + bytes([n % 100]) for n in range(1, 2000)]
+    packed = pa.Codec("lz4_raw").compress(b"".join(stripes), asbytes=True)
+    for size in (64 << 10, 256 << 10) * 10:
+        dirt = [b"\xff" * size for _ in range(8)]
+        del dirt
+        footer = read_orc_footer(io.BytesIO(lz4_footer(packed)))
+        assert footer.stripe_rows == tuple(n % 100 for n in range(1, 2000))
+    with pytest.raises(ValueError, match="too large"):
+        read_orc_footer(io.BytesIO(lz4_footer(b"\xf0" + b"\xff" * 2000 + b"\x00")))
+
+
+def lz4_footer(block):
+    """A file of nothing but a footer, one LZ4 block, and its postscript."""
+    stored = (len(block) << 1).to_bytes(3, "little") + block
+    length = bytes([len(stored) & 0x7F | 0x80, len(stored) >> 7])
+    post = b"\x08" + length + b"\x10\x04" + b"\x18\x80\x80\x10"
+    return stored + post + bytes([len(post)])
+
+
 # Damage.
 
 
