@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
@@ -48,9 +49,9 @@ def _typed(literal: Literal, kind: pa.DataType) -> pa.Scalar | None:
         case "number" if pa.types.is_integer(kind):
             value = Decimal(text)
             whole = value == value.to_integral_value()
-            return pa.scalar(int(value), pa.int64()) if whole else pa.scalar(float(text))
+            return pa.scalar(int(value), pa.int64()) if whole else pa.scalar(value)
         case "number" if pa.types.is_decimal(kind):
-            return _decimal(Decimal(text), kind)
+            return pa.scalar(Decimal(text))
         case "number" if pa.types.is_floating(kind):
             return pa.scalar(float(text), kind)
         case "boolean" if pa.types.is_boolean(kind):
@@ -62,20 +63,20 @@ def _typed(literal: Literal, kind: pa.DataType) -> pa.Scalar | None:
         case "text" | "date" if pa.types.is_date(kind):
             return parsed(pa.array([text]), kind)[0]
         case "text" | "date" | "timestamp" if pa.types.is_timestamp(kind):
-            return parsed(pa.array([text]), kind)[0]
+            return _moment(text, [kind, pa.timestamp("us", kind.tz), pa.timestamp("ns", kind.tz)])
         case "text" | "time" if pa.types.is_time(kind):
-            return parsed(pa.array([text]), kind)[0]
+            return _moment(text, [kind, pa.time64("us")])
         case _:
             return None
 
 
-def _decimal(value: Decimal, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return pa.scalar(value, kind)
-    except (
-        pa.ArrowInvalid
-    ):  # more digits than the column has: it still lies between two of its values
-        return pa.scalar(float(value))
+def _moment(text: str, kinds: Sequence[pa.DataType]) -> pa.Scalar:
+    """Return a time in the first type that is fine enough for it."""
+    *coarser, finest = kinds
+    for kind in coarser:
+        with suppress(pa.ArrowInvalid):
+            return parsed(pa.array([text]), kind)[0]
+    return parsed(pa.array([text]), finest)[0]
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.ipc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.prune.exact_literals import exact_compare, exact_values
 from lsm_engine.prune.predicate import (
     And,
     Compare,
@@ -74,8 +75,9 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     _require_columns(tree, schema)
     empty = schema.empty_table()
     _require_comparable(tree, empty)
-    _require_evaluable(expression, dict.fromkeys(_columns(tree)), empty)
-    return _predicate(tree, source, schema)
+    predicate = _predicate(tree, source, schema)
+    _require_evaluable(to_expression(predicate), dict.fromkeys(_columns(tree)), empty)
+    return predicate
 
 
 def to_expression(predicate: Predicate) -> pc.Expression:
@@ -246,7 +248,7 @@ def _leaf(node: _Node, schema: pa.Schema) -> Predicate | None:
     """The function of one column that `node` is, if it is one that pruning understands."""
     comparison = _COMPARISONS.get(str(node.value))
     if comparison is not None:
-        return _compare(node, comparison)
+        return _exact(_compare(node, comparison), schema)
     if not node.children or node.children[0].word != "field_ref":
         return None
     column = str(node.children[0].value)
@@ -267,7 +269,7 @@ def _leaf(node: _Node, schema: pa.Schema) -> Predicate | None:
             matching = options["null_matching_behavior"] == _MATCH_NULLS
             return IsIn(
                 column=column,
-                values=values.drop_null(),
+                values=exact_values(schema.field(column).type, values.drop_null()),
                 null_matches=matching and values.null_count > 0,
             )
         case _:
@@ -295,6 +297,13 @@ def _compare(node: _Node, comparison: Comparison) -> Predicate | None:
     if not right.value.is_valid:
         return Constant(value=None)
     return Compare(column=str(left.value), comparison=comparison, value=right.value)
+
+
+def _exact(leaf: Predicate | None, schema: pa.Schema) -> Predicate | None:
+    if not isinstance(leaf, Compare):
+        return leaf
+    kind = schema.field(leaf.column).type
+    return exact_compare(leaf.column, kind, leaf.comparison, leaf.value)
 
 
 def _opaque(node: _Node, source: _Source) -> Opaque:
@@ -332,6 +341,7 @@ def _require_comparable(node: _Node, empty: pa.Table) -> None:
     """Try every comparison of a column on no rows at all: Arrow knows what it compares with what."""
     comparison = _COMPARISONS.get(str(node.value))
     leaf = _compare(node, comparison) if node.word == "call" and comparison else None
+    leaf = _exact(leaf, empty.schema)
     if isinstance(leaf, Compare):
         column: pa.ChunkedArray = empty[leaf.column]
         try:

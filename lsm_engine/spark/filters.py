@@ -28,14 +28,18 @@ _TEXT = {
 def handed_down(
     filters: Iterable[sql.Filter], schema: pa.Schema
 ) -> tuple[pc.Expression | None, list[sql.Filter]]:
-    """Return the filters that mean the same in Arrow as one expression, and those left to Spark."""
+    """Return the filters that Arrow can apply as one expression, and those that Spark applies.
+
+    A filter with a literal finer than its column's type is among both: the expression leaves files
+    out, and Spark decides about the rows.
+    """
     taken, left = [], []
     for given in filters:
         expression = as_expression(given, schema)
-        if expression is None:
-            left.append(given)
-        else:
+        if expression is not None:
             taken.append(expression)
+        if expression is None or not _fits(given, schema):
+            left.append(given)
     return (reduce(and_, taken) if taken else None), left
 
 
@@ -46,10 +50,13 @@ def as_expression(given: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
     Arrow compares it with nothing), and literals that the column's type cannot hold.
     """
     match given:
+        case sql.Not(child=sql.EqualNullSafe() | sql.Not()):  # null, negated, would keep its row
+            return None
         case sql.Not(child=child):
-            if isinstance(child, sql.EqualNullSafe):  # its negation keeps nulls
-                return None
             inner = as_expression(child, schema)
+            if inner is not None and isinstance(child, sql.In):
+                # Of null Arrow says that it is not in a set, where SQL does not know.
+                return pc.field(child.attribute[0]).is_valid() & ~inner
             return None if inner is None else ~inner
         case sql.IsNull(attribute=(name,)) if name in schema.names:
             return pc.field(name).is_null()
@@ -80,10 +87,10 @@ def _comparison(given: Any, schema: pa.Schema) -> pc.Expression | None:
 
 
 def _is_in(name: str, values: tuple[Any, ...], kind: pa.DataType) -> pc.Expression | None:
-    literals = [_literal(value, kind) for value in values]
-    if any(literal is None for literal in literals):
+    if any(_literal(value, kind) is None for value in values):
         return None
-    return pc.field(name).isin(pa.array([each.as_py() for each in literals if each], kind))
+    # Nothing in the column equals what its type cannot hold.
+    return pc.field(name).isin(pa.array([each for each in values if _holds(kind, each)], kind))
 
 
 def _text(given: Any, schema: pa.Schema) -> pc.Expression | None:
@@ -97,13 +104,33 @@ def _text(given: Any, schema: pa.Schema) -> pc.Expression | None:
 
 
 def _literal(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a literal in the column's own type; None if it is not certain to mean the same."""
+    """Return a literal that compares with the column without loss; None if it may mean another."""
     if not _is_of(value, kind):
         return None
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", kind.tz)  # as fine as Spark's; the engine compares it exactly
     try:
         return pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         return None
+
+
+def _fits(given: sql.Filter, schema: pa.Schema) -> bool:
+    """Whether the column's type holds the literals of a filter as they are."""
+    compared: Any = given
+    while isinstance(compared, sql.Not):
+        compared = compared.child
+    if not hasattr(compared, "value") or isinstance(compared, sql.In):
+        return True
+    return _holds(schema.field(compared.attribute[0]).type, compared.value)
+
+
+def _holds(kind: pa.DataType, value: Any) -> bool:
+    """Whether a type holds a literal that `_literal` takes: times alone may be finer than it."""
+    if not pa.types.is_timestamp(kind) or not isinstance(value, datetime.datetime):
+        return True
+    step = {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)
+    return value.microsecond % step == 0
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:
