@@ -766,6 +766,10 @@ DISABLE_EXPLICIT_TYPE_CASTING = Option(
     key="disable-explicit-type-casting", parse=parse_bool, default=False,
     doc="Refuse to change the type of a column where values may lose something.",
 )  # fmt: skip
+ALTER_COLUMN_LOSSY_CASTS = Option(
+    key="alter-column.lossy-casts", parse=parse_bool, default=False,
+    doc="Read values that a column's narrower type cannot hold as Java does (whole numbers keep their low bits, decimals become null, text and fractions are cut), and alter columns that have some. Otherwise both are refused. No option of Java's, which ignores it.",
+)  # fmt: skip
 ALTER_COLUMN_NULL_TO_NOT_NULL_DISABLED = Option(
     key="alter-column-null-to-not-null.disabled", parse=parse_bool, default=True, supported=bool,
     doc="A column that may hold nulls cannot be told to refuse them.",

@@ -53,6 +53,7 @@ class ErrorKind(Enum):
     ROW_MISSING = "row-missing"
     ROWS_CHANGED = "rows-changed"
     STAGED_FILES_GONE = "staged-files-gone"
+    LOSSY_CAST = "lossy-cast"
 
 
 class LsmError(Exception):

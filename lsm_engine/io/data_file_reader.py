@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
@@ -22,8 +22,10 @@ from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.selection import RowsLeft
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.lost_values import lost_count
 from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform, map_fields
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.types import type_text
 
 POSITION = "_POSITION"
 """Name of the optional column with each row's number in its file, from 0."""
@@ -98,6 +100,7 @@ class DataFileReader:
         self._source = source
         self._stored = stored
         self._with_positions = columns.with_positions
+        self._may_lose = columns.read_schema.options[core_options.ALTER_COLUMN_LOSSY_CASTS]
         self._deleted: DeletionVector | None = None
         self._number = _number_of_all(path, meta, columns)
         self.row_group_rows = stored.group_rows
@@ -266,7 +269,26 @@ class DataFileReader:
             values = maps_of_lists(values, declared_type)
         plain = conform(values, declared_type, file_name=self.path, column=column.name)
         with _Reading(self.path):
-            return apply_mapping(mapping, plain, len(plain))
+            made = apply_mapping(mapping, plain, len(plain))
+        if not self._may_lose:
+            self._require_kept(mapping, plain, made)
+        return made
+
+    def _require_kept(self, mapping: ColumnMapping, plain: Any, made: Any) -> None:
+        """Raise UnsupportedError if stored values are others once read as the column's type."""
+        assert mapping.source is not None
+        old, new = mapping.source.type, mapping.target.type
+        lost = lost_count(plain, made, old, new)
+        if lost:
+            raise UnsupportedError(
+                f"column {mapping.target.name!r} is {type_text(new)} by now, and {lost} values stored as "
+                f"{type_text(old)} do not fit; change the column's type back, or set "
+                f"{core_options.ALTER_COLUMN_LOSSY_CASTS.key!r} = true to read them as Java does",
+                kind=ErrorKind.LOSSY_CAST,
+                file=self.path,
+                column=mapping.target.name,
+                values=lost,
+            )
 
 
 class _Column:

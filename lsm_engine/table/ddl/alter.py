@@ -8,6 +8,7 @@ from lsm_engine.schema.changes import ChangeType, SchemaChange
 from lsm_engine.schema.mapping import map_fields
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
+from lsm_engine.table.ddl.narrowing import require_values_kept
 from lsm_engine.table.ground.session import TableSession
 
 _RACES = 20
@@ -17,7 +18,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     """Publish the next schema of a table and return it; with no change, the present one.
 
     Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, and CommitConflictError if others keep being first.
+    `schema/alteration.changed` raises, what `narrowing.require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
@@ -34,6 +35,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         check_options(schema)
         if any(isinstance(change, ChangeType) for change in changes):
             _check_older_files(session, schema)
+            require_values_kept(session, schema)
         if session.schemas.publish(schema):
             _tell(session, schema)
             return schema

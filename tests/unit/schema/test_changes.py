@@ -5,6 +5,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.base.errors import ErrorKind
+from lsm_engine.table.open_table import open_table
 
 COLUMNS = pa.schema(
     [
@@ -85,7 +87,9 @@ def test_widened_types_read_old_values_and_filters_still_find_them(table: lsm.Ta
 def test_narrowed_types_read_old_values_as_far_as_they_go(table: lsm.Table) -> None:
     table.upsert(rows(table, [(3, "a", 2**20 + 3, "a long text")]))
     table.alter(
-        lsm.ChangeType(name="n", type="SMALLINT"), lsm.ChangeType(name="s", type="VARCHAR(4)")
+        lsm.SetOption(key="alter-column.lossy-casts", value=True),
+        lsm.ChangeType(name="n", type="SMALLINT"),
+        lsm.ChangeType(name="s", type="VARCHAR(4)"),
     )
     table.upsert(rows(table, [(4, "b", 7, "four")]))
     for _ in range(2):
@@ -98,6 +102,43 @@ def test_narrowed_types_read_old_values_as_far_as_they_go(table: lsm.Table) -> N
         assert table.scan(where=pc.field("s") == "a lo").count() == 1
         table.compact(full=True)
     assert table.verify().is_clean
+
+
+def test_a_narrower_type_is_refused_with_the_number_of_values_that_do_not_fit(
+    table: lsm.Table,
+) -> None:
+    table.upsert(rows(table, [(3, "a", 2**20 + 3, "x"), (4, "a", 70_000, "y"), (5, "a", 7, "z")]))
+    for kind in ("SMALLINT", "TINYINT"):
+        with pytest.raises(lsm.InvalidInputError, match="2 values of column") as refused:
+            table.alter(lsm.ChangeType(name="n", type=kind))
+        assert refused.value.kind is ErrorKind.LOSSY_CAST
+        assert refused.value.facts == {"column": "n", "values": 2}
+    table.upsert(rows(table, [(3, "a", 1, "x"), (4, "a", 2, "y")]))
+    with pytest.raises(lsm.InvalidInputError, match="2 values"):
+        table.alter(lsm.ChangeType(name="n", type="SMALLINT"))  # merges read replaced versions, too
+    table.compact(full=True)
+    table.alter(lsm.ChangeType(name="n", type="SMALLINT"))
+    assert [row["n"] for row in read(table, "id", "n")] == [10, 20, 1, 2, 7]
+
+
+def test_a_value_that_does_not_fit_is_refused_when_it_is_read(table: lsm.Table) -> None:
+    """BIGINT 5,000,000,000 as INT is not 705,032,704: somebody else altered the table, or wrote late."""
+    table.alter(lsm.ChangeType(name="n", type="BIGINT"))
+    late = open_table(table.location)
+    table.alter(lsm.ChangeType(name="n", type="INT"))
+    late.upsert([{"id": 3, "day": "a", "n": 5_000_000_000}])
+    with pytest.raises(
+        lsm.UnsupportedError, match="1 values stored as BIGINT do not fit"
+    ) as refused:
+        table.scan().to_arrow()
+    assert refused.value.kind is ErrorKind.LOSSY_CAST
+    assert refused.value.facts["column"] == "n"
+    assert str(refused.value.facts["file"]).endswith(".parquet")
+    assert table.scan(columns=["id"]).count() == 3
+    table.alter(lsm.SetOption(key="alter-column.lossy-casts", value=True))
+    for _ in range(2):
+        assert [row["n"] for row in read(table, "id", "n")] == [10, 20, 705_032_704]
+        table.compact(full=True)
 
 
 def test_narrower_types_can_be_forbidden(table: lsm.Table) -> None:
