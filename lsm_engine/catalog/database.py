@@ -35,6 +35,8 @@ _READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.005, 0.5
 # A lock held for just as long as one attempt waits gets a second attempt.
 _PATIENCE = 1.5
+_SECRET_WORDS = ("pass", "secret", "token", "key", "credential")
+"""What the name of a URL's parameter holds whose value is not shown."""
 _PRAGMAS = ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL")
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -73,8 +75,13 @@ class Database:
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password."""
-        return self.url.render_as_string(hide_password=True)
+        """The URL without its password and other secrets, which drivers also take as parameters."""
+        hidden = {
+            name: "***"
+            for name in self.url.query
+            if any(word in name.lower() for word in _SECRET_WORDS)
+        }
+        return self.url.update_query_dict(hidden).render_as_string(hide_password=True)
 
     @property
     def path(self) -> str | None:

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import make_url, select
 
 from lsm_engine.base.errors import (
     CorruptFileError,
@@ -310,3 +310,13 @@ def test_a_paimon_catalog_is_adopted(tmp_path):
     assert opened.load_database("shop").properties == {}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     opened.close()
+
+
+def test_secrets_among_a_urls_parameters_are_not_shown():
+    """Drivers take passwords as parameters, too: of keys, of files of secrets."""
+    text = "postgresql://me:pw1@host/db?sslpassword=pw2&password=pw3&sslmode=require&passfile=pw4"
+    database = Database(make_url(text))
+    for shown in (database.shown_url, repr(database)):
+        assert not [secret for secret in ("pw1", "pw2", "pw3", "pw4") if secret in shown]
+        assert "sslmode=require" in shown
+        assert "host/db" in shown
