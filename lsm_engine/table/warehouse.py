@@ -130,15 +130,15 @@ class Catalog:
         wanted.checked()
         if ignore_if_exists and self._exists(wanted):
             return self.table(name)
-        location = self._names.table_location(wanted)
         created = create_table(
-            open_directory(location),
+            open_directory(self._names.table_location(wanted)),
             schema,
             primary_key=tuple(primary_key),
             partitioned_by=tuple(partitioned_by),
             options=options or {},
             comment=comment,
             clock=self._clock,
+            is_unknown=lambda: not self._exists(wanted),
         )
         self._names.register_table(
             wanted,

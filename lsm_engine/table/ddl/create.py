@@ -1,7 +1,8 @@
 """Create a table: check everything, then publish schema-0; and open one: refuse what we would misread."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
 from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ddl.check_buckets import check_buckets
 from lsm_engine.table.ddl.check_changelog import check_changelog
 from lsm_engine.table.ddl.check_options import check_engine
@@ -44,8 +46,12 @@ def create_table(
     options: Mapping[str, object],
     comment: str | None,
     clock: Clock,
+    is_unknown: Callable[[], bool] = lambda: False,
 ) -> TableSchema:
     """Write schema-0 of a new table and return it; nothing is written if anything is wrong.
+
+    `is_unknown`: whether no catalog knows the table; then an equal one without a snapshot is taken
+    over, as what a creation that failed before it was registered has left.
 
     Raises InvalidInputError for columns and keys, InvalidOptionError and UnsupportedError for
     options, AlreadyExistsError if a table is there.
@@ -70,8 +76,19 @@ def create_table(
     check_keys(schema)
     check_options(schema)
     if not SchemaStore(file_io, TablePaths()).publish(schema):
+        left = _left_behind(file_io, schema)
+        if left is not None and is_unknown():
+            return left
         raise AlreadyExistsError("a table is already in this directory; open it instead")
     return schema
+
+
+def _left_behind(file_io: FileIO, wanted: TableSchema) -> TableSchema | None:
+    """Return the schema of a table that equals the wanted one and has never been written to."""
+    there = SchemaStore(file_io, TablePaths()).latest()
+    if there is None or replace(there, time_millis=wanted.time_millis) != wanted:
+        return None
+    return there if SnapshotStore(file_io, TablePaths()).latest_id() is None else None
 
 
 def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ...]:
@@ -128,9 +145,9 @@ def check_columns(schema: TableSchema) -> None:
                 kind=ErrorKind.INVALID_NAME,
                 column=name,
             )
-        if not name.strip() or any(ord(letter) < 32 for letter in name):
+        if not name.strip() or any(ord(letter) < 32 or _is_surrogate(letter) for letter in name):
             raise InvalidInputError(
-                "a column name must not be blank or hold control characters",
+                "a column name must not be blank or hold control characters or lone surrogates",
                 kind=ErrorKind.INVALID_NAME,
                 column=name,
             )
@@ -140,6 +157,10 @@ def check_columns(schema: TableSchema) -> None:
                 kind=ErrorKind.INVALID_NAME,
                 column=name[:40] + "…",
             )
+
+
+def _is_surrogate(letter: str) -> bool:
+    return "\ud800" <= letter <= "\udfff"
 
 
 def check_keys(schema: TableSchema) -> None:

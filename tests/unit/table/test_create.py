@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.schema.types import type_text
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.float64())])
@@ -189,3 +190,32 @@ def test_columns_of_bounded_length(catalog: lsm.Catalog) -> None:
     lied = pa.field("x", pa.int32(), metadata={"lsm.type": "VARCHAR(3)"})
     with pytest.raises(lsm.InvalidInputError, match="sql_field"):
         catalog.create_table("db.u", pa.schema([columns[0], lied]), primary_key=["k"])
+
+
+def test_a_creation_that_its_catalog_refused_can_be_repeated(tmp_path, monkeypatch):
+    """What it left in the directory is taken over by an equal table, and by no other."""
+    columns = pa.schema([("k", pa.int64()), ("v", pa.string())])
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")) as catalog:
+        with monkeypatch.context() as patched:
+            patched.setattr(SqlCatalog, "register_table", refuse)
+            with pytest.raises(lsm.StorageError, match="locked"):
+                catalog.create_table("d.t", columns, primary_key=["k"])
+        with pytest.raises(lsm.AlreadyExistsError):
+            catalog.create_table("d.t", columns, primary_key=["k"], options={"bucket": "2"})
+        table = catalog.create_table("d.t", columns, primary_key=["k"])
+        table.upsert([{"k": 1, "v": "a"}])
+        with pytest.raises(lsm.AlreadyExistsError):
+            catalog.create_table("d.t", columns, primary_key=["k"])
+        assert catalog.table("d.t").scan().count() == 1
+
+
+def refuse(*_, **__):
+    raise lsm.StorageError("the catalog is locked")
+
+
+def test_a_column_name_with_a_lone_surrogate_is_refused(tmp_path):
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")) as catalog:
+        columns = pa.schema([("k", pa.int64()), ("v", pa.string())])
+        table = catalog.create_table("d.t", columns, primary_key=["k"])
+        with pytest.raises(lsm.InvalidInputError, match="surrogate"):
+            table.alter(lsm.RenameColumn(name="v", new_name="v\ud800"))
