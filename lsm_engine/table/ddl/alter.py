@@ -30,7 +30,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
             has_data=session.snapshots.latest_id() is not None,
             now_millis=session.clock.now_millis(),
         )
-        check_columns(schema)
+        check_columns(schema, newest.names)
         check_keys(schema)
         check_options(schema)
         if any(isinstance(change, ChangeType) for change in changes):

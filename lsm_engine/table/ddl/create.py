@@ -1,7 +1,7 @@
 """Create a table: check everything, then publish schema-0; and open one: refuse what we would misread."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -34,7 +34,10 @@ from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 
 log = logging.getLogger(__name__)
 
-_RESERVED = (SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind")
+_RESERVED = (
+    SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind",
+    "_found", "_snapshot_id",  # what lookups and changes add to a table's columns
+)  # fmt: skip
 
 
 def create_table(
@@ -128,8 +131,8 @@ def _warn_once(location: str, text: str) -> None:
     log.warning("table %s: %s; it is read as if the option were not there", location, text)
 
 
-def check_columns(schema: TableSchema) -> None:
-    """Refuse names that files or other clients cannot hold."""
+def check_columns(schema: TableSchema, known: Collection[str] = ()) -> None:
+    """Refuse names that files, results or other clients cannot hold; `known` ones are there already."""
     if not schema.fields:
         raise InvalidInputError("a table needs at least one column", kind=ErrorKind.INVALID_SCHEMA)
     names = schema.names
@@ -139,9 +142,9 @@ def check_columns(schema: TableSchema) -> None:
             "two columns share a name", kind=ErrorKind.INVALID_SCHEMA, columns=doubled
         )
     for name in names:
-        if name in _RESERVED or name.startswith(KEY_PREFIX):
+        if name not in known and (name in _RESERVED or name.startswith(KEY_PREFIX)):
             raise InvalidInputError(
-                f"column name {name!r} is reserved by the format; choose another",
+                f"column name {name!r} is reserved for what the format and results add; choose another",
                 kind=ErrorKind.INVALID_NAME,
                 column=name,
             )

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.io.cache_entries import CacheMetrics
@@ -153,6 +153,12 @@ class TableQuery:
         """
         names = self._schema.names if columns is None else tuple(dict.fromkeys(columns))
         self._schema.select(names)
+        if FOUND in names:
+            raise InvalidInputError(
+                f"the table has a column {FOUND!r}, which a lookup adds; name others in columns=",
+                kind=ErrorKind.INVALID_NAME,
+                column=FOUND,
+            )
         wanted = keys_of(self._schema, keys)
         seen = self._view
         try:

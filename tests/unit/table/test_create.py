@@ -219,3 +219,22 @@ def test_a_column_name_with_a_lone_surrogate_is_refused(tmp_path):
         table = catalog.create_table("d.t", columns, primary_key=["k"])
         with pytest.raises(lsm.InvalidInputError, match="surrogate"):
             table.alter(lsm.RenameColumn(name="v", new_name="v\ud800"))
+
+
+@pytest.mark.parametrize("name", ["_found", "_snapshot_id"])
+def test_names_that_results_add_are_refused_but_foreign_tables_open(name, tmp_path):
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")) as catalog:
+        columns = pa.schema([("k", pa.int64()), ("other", pa.string())])
+        table = catalog.create_table("d.t", columns, primary_key=["k"])
+        with pytest.raises(lsm.InvalidInputError, match=f"'{name}' is reserved"):
+            table.alter(lsm.RenameColumn(name="other", new_name=name))
+        schema = Path(table.location) / "schema" / "schema-0"
+        schema.write_text(schema.read_text().replace('"other"', f'"{name}"'))
+        foreign = catalog.table("d.t")
+        foreign.upsert([{"k": 1, name: "a"}])
+        foreign.alter(lsm.SetComment(comment="still alterable"))
+        assert foreign.scan().to_arrow().to_pylist() == [{"k": 1, name: "a"}]
+        if name == "_found":
+            with pytest.raises(lsm.InvalidInputError, match="column '_found', which a lookup adds"):
+                foreign.lookup([{"k": 1}])
+        assert foreign.lookup([{"k": 1}], columns=["k"]).to_pylist() == [{"k": 1, "_found": True}]
