@@ -5,7 +5,7 @@
     catalog = lsm.open_catalog("sqlite:///lake/catalog.db", warehouse="lake")
     table = catalog.create_table("shop.orders", schema, primary_key=["order_id"])
     table.upsert(rows)
-    table.scan(where=...).to_arrow()
+    table.scan(where=lsm.col("price") > 5).to_arrow()
 
 Everything works in one process on Arrow data. `lsm_engine.spark` runs the same verbs on Spark. The
 rooms and which may use which: docs/architecture.md.
@@ -33,6 +33,7 @@ from lsm_engine.base.modes import CommitKind, RowKind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.prune.where import Predicate, col
 from lsm_engine.schema.arrow_types import sql_field
 from lsm_engine.schema.changes import (
     AddColumn,
@@ -72,6 +73,7 @@ __all__ = [
     "LsmError",
     "MoveColumn",
     "NotFoundError",
+    "Predicate",
     "RemoveOption",
     "RenameColumn",
     "RowKind",
@@ -87,6 +89,7 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "WriteResult",
+    "col",
     "open_catalog",
     "open_table",
     "sql_field",

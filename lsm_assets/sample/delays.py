@@ -6,10 +6,10 @@ from functools import reduce
 from operator import or_
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+import lsm_engine as lsm
 from lsm_assets.sample.source import fitted
 from lsm_assets.sample.tables import CARRIER_DAYS
 
@@ -25,14 +25,12 @@ FLIGHT_COLUMNS = (
 )
 
 
-def days_filter(days: Sequence[date]) -> pc.Expression:
+def days_filter(days: Sequence[date]) -> lsm.Predicate:
     """Return the filter that flights of these days pass; partitions of other months are pruned."""
     months = sorted({day.month for day in days})
     per_month = (
-        (pc.field("month") == pa.scalar(month, pa.int32()))
-        & pc.field("day").isin(
-            pa.array(sorted(day.day for day in days if day.month == month), pa.int32())
-        )
+        (lsm.col("month") == month)
+        & lsm.col("day").is_in(sorted(day.day for day in days if day.month == month))
         for month in months
     )
     return reduce(or_, per_month)

@@ -1,16 +1,13 @@
-"""Values written as text → values of a column's type: filters, CSV and JSON cells, partitions."""
+"""Values written as text → values of a column's type: CSV and JSON cells, keys, partitions."""
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
-from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.record import record
 
 _ZONED = r"(Z|\d:\d{2}.*[+-]\d{2}(:?\d{2})?)$"
 _DAY_ONLY = r"^[^ T:]+$"
@@ -19,85 +16,8 @@ for _position, _digit in enumerate("0123456789abcdef"):
     _HALF[ord(_digit)] = _HALF[ord(_digit.upper())] = _position
 
 
-@record
-class Literal:
-    """A value in a filter: what kind it was written as, its text, and where it stands."""
-
-    kind: str  # number, text, boolean, date, timestamp, time, binary
-    text: str
-    position: int
-
-
-def typed(literal: Literal, column: str, kind: pa.DataType) -> pa.Scalar:
-    """Return a literal as a value that the column can be compared with.
-
-    Numbers keep their value even where the column's type could not hold it (an INT column may be
-    compared with 1.5). Raises InvalidInputError for anything that only a guess could compare.
-    """
-    try:
-        found = _typed(literal, kind)
-    except (pa.ArrowException, ValueError, ArithmeticError, OverflowError) as cause:
-        raise _unfit(literal, column, kind) from cause
-    if found is None:
-        raise _unfit(literal, column, kind)
-    return found
-
-
-def _typed(literal: Literal, kind: pa.DataType) -> pa.Scalar | None:
-    text = literal.text
-    match literal.kind:
-        case "number" if pa.types.is_integer(kind):
-            value = Decimal(text)
-            whole = value == value.to_integral_value()
-            return pa.scalar(int(value), pa.int64()) if whole else pa.scalar(value)
-        case "number" if pa.types.is_decimal(kind):
-            return pa.scalar(Decimal(text))
-        case "number" if pa.types.is_floating(kind):
-            return pa.scalar(float(text), kind)
-        case "boolean" if pa.types.is_boolean(kind):
-            return pa.scalar(text == "true", kind)
-        case "binary" if _is_binary(kind):
-            return pa.scalar(bytes.fromhex(text), kind)
-        case "text" if pa.types.is_string(kind):
-            return pa.scalar(text, kind)
-        case "text" | "date" if pa.types.is_date(kind):
-            return parsed(pa.array([text]), kind)[0]
-        case "text" | "date" | "timestamp" if pa.types.is_timestamp(kind):
-            return _moment(text, [kind, pa.timestamp("us", kind.tz), pa.timestamp("ns", kind.tz)])
-        case "text" | "time" if pa.types.is_time(kind):
-            return _moment(text, [kind, pa.time64("us")])
-        case _:
-            return None
-
-
-def _moment(text: str, kinds: Sequence[pa.DataType]) -> pa.Scalar:
-    """Return a time in the first type that is fine enough for it."""
-    *coarser, finest = kinds
-    for kind in coarser:
-        with suppress(pa.ArrowInvalid):
-            return parsed(pa.array([text]), kind)[0]
-    return parsed(pa.array([text]), finest)[0]
-
-
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _unfit(literal: Literal, column: str, kind: pa.DataType) -> InvalidInputError:
-    shown = f"'{literal.text}'" if literal.kind == "text" else literal.text
-    hint = ""
-    if literal.kind == "text" and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        hint = "; write numbers without quotes"
-    elif literal.kind == "text" and _is_binary(kind):
-        hint = "; write bytes as X'00ff'"
-    elif pa.types.is_string(kind):
-        hint = "; write text in single quotes"
-    return InvalidInputError(
-        f"column {column!r} is {kind} and cannot be compared with {literal.kind} {shown}{hint}",
-        kind=ErrorKind.INVALID_FILTER,
-        column=column,
-        character=literal.position + 1,
-    )
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:

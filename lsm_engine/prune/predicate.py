@@ -1,7 +1,7 @@
-"""The predicate tree: what a filter says, in a form that pruning can reason about.
+"""The predicate tree: what a filter says of the columns of one schema, as pruning reasons about it.
 
 A predicate is true, false or null for a row; a filter keeps the rows for which it is true.
-`prune/expression.py` turns Arrow expressions into trees and back.
+`prune/bind.py` makes trees of what users write, `prune/expression.py` Arrow expressions of trees.
 """
 
 from collections.abc import Collection, Iterable
@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base.record import record
 
@@ -122,10 +123,16 @@ class Constant:
 
 @record
 class Opaque:
-    """Something that only Arrow can evaluate: its serialized expression, and the columns it reads."""
+    """Something that only Arrow can evaluate: its expression, and the columns it reads."""
 
     columns: tuple[str, ...]
-    serialized: bytes
+    expression: pc.Expression
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and bool(self.expression.equals(other.expression))
+
+    def __hash__(self) -> int:
+        return hash(self.columns)
 
 
 Predicate: TypeAlias = (

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
@@ -27,7 +27,7 @@ class TableChanges:
         upto_millis: int | None = None,
         mode: str = "auto",
         columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
     ) -> pa.Table:
         """Return what changed after one snapshot, up to and including another, oldest first.
 
@@ -53,7 +53,7 @@ class TableChanges:
         upto_millis: int | None = None,
         mode: str = "auto",
         columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
     ) -> Changes:
         """Return a read of what changed after one snapshot, up to and including another.
 
@@ -89,7 +89,7 @@ class TableChanges:
         timestamp_millis: int | None = None,
         mode: str = "auto",
         columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         consumer_id: str | None = None,
         poll_millis: int | None = 1000,
         upto: int | None = None,

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.units import parse_millis
@@ -15,6 +14,7 @@ from lsm_engine.plan.key_history import KeyExplanation
 from lsm_engine.plan.pressure import BucketPressure
 from lsm_engine.plan.pressure_forecast import BucketForecast
 from lsm_engine.plan.retention_pins import RetentionSimulation
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
@@ -41,7 +41,7 @@ class TableInspect:
         snapshot_id: int | None = None,
         *,
         tag: str | None = None,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a system table; docs/formats.md lists them and their columns.

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
@@ -18,6 +17,7 @@ from lsm_engine.io.warehouse import (
     open_directory,
     table_directories,
 )
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.ddl.create import create_table, load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
@@ -240,7 +240,7 @@ class Catalog:
         self,
         name: str,
         *,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a system table of the whole catalog: tables, partitions or all_table_options.

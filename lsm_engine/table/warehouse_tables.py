@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.record import record
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.inspect.system_tables import chosen
 from lsm_engine.table.inspect.system_tables_files import PARTITIONS, STAMP, partitions
 from lsm_engine.table.table import Table
@@ -57,7 +58,7 @@ def catalog_table(
     tables: Iterable[Named],
     name: str,
     *,
-    where: pc.Expression | None = None,
+    where: Filter | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Return a catalog-wide system table; a table that cannot be opened is named, not left out.

@@ -15,6 +15,7 @@ from lsm_assets.sample.replay import replay
 from lsm_assets.sample.run import main, periods
 from lsm_assets.sample.source import read_source, rows_of_day
 from lsm_assets.sample.tables import CARRIER_DAYS, FLIGHTS, FLIGHTS_KEY, TABLES
+from lsm_engine.prune.expression import matches, tree_of
 from lsm_engine.spark.session import local_session
 from tests.dagster.lake import MARKS
 
@@ -78,7 +79,11 @@ def test_the_filter_of_days_keeps_those_days() -> None:
     flights = read_source("flights").select(["month", "day"])
     days = [date(2013, 1, 31), date(2013, 2, 1)]
     flights = flights.cast(pa.schema([("month", pa.int32()), ("day", pa.int32())]))
-    kept = flights.filter(days_filter(days)).group_by(["month", "day"]).aggregate([])
+    kept = (
+        flights.filter(pa.array(matches(tree_of(days_filter(days), flights.schema), flights)))
+        .group_by(["month", "day"])
+        .aggregate([])
+    )
     assert sorted(map(tuple, (row.values() for row in kept.to_pylist()))) == [(1, 31), (2, 1)]
 
 

@@ -9,12 +9,10 @@ import pyarrow as pa
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.read import ROWS_SHOWN, millis_of
-from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 from lsm_engine.plan.incremental import ChangeMode
-from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS
 from lsm_engine.table.changes.follow import Follower, StartMode
 from lsm_engine.table.table import Table
 
@@ -74,11 +72,10 @@ def changelog(
     A POINT is the id of a snapshot, the name of a tag, or a time such as '2024-05-01 08:00:00'.
     """
     opened = call.table(table)
-    fields = pa.schema([*CHANGE_FIELDS, *opened.schema.arrow])
     chosen: dict[str, Any] = {
         "mode": mode,
         "columns": None if columns is None else [name.strip() for name in columns.split(",")],
-        "where": None if where is None else parse_filter(where, fields),
+        "where": where,
     }
     batches: Iterator[pa.RecordBatch]
     if start is not None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
@@ -59,7 +58,7 @@ def open_scan(
     opened = call.table(table)
     return opened.scan(
         columns=None if columns is None else [name.strip() for name in columns.split(",")],
-        where=None if where is None else parse_filter(where, opened.schema.arrow),
+        where=where,
         snapshot_id=snapshot_id,
         tag=tag,
         as_of_millis=None if as_of is None else millis_of(as_of),

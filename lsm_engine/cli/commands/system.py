@@ -5,7 +5,6 @@ import pyarrow as pa
 
 from lsm_engine.cli.call import Call, is_path, pass_call
 from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, system_rows
-from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.output import Column, code, words
 from lsm_engine.cli.verb import Verb
 from lsm_engine.table.inspect.system_tables import TABLES, chosen
@@ -52,9 +51,8 @@ def system(
         return
     else:
         whole = call.table(table).system(name, snapshot_id, tag=tag)
-    keeps = None if where is None else parse_filter(where, whole.schema)
     names = None if columns is None else [each.strip() for each in columns.split(",")]
-    found = chosen(whole, keeps, names)
+    found = chosen(whole, where, names)
     call.out.rows(_columns(found.schema), system_rows(found), empty="no rows")
 
 

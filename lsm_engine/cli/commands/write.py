@@ -7,7 +7,6 @@ import click
 
 from lsm_engine.base import core_options
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.filter import parse_filter
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
@@ -150,7 +149,7 @@ def _rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
 
 def _keys_of(table: Table, where: str) -> RowSource:
     keys = table.schema.primary_keys or None
-    found = table.scan(columns=keys, where=parse_filter(where, table.schema.arrow))
+    found = table.scan(columns=keys, where=where)
     return RowSource(reader=found.to_reader(), row_count=None)
 
 

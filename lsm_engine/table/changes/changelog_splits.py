@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
@@ -24,9 +23,10 @@ from lsm_engine.plan.incremental import (
     state_splits,
 )
 from lsm_engine.plan.scan import Reach, read_files
-from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import partition_mask
 from lsm_engine.prune.predicate import columns_of, split_conjuncts
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import (
     ChangeRange,
     Point,
@@ -61,7 +61,7 @@ class ChangesRequest:
     upto_millis: int | None = None
     mode: ChangeMode = ChangeMode.AUTO
     columns: tuple[str, ...] | None = None
-    where: pc.Expression | None = None
+    where: Filter | None = None
     written: WriteResult | None = None
 
 
@@ -97,7 +97,8 @@ class Changes:
         )
         self._written = request.written or _interleaved(request, self.range)
         fields = pa.schema([*CHANGE_FIELDS, *session.schema.arrow])
-        self._predicate = None if request.where is None else from_expression(request.where, fields)
+        self.predicate = None if request.where is None else tree_of(request.where, fields)
+        """The filter over `_snapshot_id`, `_row_kind` and the table's columns."""
         names = fields.names if request.columns is None else request.columns
         for name in names:
             if name not in taken and name not in (SNAPSHOT_ID, ROW_KIND):
@@ -108,7 +109,7 @@ class Changes:
     @property
     def asks_for_changes(self) -> bool:
         """Whether the filter reads `_snapshot_id` or `_row_kind`, which no state has."""
-        return self._predicate is not None and not columns_of(self._predicate).isdisjoint(
+        return self.predicate is not None and not columns_of(self.predicate).isdisjoint(
             (SNAPSHOT_ID, ROW_KIND)
         )
 
@@ -118,11 +119,11 @@ class Changes:
         schema = self._session.schema
         names = [name for name in self.schema.names if name in schema.names]
         pushed = keyed = None
-        if self._predicate is not None:
-            pushed, _ = split_conjuncts(self._predicate, schema.names)
+        if self.predicate is not None:
+            pushed, _ = split_conjuncts(self.predicate, schema.names)
         if pushed is not None:
             keyed, _ = split_conjuncts(pushed, schema.primary_keys)
-        rows = ReadRows.of(names or schema.names[:1], self._request.where, self._predicate, keyed)
+        rows = ReadRows.of(names or schema.names[:1], self.predicate, keyed)
         return ChangedRows(names=tuple(self.schema.names), rows=rows.pruned_by(pushed))
 
     def splits(self) -> Iterator[tuple[BucketContext, ChangeSplit]]:
@@ -175,10 +176,10 @@ class Changes:
         """Leave out partitions that the filter does not want."""
         found = list(splits)
         fields = self._session.schema.select(self._session.schema.partition_keys)
-        if self._predicate is None or not fields or not found:
+        if self.predicate is None or not fields or not found:
             return found
         partitions = pa.array([split.partition for split in found], pa.binary())
-        mask = partition_mask(self._predicate, partitions, fields)
+        mask = partition_mask(self.predicate, partitions, fields)
         return [split for split, may in zip(found, mask, strict=True) if may]
 
 

@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
@@ -15,6 +14,9 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.prune.expression import to_expression
+from lsm_engine.prune.predicate import Predicate
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point, change_range, id_at
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
@@ -53,7 +55,7 @@ class FollowRequest:
     timestamp_millis: int | None = None
     mode: ChangeMode = ChangeMode.AUTO
     columns: tuple[str, ...] | None = None
-    where: pc.Expression | None = None
+    where: Filter | None = None
     consumer_id: str | None = None
     poll_millis: int | None = 1000
     upto: int | None = None
@@ -67,13 +69,13 @@ class Followed:
         snapshot_id: int,
         changes: Changes,
         full: Scan | None = None,
-        where: pc.Expression | None = None,
+        where: Predicate | None = None,
     ) -> None:
         self.snapshot_id = snapshot_id
         self.is_full = full is not None
         self._changes = changes
         self._full = full
-        self._where = where
+        self._where = None if where is None else to_expression(where)
 
     @property
     def schema(self) -> pa.Schema:
@@ -189,7 +191,7 @@ class Follower:
         names = tuple(name for name in changes.schema.names if name in table)
         state = told_by(self._session, number)
         if changes.asks_for_changes:
-            return Followed(number, changes, Scan(self._session, state), request.where)
+            return Followed(number, changes, Scan(self._session, state), changes.predicate)
         chosen = replace(state, columns=names or table[:1], where=request.where)
         return Followed(number, changes, Scan(self._session, chosen))
 

@@ -1,13 +1,10 @@
 """Explain a key: every version that a snapshot's files hold, in merge order, and what decided."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
@@ -20,8 +17,9 @@ from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_history import FACTS, POSITION, KeyExplanation
 from lsm_engine.plan.scan import ReadMode
-from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.bind import bind
 from lsm_engine.prune.predicate import Predicate
+from lsm_engine.prune.where import AllOf, col
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules, read_mode
@@ -124,11 +122,11 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
 def _predicate(schema: TableSchema, keys: pa.RecordBatch) -> Predicate | None:
     """Return the key as a filter, floats left out: as a key NaN equals NaN, in a filter it does not."""
     parts = [
-        pc.field(field.name) == keys.column(at)[0]
+        col(field.name) == keys.column(at)[0]
         for at, field in enumerate(keys.schema)
         if not pa.types.is_floating(field.type)
     ]
-    return from_expression(reduce(and_, parts), schema.arrow) if parts else None
+    return bind(AllOf(parts=tuple(parts)), schema.arrow) if parts else None
 
 
 def _versions(

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.expression import to_expression, tree_of
+from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.system_tables_files import MADE
 from lsm_engine.table.inspect.system_tables_metadata import LISTED, Rows
@@ -33,7 +33,7 @@ def system_table(
     *,
     snapshot_id: int | None = None,
     tag: str | None = None,
-    where: pc.Expression | None = None,
+    where: Filter | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Return a system table by name; raises NotFoundError naming those there are.
@@ -51,11 +51,10 @@ def system_table(
     return chosen(found.make(session, snapshot), where, columns)
 
 
-def chosen(rows: pa.Table, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.Table:
+def chosen(rows: pa.Table, where: Filter | None, columns: Sequence[str] | None) -> pa.Table:
     """Return some rows and columns of a system table; a wrong filter or name is a typed error."""
     if where is not None:
-        from_expression(where, rows.schema)  # says by name what does not fit
-        rows = rows.filter(where)
+        rows = rows.filter(to_expression(tree_of(where, rows.schema)))
     if columns is None:
         return rows
     for name in columns:

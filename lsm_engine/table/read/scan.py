@@ -17,8 +17,9 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation, prune_counts
 from lsm_engine.plan.incremental import changed_state
 from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
-from lsm_engine.prune.expression import from_expression, to_expression
+from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.predicate import Predicate, split_conjuncts
+from lsm_engine.prune.where import Filter
 from lsm_engine.schema.arrow_types import arrow_schema
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -45,7 +46,7 @@ class ScanRequest:
     """
 
     columns: tuple[str, ...] | None = None
-    where: pc.Expression | None = None
+    where: Filter | None = None
     snapshot_id: int | None = None
     tag: str | None = None
     as_of_millis: int | None = None
@@ -97,7 +98,7 @@ class Scan:
         for name in request.columns or ():
             session.schema.field(name)
         self._predicate = (
-            None if request.where is None else from_expression(request.where, session.schema.arrow)
+            None if request.where is None else tree_of(request.where, session.schema.arrow)
         )
 
     @property
@@ -185,7 +186,7 @@ class Scan:
         other = plan_scan(
             there,
             fallback.snapshot,
-            None if where is None else from_expression(where, there.schema.arrow),
+            None if where is None else tree_of(where, there.schema.arrow),
             replace(self._request, columns=tuple(self.schema.names)),
             hidden=held_partitions(self._session, self.snapshot),
         )
@@ -285,7 +286,7 @@ def plan_scan(
         explanation=_explanation(snapshot, pushed, residual, found, splits, read),
         source=SplitSource(
             context=session.context(ids),
-            rows=ReadRows.of(names, request.where, predicate, pushed),
+            rows=ReadRows.of(names, predicate, pushed),
         ),
     )
 

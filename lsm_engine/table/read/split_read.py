@@ -18,6 +18,7 @@ from lsm_engine.mergetree.sections import runs_by_age
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.plan.scan import Run, Section, Split
+from lsm_engine.prune.expression import to_expression
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -36,8 +37,9 @@ _MERGE_ROWS_MIN = 1024
 class ReadRows:
     """Which columns come out, and which rows.
 
-    `filter_columns` are those that `where` reads; `predicate` says what it says, and `key_predicate`
-    as much of it as holds for all versions of a key or for none.
+    `where` is the filter as Arrow evaluates it, `filter_columns` are those that it reads, `predicate`
+    is what row groups are chosen by, and `key_predicate` as much of it as holds for all versions of a
+    key or for none.
     """
 
     names: tuple[str, ...]
@@ -49,15 +51,14 @@ class ReadRows:
     @staticmethod
     def of(
         names: Sequence[str],
-        where: pc.Expression | None,
         predicate: Predicate | None,
         key_predicate: Predicate | None = None,
     ) -> "ReadRows":
-        """Return what a filter, given as expression and as tree, asks for."""
+        """Return what a filter asks for."""
         columns = frozenset() if predicate is None else columns_of(predicate)
         return ReadRows(
             names=tuple(names),
-            where=where,
+            where=None if predicate is None else to_expression(predicate),
             filter_columns=columns,
             predicate=predicate,
             key_predicate=key_predicate,

@@ -19,7 +19,8 @@ from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.bind import bind
+from lsm_engine.prune.where import AllOf, col
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
@@ -146,14 +147,13 @@ def _written(
 
 def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> list[ManifestEntry]:
     """Return the files whose partition and statistics allow one of the keys."""
-    where: pc.Expression | None = None
+    ranges = []
     for name in keys.schema.names:
         ends = pc.min_max(keys.column(name)).as_py() if _has_order(keys, name) else None
         if ends is None:
             continue
-        inside = (pc.field(name) >= ends["min"]) & (pc.field(name) <= ends["max"])
-        where = inside if where is None else where & inside
-    predicate = None if where is None else from_expression(where, session.schema.arrow)
+        ranges.append(col(name).between(ends["min"], ends["max"]))
+    predicate = bind(AllOf(parts=tuple(ranges)), session.schema.arrow) if ranges else None
     found = prune_files(session, base, predicate, predicate)
     match = found.value_match
     return [entry for entry in found.entries if match is None or match(entry.file)]

@@ -21,6 +21,14 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
+from lsm_engine.table.commit.rows_unchanged import Unchanged
+from lsm_engine.table.find.row_locations import RowLocations, locate_rows
+from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.land import base_of_write, land, land_again
+from lsm_engine.table.write.write import stage
+
+_SHOWN = 3
 
 
 class OnMismatch(Enum):

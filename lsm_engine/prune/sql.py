@@ -1,0 +1,224 @@
+"""SQL text → predicates: `price > 5 AND dt = DATE '2026-01-01'`. sqlglot parses; nothing is evaluated.
+
+a OR b, a AND b, NOT a, (a)
+column = value, also == <> != < <= > >=, either way round, or two columns
+column [NOT] IN (value, …)     column [NOT] BETWEEN value AND value
+column IS [NOT] NULL           column [NOT] LIKE 'x%' (% any text, _ any letter)
+a boolean column by itself     TRUE, FALSE
+names: plain, or "with blanks"
+values: 12  -1.5  'text' ('' is a quote)  true  X'00ff'  DATE '2024-05-01'
+        TIMESTAMP '2024-05-01 08:00:00'  TIME '08:00:00' (plain text does for times as well)
+"""
+
+import re
+from decimal import Decimal
+from typing import ClassVar
+
+import pyarrow as pa
+from sqlglot import exp, parse, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.prune import where
+from lsm_engine.prune.predicate import Comparison
+
+FILTER_CHARACTERS_MAX = 20_000
+
+_COMPARISONS: dict[type[exp.Expr], Comparison] = {
+    exp.EQ: Comparison.EQUAL,
+    exp.NEQ: Comparison.NOT_EQUAL,
+    exp.LT: Comparison.LESS,
+    exp.LTE: Comparison.LESS_EQUAL,
+    exp.GT: Comparison.GREATER,
+    exp.GTE: Comparison.GREATER_EQUAL,
+}
+_TYPES = {"DATE": "date", "TIMESTAMP": "timestamp", "TIME": "time"}
+_MISSING = re.compile(r"Required keyword: '\w+' missing for .*")
+_WHOLE = re.compile(r"\d+")
+
+
+class _Filters(Dialect):
+    """The SQL standard's words, with bytes as X'00ff' and names in double quotes."""
+
+    class Tokenizer(tokens.Tokenizer):
+        HEX_STRINGS: ClassVar = [("X'", "'"), ("x'", "'")]
+        IDENTIFIERS: ClassVar = ['"']
+        COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
+
+
+def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
+    """Return the predicate that a filter of SQL means.
+
+    Of `schema` only the names are looked at: a column is found whatever the case it is written in, if
+    no other is meant. Raises InvalidInputError that names the place for anything that is no filter.
+    """
+    if len(text) > FILTER_CHARACTERS_MAX:
+        raise _wrong(
+            f"a filter is at most {FILTER_CHARACTERS_MAX} characters long; of many values make "
+            "lsm.col(...).is_in([...])"
+        )
+    try:
+        statements = parse(text, dialect=_Filters)
+        if len(statements) != 1 or statements[0] is None:
+            raise _wrong("write one condition, such as price > 5")
+        return _Reader(text, schema.names).condition(statements[0])
+    except TokenError as cause:
+        quotes = (
+            "a quote is not closed"
+            if text.count("'") % 2 or text.count('"') % 2
+            else "unexpected character"
+        )
+        raise _wrong(quotes) from cause
+    except ParseError as cause:
+        raise _misplaced(text, cause) from cause
+    except RecursionError as cause:
+        raise _wrong("it is nested too deeply") from cause
+
+
+def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
+    found = cause.errors[0]
+    lines = text.splitlines(keepends=True)[: int(found["line"] or 1) - 1]
+    end = sum(map(len, lines)) + int(found["col"] or 0)  # of the word that does not fit
+    what = _MISSING.sub("something is missing", str(found["description"]))
+    near = text[:end][-20:]
+    return _wrong(f"{what}, at {near!r}" if near else what, character=end)
+
+
+def _wrong(message: str, **facts: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"the filter is not understood: {message}", kind=ErrorKind.INVALID_FILTER, **facts
+    )
+
+
+class _Reader:
+    """Reads parsed SQL as predicates. The parser knows all of SQL; a filter is a small part of it."""
+
+    def __init__(self, text: str, names: list[str]) -> None:
+        self._text = text
+        self._names = names
+
+    def condition(self, node: exp.Expr) -> where.Predicate:
+        """Return what an expression means as a condition."""
+        comparison = _COMPARISONS.get(type(node))
+        if comparison is not None:
+            return self._test(node, comparison)
+        match node:
+            case exp.And():
+                return where.AllOf(parts=tuple(map(self.condition, node.flatten())))
+            case exp.Or():
+                return where.AnyOf(parts=tuple(map(self.condition, node.flatten())))
+            case exp.Not():
+                return ~self.condition(node.this)
+            case exp.Paren():
+                return self.condition(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Boolean():
+                return where.Fixed(value=bool(node.this))
+            case exp.Is():
+                return self._is(node)
+            case exp.In():
+                return self._is_in(node)
+            case exp.Between():
+                column = self._column(node.this)
+                low, high = self._value(node.args["low"]), self._value(node.args["high"])
+                return column.between(low, high)
+            case exp.Like():
+                found = self._like(node)
+                return ~found if node.args.get("negate") else found
+            case _:
+                raise self._no_condition(node)
+
+    def _test(self, node: exp.Expr, comparison: Comparison) -> where.Predicate:
+        left, right = _bare(node.this), _bare(node.expression)
+        if not isinstance(left, exp.Column):
+            left, right, comparison = right, left, comparison.mirrored
+        if not isinstance(left, exp.Column):
+            raise _wrong(f"one side of {_shown(node)} has to be a column")
+        column = self._column(left)
+        if isinstance(right, exp.Column):
+            other = self._column(right).name
+            return where.ColumnTest(column=column.name, comparison=comparison, other=other)
+        return where.Test(column=column.name, comparison=comparison, value=self._value(right))
+
+    def _is(self, node: exp.Is) -> where.Predicate:
+        column = self._column(node.this)
+        if isinstance(node.expression, exp.Null):
+            return column.is_null()
+        raise _wrong(f"after IS comes NULL or NOT NULL, in {_shown(node)}")
+
+    def _is_in(self, node: exp.In) -> where.Predicate:
+        column = self._column(node.this)
+        if not node.expressions:
+            raise _wrong(f"IN takes a list of values, such as IN (1, 2), in {_shown(node)}")
+        return column.is_in([self._value(value) for value in node.expressions])
+
+    def _like(self, node: exp.Like) -> where.Predicate:
+        pattern = self._value(node.expression)
+        if not isinstance(pattern, str):
+            raise _wrong(f"LIKE compares a text column with 'text', in {_shown(node)}")
+        return self._column(node.this).like(pattern)
+
+    def _column(self, node: exp.Expr) -> where.Column:
+        node = _bare(node)
+        if not isinstance(node, exp.Column) or node.table:
+            raise _wrong(
+                f"a column is expected in place of {_shown(node)}; put its name in double quotes"
+            )
+        name = node.name
+        if name not in self._names and not node.this.quoted:
+            alike = [each for each in self._names if each.lower() == name.lower()]
+            name = alike[0] if len(alike) == 1 else name
+        return where.col(name)
+
+    def _value(self, node: exp.Expr) -> object:
+        match node:
+            case exp.Literal() if node.is_string:
+                return str(node.this)
+            case exp.Literal():
+                return int(node.this) if _WHOLE.fullmatch(node.this) else Decimal(node.this)
+            case exp.Neg(this=exp.Literal() as literal) if not literal.is_string:
+                value = self._value(literal)
+                assert isinstance(value, int | Decimal)
+                return value.copy_negate() if isinstance(value, Decimal) else -value
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.HexString():
+                return self._bytes(str(node.this))
+            case exp.Cast(this=exp.Literal() as literal) if (
+                literal.is_string and node.to.this.name in _TYPES
+            ):
+                return where.TypedText(kind=_TYPES[node.to.this.name], text=str(literal.this))
+            case exp.Paren():
+                return self._value(node.this)
+            case exp.Null():
+                raise _wrong("nothing equals NULL; write IS NULL or IS NOT NULL")
+            case _:
+                raise _wrong(
+                    f"a value is expected in place of {_shown(node)}; text is written in single quotes"
+                )
+
+    def _bytes(self, digits: str) -> bytes:
+        try:
+            return bytes.fromhex(digits)
+        except ValueError as cause:
+            raise _wrong(
+                f"X'{digits}' is no row of bytes: each takes two hexadecimal digits"
+            ) from cause
+
+    def _no_condition(self, node: exp.Expr) -> InvalidInputError:
+        return _wrong(
+            f"{_shown(node)} is no test of a column; write =, <>, <, <=, >, >=, IN, BETWEEN, LIKE or IS NULL"
+        )
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _shown(node: exp.Expr) -> str:
+    text = " ".join(node.sql(dialect=_Filters).split())
+    return text if len(text) <= 40 else f"{text[:40]}…"
