@@ -1,0 +1,113 @@
+"""The newest Java Paimon beside 0.9.0: its jars by Maven, and a process that answers JSON lines."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.interop.environments import HERE, EnvironmentFailedError, made_once, run
+
+VERSION = "1.4.2"
+SOURCE = HERE / "PaimonCases.java"
+ARTIFACTS = (
+    f"org.apache.paimon:paimon-bundle:{VERSION}",
+    "org.apache.hadoop:hadoop-client-api:3.5.0",
+    "org.apache.hadoop:hadoop-client-runtime:3.5.0",
+    "org.slf4j:slf4j-api:2.0.17",
+    "org.slf4j:jcl-over-slf4j:2.0.17",
+)
+_FLAGS = ("-Xmx1g", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+
+
+def why_not() -> str | None:
+    """Why this machine cannot run it, or None; fetches the jars the first time."""
+    for tool in ("mvn", "javac", "java"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not on this machine"
+    try:
+        classes()
+    except EnvironmentFailedError as failed:
+        return f"Maven could not fetch Paimon {VERSION}: {failed}"
+    return None
+
+
+def jars() -> list[Path]:
+    """The jars, fetched once; where from is Maven's own setting."""
+    folder = made_once("java-newest-jars", {"artifacts": list(ARTIFACTS)}, _fetch)
+    return sorted((folder / "jars").glob("*.jar"))
+
+
+def _fetch(folder: Path) -> None:
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "</dependency>".format(*artifact.split(":"))
+        for artifact in ARTIFACTS
+    )
+    project = folder / "pom.xml"
+    project.write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
+        "<artifactId>tests</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>"
+    )
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}")
+    run("mvn", "-q", "-B", "-f", str(project), *goal)
+
+
+def classes() -> Path:
+    """Our harness, compiled against the jars."""
+    paths = os.pathsep.join(map(str, jars()))
+    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    return made_once(
+        "java-newest-classes",
+        {"source": source, "artifacts": list(ARTIFACTS)},
+        lambda folder: (
+            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), str(SOURCE)) and None
+        ),
+    )
+
+
+class NewestJava:
+    """One JVM; every call is a line out and a line in. Failures of Java are AssertionErrors."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(map(str, (classes(), *jars())))
+        self._process = subprocess.Popen(
+            ["java", *_FLAGS, "-cp", paths, "PaimonCases"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    def ask(self, op: str, **facts: Any) -> Any:
+        """Answer of one operation of PaimonCases.java."""
+        answer = self.ask_raw(op, **facts)
+        assert "error" not in answer, answer
+        return answer["answer"]
+
+    def ask_raw(self, op: str, **facts: Any) -> dict[str, Any]:
+        """The same, with the failure instead of an answer where Java fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, **facts}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the JVM has ended"
+        found: dict[str, Any] = json.loads(line)
+        return found
