@@ -16,10 +16,13 @@ def date_text(days: int) -> str:
 
 
 def time_text(millis: int, precision: int) -> str:
-    """Return milliseconds of a day as hh:mm:ss, with as many decimals as `precision` says."""
+    """Return milliseconds of a day as hh:mm:ss, with decimals to the last that is not zero, at most
+    `precision` and at least one; none for precision 0.
+    """
     seconds, rest = divmod(millis, 1000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{text}.{rest:03d}"[: len(text) + 1 + min(precision, 3)] if precision else text
+    decimals = f"{rest:03d}".rstrip("0") or "0"
+    return f"{text}.{decimals[:precision]}" if precision else text
 
 
 def timestamp_text(seconds: int, nanos: int, precision: int | None) -> str:
@@ -69,7 +72,10 @@ def decimal_text(value: Any) -> str:
 
 
 def floating_text(value: float, *, single: bool) -> str:
-    """Return the shortest digits that read back as the value, in Java's notation."""
+    """Return the shortest digits that read back as the value, in Java's notation.
+
+    Two digits at least: the smallest values are 4.9E-324 and 1.4E-45.
+    """
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):
@@ -79,4 +85,7 @@ def floating_text(value: float, *, single: bool) -> str:
         return str(np.format_float_positional(number, unique=True, trim="0"))
     text = np.format_float_scientific(number, unique=True, trim="0", exp_digits=1)
     mantissa, _, exponent = text.partition("e")
+    nearest, _, its_exponent = f"{float(number):.1e}".partition("e")
+    if mantissa.endswith(".0") and int(its_exponent) == int(exponent):
+        mantissa = nearest
     return f"{mantissa}E{int(exponent)}"

@@ -40,6 +40,7 @@ import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
+import org.apache.paimon.utils.InternalRowPartitionComputer;
 
 /** Asks the newest Java Paimon: one JSON request per line in, one JSON answer per line out. */
 public class PaimonCases {
@@ -66,6 +67,8 @@ public class PaimonCases {
                 return options();
             case "rows":
                 return rows(request);
+            case "partitions":
+                return partitions(request);
             case "pick":
                 return pick(request);
             case "sections":
@@ -110,6 +113,21 @@ public class PaimonCases {
         return answer;
     }
 
+    /** The text of each value of one partition column. */
+    private static Object partitions(JsonNode request) {
+        DataType type = DataTypeJsonParser.parseDataType(request.get("type"));
+        RowType partition = RowType.of(new DataType[] {type}, new String[] {"p"});
+        InternalRowPartitionComputer computer =
+                new InternalRowPartitionComputer(
+                        "none", partition, new String[] {"p"}, request.get("legacy").asBoolean());
+        List<String> answer = new ArrayList<>();
+        for (JsonNode one : request.get("values")) {
+            GenericRow row = GenericRow.of(value(type, one));
+            answer.add(computer.generatePartValues(row).get("p"));
+        }
+        return answer;
+    }
+
     private static GenericRow row(RowKind kind, List<DataType> types, JsonNode values) {
         GenericRow row = new GenericRow(kind, types.size());
         for (int at = 0; at < types.size(); at++) {
@@ -131,9 +149,12 @@ public class PaimonCases {
                 return (short) node.asInt();
             case INTEGER:
             case DATE:
+            case TIME_WITHOUT_TIME_ZONE:
                 return node.asInt();
             case BIGINT:
                 return node.asLong();
+            case FLOAT:
+                return (float) node.asDouble();
             case DOUBLE:
                 return node.asDouble();
             case VARCHAR:

@@ -18,6 +18,7 @@ import lsm_engine as lsm
 from lsm_engine.base import core_options
 from lsm_engine.base.other_options import Verdict, other_option
 from lsm_engine.codec.binary_row import encode_stored
+from lsm_engine.codec.partition_path import partition_path, unescape
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.warehouse import open_directory
 from lsm_engine.kernels.hashing import murmur32
@@ -25,7 +26,8 @@ from lsm_engine.mergetree.sections import sections
 from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
 from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.schema.types import parse_type
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.types import DataField, Root, ScalarType, parse_type
 from lsm_engine.table.ddl.create import create_table
 from tests import shapes
 from tests.interop.newest_java import NewestJava, why_not
@@ -95,6 +97,33 @@ ARROW_TYPES = {
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(),
     "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string(),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize(
+    "name", ["TIME(0)", "TIME(1)", "TIME(2)", "TIME(3)", "DOUBLE", "FLOAT", "DATE"]
+)
+def test_partition_values_have_the_same_text(name: str, legacy: bool, newest: NewestJava) -> None:
+    draw, kind = random.Random(4), parse_type(name)
+    assert isinstance(kind, ScalarType)
+    values: list[Any] = [draw.randint(0, 86_399_999) for _ in range(20)] + [1000, 28_150, 28_100, 5]
+    if name == "DATE":
+        values = [0, -1, 19_000, 2_932_896, -719_528]
+    if kind.root in (Root.FLOAT, Root.DOUBLE):
+        values = [5e-324, 1e-323, 3e-323, 4.9e-320] if name == "DOUBLE" else [1e-45, 3e-45]
+        values += [0.0, 1e-3, 1e7, 1.5e30, 0.1, -100.0]
+        values = [float(np.float32(value)) if name == "FLOAT" else value for value in values]
+    arrow = pa.array(
+        values, pa.int32() if kind.root in (Root.TIME, Root.DATE) else arrow_type(kind)
+    )
+    columns = [arrow.cast(arrow_type(kind))]
+    field = DataField(id=0, name="p", type=kind)
+    ours = [
+        partition_path(stored, [field], legacy_name=legacy).removeprefix("p=")
+        for stored in encode_stored(columns, [kind])
+    ]
+    theirs = newest.ask("partitions", type=name, legacy=legacy, values=values)
+    assert [unescape(text) for text in ours] == theirs
 
 
 def some_files(draw: random.Random, levels: int) -> list[DataFileMeta]:

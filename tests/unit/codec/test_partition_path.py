@@ -48,7 +48,7 @@ LEGACY = [
      "p=2024-01-02 03%3A04%3A05"),
     ("TIMESTAMP(9)", 1, "p=1970-01-01T00%3A00%3A00.000000001",
      "p=1970-01-01 00%3A00%3A00.000000001"),
-    ("TIME(3)", dt.time(1, 2, 3, 40_000), "p=3723040", "p=01%3A02%3A03.040"),
+    ("TIME(3)", dt.time(1, 2, 3, 40_000), "p=3723040", "p=01%3A02%3A03.04"),
     ("TIME(0)", dt.time(1, 2, 3), "p=3723000", "p=01%3A02%3A03"),
     ("STRING", "a/b", "p=a%2Fb", "p=a%2Fb"),
     ("STRING", "a b", "p=a b", "p=a b"),
@@ -59,6 +59,11 @@ LEGACY = [
     ("STRING", None, "p=__DEFAULT_PARTITION__", "p=__DEFAULT_PARTITION__"),
     ("INT", None, "p=__DEFAULT_PARTITION__", "p=__DEFAULT_PARTITION__"),
     ("DOUBLE", 1.0, "p=1.0", "p=1.0"),
+    ("DOUBLE", 5e-324, "p=4.9E-324", "p=4.9E-324"),
+    ("FLOAT", 1e-45, "p=1.4E-45", "p=1.4E-45"),
+    ("DOUBLE", 1e-323, "p=1.0E-323", "p=1.0E-323"),
+    ("TIME(3)", dt.time(0, 0, 28, 150_000), "p=28150", "p=00%3A00%3A28.15"),
+    ("TIME(3)", dt.time(0, 0, 28), "p=28000", "p=00%3A00%3A28.0"),
 ]  # fmt: skip
 
 
