@@ -29,6 +29,7 @@ from lsm_engine.codec.byte_copies import compiled, read_only
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
 
 BLOOM_KEY = b"org.apache.hudi.bloomfilter"
+OLDER_BLOOM_KEY = b"com.uber.hoodie.bloomfilter"
 TYPE_KEY = b"hoodie_bloom_filter_type_code"
 MIN_KEY = b"hoodie_min_record_key"
 MAX_KEY = b"hoodie_max_record_key"
@@ -113,7 +114,7 @@ def bit_places(
 def filter_shape(entries: int, fpp: float) -> tuple[int, int]:
     """Return the bits and the hashes of a row for so many keys."""
     bits = math.ceil(entries * -math.log(fpp) / (_LN2 * _LN2))
-    return bits, max(1, math.floor(_LN2 * bits / entries + 0.5))
+    return bits, math.ceil(_LN2 * bits / entries)
 
 
 def build_record_key_bloom(
@@ -183,7 +184,7 @@ def read_key_footer(members: Mapping[bytes, bytes] | None, *, file_name: str) ->
             "the file's footer has a smallest record key above the greatest; restore the file",
             file=file_name,
         )
-    stored = members.get(BLOOM_KEY)
+    stored = members.get(BLOOM_KEY, members.get(OLDER_BLOOM_KEY))
     bloom = None
     if stored is not None:
         code = members.get(TYPE_KEY, b"SIMPLE").decode(errors="replace")

@@ -11,11 +11,13 @@ from lsm_engine.codec.record_key_bloom import (
     BLOOM_KEY,
     MAX_KEY,
     MIN_KEY,
+    OLDER_BLOOM_KEY,
     TYPE_KEY,
     RecordKeys,
     bit_places,
     build_record_key_bloom,
     decode_record_key_bloom,
+    filter_shape,
     hash_chains,
     read_key_footer,
 )
@@ -84,6 +86,17 @@ def test_absence_says_nothing():
     for members in (None, {}, {MIN_KEY: b"a"}):
         said = read_key_footer(members, file_name="f")
         assert (said.lowest, said.highest, said.bloom) == (None, None, None)
+
+
+def test_the_older_name_of_the_filter_in_a_footer_is_read():
+    members = footer()
+    members[OLDER_BLOOM_KEY] = members.pop(BLOOM_KEY)
+    assert read_key_footer(members, file_name="f").bloom is not None
+
+
+def test_hashes_are_counted_up_as_hudi_does():
+    assert filter_shape(60_000, 1e-9) == (2_587_966, 30)
+    assert filter_shape(10, 0.1)[1] == 4  # 3.3, which would round down
 
 
 @pytest.mark.parametrize(
