@@ -43,6 +43,8 @@ class TagPeriods:
             )
         if length_millis is not None:
             spelling = _MINUTES
+        elif period == "two-hours":
+            spelling = _HOURS["with_dashes"]  # other clients have one name for these
         else:
             spellings = _DAYS if period == "daily" else _HOURS
             plain = spellings["without_dashes"].replace(" ", "")

@@ -153,6 +153,7 @@ def test_only_so_many_and_those_of_people_do_not_count() -> None:
         ({"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes"}, "20231114 04"),
         ({"tag.creation-period": "hourly", "tag.period-formatter": "without_dashes_and_spaces"}, "2023111404"),
         ({"tag.creation-period": "two-hours"}, "2023-11-14 02"),
+        ({"tag.creation-period": "two-hours", "tag.period-formatter": "without_dashes"}, "2023-11-14 02"),
         ({"tag.creation-period-duration": "15 min"}, "202311140515"),
         ({"sink.process-time-zone": "Asia/Shanghai", "tag.creation-period": "hourly"}, "2023-11-14 12"),
         ({"sink.process-time-zone": "America/New_York"}, "2023-11-13"),
