@@ -39,6 +39,7 @@ def check_engine(schema: TableSchema) -> None:
                 f"{engine.value!r}",
                 key=key,
             )
+    _check_removal(schema.options)
     _check_row_kind_field(schema)
     _check_snapshot_ordering(schema)
     _check_local_merge(schema.options)
@@ -50,6 +51,18 @@ def check_engine(schema: TableSchema) -> None:
     if schema.has_primary_key:
         build_merge_function(schema)
         retract_rule(schema)
+
+
+def _check_removal(options: TableOptions) -> None:
+    if not options[core_options.AGGREGATION_REMOVE_ON_DELETE]:
+        return
+    for key, text in options.texts.items():
+        if key.startswith("fields.") and key.endswith(".ignore-retract") and text.lower() == "true":
+            raise InvalidOptionError(
+                f"option {key!r} does not go with {core_options.AGGREGATION_REMOVE_ON_DELETE.key!r}: a -D "
+                "that removes the row takes no value back; leave one of them out",
+                key=key,
+            )
 
 
 def _check_deletion_vectors(schema: TableSchema) -> None:

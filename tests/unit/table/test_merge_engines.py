@@ -232,6 +232,14 @@ def test_spilled_parts_merge_as_one():
         ({"merge-engine": "first-row", "deletion-vectors.enabled": "true"}, "deletion-vectors"),
         ({"merge-engine": "first-row", "changelog-producer": "input"}, "changelog-producer"),
         ({"aggregation.remove-record-on-delete": "true"}, "'merge-engine' = 'aggregation'"),
+        (
+            {
+                "merge-engine": "aggregation",
+                "aggregation.remove-record-on-delete": "true",
+                "fields.v.ignore-retract": "true",
+            },
+            "ignore-retract' does not go with",
+        ),
         ({"partial-update.remove-record-on-delete": "true"}, "'partial-update'"),
         ({"merge-engine": "aggregation", "fields.g.sequence-group": "a"}, "'partial-update'"),
         ({"fields.a.aggregate-function": "sum"}, "'merge-engine' = 'aggregation'"),
