@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.prune.expression import from_expression, matches
+from lsm_engine.prune.predicate import And, IsNull, Or, split_conjuncts
 from lsm_engine.prune.stats import ColumnBounds, after_prefix, may_match
 from tests.unit.prune.rows import SCHEMA, filters, rows
 
@@ -135,3 +136,24 @@ def test_after_prefix_bounds_all_that_starts_so(prefix: str, rest: str) -> None:
     beyond = after_prefix(prefix)
     assert beyond is None or prefix + rest < beyond
     assert beyond is not None or set(prefix) <= {"\U0010ffff"}
+
+
+def test_the_text_after_a_prefix_is_text() -> None:
+    assert after_prefix("a") == "b"
+    assert after_prefix("ab\U0010ffff") == "ac"
+    assert after_prefix("\U0010fffe") == "\U0010ffff"
+    assert after_prefix("\U0010ffff") is None
+    assert after_prefix("\ud7fe") == "\ud7ff"
+    assert after_prefix("\ud7ff") == "\ue000"  # surrogates are no text
+    assert after_prefix("\ue000") == "\ue001"
+
+
+def test_conjuncts_on_keys_go_below_the_merge_and_the_rest_above() -> None:
+    key, value = IsNull(column="k"), IsNull(column="v")
+    other = IsNull(column="l")
+    assert split_conjuncts(And(parts=(key, value)), ["k"]) == (key, value)
+    assert split_conjuncts(And(parts=(key, other)), ["k", "l"]) == (And(parts=(key, other)), None)
+    assert split_conjuncts(value, ["k"]) == (None, value)
+    both = Or(parts=(key, value))
+    assert split_conjuncts(And(parts=(both, key)), ["k"]) == (key, both)
+    assert split_conjuncts(key, ["k", "l"]) == (key, None)

@@ -91,3 +91,19 @@ def test_rows_of_another_layout_are_corrupt() -> None:
     files = stats(([1], [1], [0]), types=(INT,))
     with pytest.raises(CorruptFileError):
         stored_bounds(files, COVERED, ("k",))
+
+
+def test_listed_columns_that_are_gone_cover_nothing() -> None:
+    assert [column.name for column in covered_columns(OLD, OLD, listed=["gone", "w"])] == ["w"]
+
+
+def test_only_wanted_columns_have_bounds_and_nested_ones_never() -> None:
+    assert set(stored_bounds(stats(([1, "a"], [2, "b"], [0, 0])), COVERED, ["k"])) == {"k"}
+    for nested in (
+        parse_type({"type": "ARRAY", "element": "INT"}),
+        parse_type({"type": "MAP", "key": "INT NOT NULL", "value": "INT"}),
+        parse_type({"type": "ROW", "fields": [{"id": 9, "name": "x", "type": "INT"}]}),
+    ):
+        covered = (CoveredColumn(type=INT, name="k"), CoveredColumn(type=nested, name="n"))
+        found = stats(([1, None], [2, None], [0, 0]), types=(INT, nested))
+        assert set(stored_bounds(found, covered, ["k", "n"])) == {"k"}
