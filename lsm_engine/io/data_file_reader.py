@@ -210,6 +210,12 @@ class DataFileReader:
         for group in groups:
             yield from self._read_row_group(group).to_batches(max_chunksize=max_rows)
 
+    def decode_every_column(self) -> None:
+        """Decode all that is stored, wanted or not; raises CorruptFileError for what cannot be."""
+        for group in range(self.row_group_count):
+            with _Reading(self.path):
+                self._stored.read_group(group, sorted(self._stored_names)).validate(full=True)
+
     def _column(self, name: str, mapping: "ColumnMapping | None") -> "_Column":
         source = name if mapping is None else mapping.source.name if mapping.source else None
         read_as = _SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)

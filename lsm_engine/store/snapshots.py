@@ -6,7 +6,7 @@ as it may be stale, torn or missing. EARLIEST is moved before any id becomes fre
 file that it judges. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lsm_engine.base.errors import (
     ErrorKind,
@@ -219,9 +219,14 @@ class SnapshotStore:
         """
         return self.settled_and_ghosts()[0]
 
-    def settled_and_ghosts(self) -> tuple[list[Snapshot], list[Snapshot]]:
-        """Return what `settled` does, and what snapshot files hold that never counted, oldest first."""
-        found = [one for one in map(self.find, self._stable_ids()) if one is not None]
+    def settled_and_ghosts(
+        self, find: Callable[[int], Snapshot | None] | None = None
+    ) -> tuple[list[Snapshot], list[Snapshot]]:
+        """Return what `stable_listing` does, and what snapshot files hold that never counted.
+
+        Both oldest first. `find` reads one in place of this store's, which raises for damaged ones.
+        """
+        found = [one for one in map(find or self.find, self._stable_ids()) if one is not None]
         kept = without_ghosts(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
         known = {one.id for one in kept}
         return kept, [one for one in found if one.id not in known]

@@ -25,6 +25,7 @@ from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
 from lsm_engine.table.integrity import verify
 from lsm_engine.table.integrity.verify import VerifyReport
+from lsm_engine.table.integrity.verify_files import Progress
 
 
 class TableInspect:
@@ -139,6 +140,16 @@ class TableInspect:
         )
         return simulate_retention(self.session, retention, later_millis=parse_millis(later))
 
-    def verify(self, snapshot_id: int | None = None) -> VerifyReport:
-        """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels."""
-        return verify.verify(self.session, snapshot_id=snapshot_id)
+    def verify(
+        self,
+        snapshot_id: int | None = None,
+        *,
+        deep: bool = False,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
+        """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
+
+        `deep`: also every page of every data file. `progress(path, files read before)` is called after
+        each. All problems are listed; none is raised.
+        """
+        return verify.verify(self.session, snapshot_id=snapshot_id, deep=deep, progress=progress)

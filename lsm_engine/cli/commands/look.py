@@ -347,17 +347,19 @@ def amplification(call: Call, *, table: str, commits: int | None) -> None:
 
 
 @click.command(
-    cls=Verb, examples=["lsm verify shop.orders", "lsm verify shop.orders && echo sound"]
+    cls=Verb,
+    examples=["lsm verify shop.orders", "lsm verify shop.orders --deep && echo sound"],
 )
 @click.argument("table")
 @SNAPSHOT_OPTION
+@click.option("--deep", is_flag=True, help="Also read every page of every data file.")
 @pass_call
-def verify(call: Call, *, table: str, snapshot_id: int | None) -> None:
-    """Check that every snapshot and tag can be read: files, sizes, totals, levels.
+def verify(call: Call, *, table: str, snapshot_id: int | None, deep: bool) -> None:
+    """Check that every snapshot and tag can be read: files, sizes, totals, levels, checksums.
 
-    Reads metadata, not rows. Exit code 1 if anything is wrong.
+    Reads metadata, and rows with --deep. Exit code 1 if anything is wrong.
     """
-    report = call.table(table).verify(snapshot_id=snapshot_id)
+    report = call.table(table).verify(snapshot_id=snapshot_id, deep=deep)
     facts: Mapping[str, Any] = {
         "clean": report.is_clean,
         "problems": list(report.problems),
@@ -365,6 +367,7 @@ def verify(call: Call, *, table: str, snapshot_id: int | None) -> None:
         "tags": report.tag_count,
         "files": report.file_count,
         "not_honoured": list(report.not_honoured),
+        "files_without_checksum": report.unchecked_count,
     }
     if call.as_json:
         call.out.facts(facts)

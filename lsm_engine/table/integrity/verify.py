@@ -4,12 +4,14 @@ Others go on meanwhile: what is wrong with a root counts only if it is one still
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import not_honoured
@@ -22,10 +24,13 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.verify_files import FileVerification, Progress
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.tag import is_there
 
+T = TypeVar("T")
+K = TypeVar("K")
 ROW_COUNT = "_FILE._ROW_COUNT"
 _NO_FILES = pa.table(
     {
@@ -42,8 +47,9 @@ _NO_FILES = pa.table(
 class VerifyReport:
     """What was looked at, and every broken reference. Without problems all roots can be read.
 
-    `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
-    `not_honoured`: options of the table that this version does not honour; no problem while it is read.
+    `unchecked_count`: data files that others wrote, or named, without a checksum. `gone_count`: roots
+    that were taken away meanwhile, or that an expiry which died had begun to take. `not_honoured`:
+    options of the table that this version does not honour; no problem while it is read.
     """
 
     problems: tuple[str, ...]
@@ -53,6 +59,7 @@ class VerifyReport:
     index_file_count: int = 0
     gone_count: int = 0
     not_honoured: tuple[str, ...] = ()
+    unchecked_count: int = 0
 
     @property
     def is_clean(self) -> bool:
@@ -65,6 +72,8 @@ class VerifyReport:
         )
         if self.index_file_count:
             looked += f", {self.index_file_count} index files"
+        if self.unchecked_count:
+            looked += f", {self.unchecked_count} of the files without a checksum"
         if self.gone_count:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
@@ -73,16 +82,27 @@ class VerifyReport:
         return "\n".join([found, *self.problems, *self.not_honoured])
 
 
-def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyReport:
+def verify(
+    session: TableSession,
+    *,
+    snapshot_id: int | None = None,
+    deep: bool = False,
+    progress: Progress | None = None,
+) -> VerifyReport:
     """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot.
 
-    Reads metadata, deletion vectors and the sizes of files, not rows.
+    Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
+    rows, keys and statistics are compared with what manifests describe. Nothing that is wrong with
+    stored bytes is raised: all of it is listed. `progress` is called after each file that was read.
     """
     if snapshot_id is not None:
-        check = _Verification(session)
-        check.snapshot(session.snapshots.load(snapshot_id))
+        check = _Verification(session, deep=deep, progress=progress)
+        try:
+            check.snapshot(session.snapshots.load(snapshot_id))
+        except CorruptFileError as error:
+            check.add(f"snapshot {snapshot_id}", error)
         return check.report(snapshot_count=1, tag_count=0)
-    report = _verify_line(session)
+    report = _verify_line(session, deep=deep, progress=progress)
     if session.paths.branch_name:
         return report
     branches = BranchStore(session.file_io, session.paths)
@@ -90,7 +110,7 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
         name = line.paths.branch_name
         if not branches.exists(name):
             continue  # of a creation or a deletion that died: nobody can read it
-        found = _verify_line(line)
+        found = _verify_line(line, deep=deep, progress=progress)
         problems = (f"branch {name!r}: {one}" for one in found.problems)
         report = VerifyReport(
             problems=(*report.problems, *problems),
@@ -100,31 +120,37 @@ def verify(session: TableSession, *, snapshot_id: int | None = None) -> VerifyRe
             index_file_count=report.index_file_count + found.index_file_count,
             gone_count=report.gone_count + found.gone_count,
             not_honoured=report.not_honoured,
+            unchecked_count=report.unchecked_count + found.unchecked_count,
         )
     return report
 
 
-def _verify_line(session: TableSession) -> VerifyReport:
+def _verify_line(session: TableSession, *, deep: bool, progress: Progress | None) -> VerifyReport:
     """Check the table itself, or a branch alone."""
-    check = _Verification(session)
-    snapshots, ghosts = session.snapshots.settled_and_ghosts()
+    check = _Verification(session, deep=deep, progress=progress)
+    for schema_id in session.schemas.ids():
+        check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
+    snapshots, ghosts = session.snapshots.settled_and_ghosts(check.find_snapshot)
     check.ghosts(ghosts)
     check.chain(snapshots)
     for snapshot in snapshots:
         check.snapshot(snapshot)
-    for changelog in session.changelogs.all():
+    for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
         check.changelog(changelog)
-    tags = session.tags.list()
+    tags = check.each("tag", session.tags.names(), session.tags.find)
     for tag in tags:
         check.tag(tag)
+    check.found("consumers", session.consumers.list)
     return check.report(snapshot_count=len(snapshots), tag_count=len(tags))
 
 
 class _Verification:
     """Problems found so far, and files that were looked at already."""
 
-    def __init__(self, session: TableSession) -> None:
+    def __init__(self, session: TableSession, *, deep: bool, progress: Progress | None) -> None:
         self._session = session
+        self._rows = FileVerification(session, progress) if deep else None
+        self._unchecked_count = 0
         self._context = session.context()
         self._problems: list[str] = []
         self._looked: dict[tuple[bytes, int, str], tuple[str, ...]] = {}
@@ -144,13 +170,44 @@ class _Verification:
             index_file_count=self._indexes.file_count,
             gone_count=self._gone_count,
             not_honoured=tuple(str(one) for one in not_honoured(self._session.options)),
+            unchecked_count=self._unchecked_count,
         )
+
+    def add(self, name: str, error: LsmError) -> None:
+        """List an error as a problem of something."""
+        self._problems.append(f"{name}: {error}")
+
+    def found(self, name: str, read: Callable[[], T]) -> T | None:
+        """Return what can be read; what is damaged is listed, what is gone is passed over."""
+        try:
+            return read()
+        except NotFoundError:
+            return None
+        except LsmError as error:
+            self.add(name, error)
+            return None
+
+    def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Return what a snapshot file holds; what is damaged is listed once."""
+        snapshots = self._session.snapshots
+        known = len(self._problems)
+        found = self.found(f"snapshot {snapshot_id}", partial(snapshots.find, snapshot_id))
+        if self._problems[known:] and self._problems[-1] in self._problems[:known]:
+            self._problems.pop()
+        return found
+
+    def each(self, what: str, names: Iterable[K], find: Callable[[K], T | None]) -> list[T]:
+        """Return what can be read of a kind; the rest is listed."""
+        read = [self.found(f"{what} {name!r}", partial(find, name)) for name in names]
+        return [one for one in read if one is not None]
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
-        if any(_wrong_between(snapshots)):  # or some went while the others were read
-            again = self._session.snapshots.stable_listing()
-            self._problems += _wrong_between([one for one in again if not self._is_taken(one)])
+        there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
+        if any(_wrong_between(snapshots, there)):  # or some went while the others were read
+            again, _ = self._session.snapshots.settled_and_ghosts(self.find_snapshot)
+            left = [one for one in again if not self._is_taken(one)]
+            self._problems += _wrong_between(left, there)
 
     def ghosts(self, found: Sequence[Snapshot]) -> None:
         """No writer has left a snapshot file that does not count; one that is at it takes it back."""
@@ -164,13 +221,17 @@ class _Verification:
 
     def snapshot(self, one: Snapshot) -> None:
         """A snapshot can be read, and says what its files say."""
-        self._note(f"snapshot {one.id}", self._root(one), lambda: self._is_taken(one))
+        self._note(
+            f"snapshot {one.id}", self._root(one, with_changelog=True), lambda: self._is_taken(one)
+        )
 
     def tag(self, one: Tag) -> None:
         """A tag's snapshot can be read, and says what its files say."""
         tags = self._session.tags
         self._note(
-            f"tag {one.name!r}", self._root(one.snapshot), lambda: tags.find(one.name) != one
+            f"tag {one.name!r}",
+            self._root(one.snapshot, with_changelog=False),
+            lambda: tags.find(one.name) != one,
         )
 
     def changelog(self, one: Snapshot) -> None:
@@ -205,11 +266,29 @@ class _Verification:
         except LsmError as error:
             yield str(error)
             return
-        for entry in (*kept.changelog, *kept.entries):
+        for entry in kept.entries:
             if entry.kind is EntryKind.ADD:
-                yield from self._wrong_with(entry)
+                yield from self._known_wrong_with(entry, is_changelog=False)
+        yield from self._changelog_files(kept.changelog)
 
-    def _root(self, snapshot: Snapshot) -> Iterator[str]:
+    def _changelog_files(self, entries: Iterable[ManifestEntry]) -> Iterator[str]:
+        for entry in entries:
+            if entry.kind is EntryKind.ADD:
+                yield from self._known_wrong_with(entry, is_changelog=True)
+
+    def _changelog_of(self, snapshot: Snapshot) -> Iterator[str]:
+        session, name = self._session, snapshot.changelog_manifest_list
+        if name is None:
+            return
+        try:
+            metas = session.manifest_list(snapshot, name)
+            entries = [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+        except LsmError as error:
+            yield str(error)
+            return
+        yield from self._changelog_files(entries)
+
+    def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[str]:
         """The schema, manifests and files of one root are there, with their sizes and rows."""
         session = self._session
         try:
@@ -225,6 +304,8 @@ class _Verification:
             yield f"totalRecordCount is {total}, its files hold {rows} rows"
         yield from self._files(live)
         yield from self._levels(live)
+        if with_changelog:
+            yield from self._changelog_of(snapshot)
         if snapshot.index_manifest is not None or session.schema.may_have_indexes:
             yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
@@ -234,14 +315,20 @@ class _Verification:
         new = [at for at, file in enumerate(files) if file not in self._looked]
         if new:
             for entry in entries_of(live.take(pa.array(new))):
-                wrong = tuple(self._wrong_with(entry))
-                self._looked[entry.partition, entry.bucket, entry.file.file_name] = wrong
-                self._anything_wrong |= bool(wrong)
+                self._known_wrong_with(entry, is_changelog=False)
         if self._anything_wrong:
             for file in files:
                 yield from self._looked[file]
 
-    def _wrong_with(self, entry: ManifestEntry) -> Iterator[str]:
+    def _known_wrong_with(self, entry: ManifestEntry, *, is_changelog: bool) -> tuple[str, ...]:
+        """Return what is wrong with a file, which is looked at once."""
+        key = (entry.partition, entry.bucket, entry.file.file_name)
+        if key not in self._looked:
+            self._looked[key] = tuple(self._wrong_with(entry, is_changelog=is_changelog))
+            self._anything_wrong |= bool(self._looked[key])
+        return self._looked[key]
+
+    def _wrong_with(self, entry: ManifestEntry, *, is_changelog: bool) -> Iterator[str]:
         for name in (entry.file.file_name, *entry.file.extra_files):
             path = self._context.data_file(entry.partition, entry.bucket, name)
             try:
@@ -250,8 +337,13 @@ class _Verification:
                 yield f"{path} is missing"
                 continue
             self._file_count += 1
-            if name == entry.file.file_name and size != entry.file.file_size:
+            if name != entry.file.file_name:
+                continue
+            self._unchecked_count += entry.file.checksum is None
+            if size != entry.file.file_size:
                 yield f"{path} has {size} bytes, not {entry.file.file_size}"
+            elif self._rows is not None:
+                yield from self._rows.problems(entry, path, is_changelog=is_changelog)
 
     def _levels(self, live: pa.Table) -> Iterator[str]:
         """Files of a level below 0 do not overlap. What did not change since the last root is known."""
@@ -274,9 +366,11 @@ class _Verification:
         yield from self._overlaps
 
 
-def _wrong_between(snapshots: Sequence[Snapshot]) -> Iterator[str]:
+def _wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Iterator[str]:
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:
+            if there.issuperset(range(older.id, newer.id)):
+                continue
             yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
             continue
         totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)

@@ -1,0 +1,124 @@
+"""verify lists everything that is wrong with stored bytes, and deep reads every page."""
+
+from dataclasses import replace
+
+import pytest
+
+from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.table.integrity.verify_files import FileVerification
+from tests.unit.table.history_tables import Story
+from tests.unit.table.test_checksum_chain import (
+    CHANGELOG,
+    FORMATS,
+    VECTORS,
+    flipped,
+    names_of,
+    story,
+)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("options", [VECTORS, CHANGELOG, {"bucket": "-1"}])
+def test_sound_tables_are_clean(file_format: str, options: dict[str, str]) -> None:
+    told = story(**options, **{"file.format": file_format})
+    told.table.create_tag("kept")
+    read: list[tuple[str, int]] = []
+    report = told.table.verify(deep=True, progress=lambda path, count: read.append((path, count)))
+    assert report.problems == ()
+    assert report.unchecked_count == 0
+    assert [count for _, count in read] == list(range(report.file_count))
+    assert len({path for path, _ in read}) == report.file_count
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_flip_in_a_data_file_is_found_and_named(file_format: str) -> None:
+    told = story(**{"file.format": file_format})
+    path = names_of(told)["data"]
+    sound = told.disk.read(path)
+    for at in range(0, len(sound), max(len(sound) // 40, 1)):
+        flipped(told, path, at)
+        problems = told.table.verify(deep=True).problems
+        assert len(problems) == 4, at
+        assert all(path in one and "keys id='0' to id='299'" in one for one in problems)
+        assert problems[0].startswith("snapshot 1: ")
+        told.disk.replace(path, sound)
+
+
+def test_damaged_documents_are_listed_and_the_rest_is_looked_at() -> None:
+    told = story()
+    told.table.create_tag("one", 1)
+    told.table.create_tag("two", 2)
+    for path in ("snapshot/snapshot-2", "tag/tag-one"):
+        flipped(told, path)
+    told.disk.delete(names_of(told)["data"])
+    problems = told.table.verify().problems
+    assert sum("snapshot-2" in one and "damaged" in one for one in problems) == 1
+    assert sum("tag-one" in one and "damaged" in one for one in problems) == 1
+    assert sum("is missing" in one for one in problems) == 4  # snapshots 1, 3 and 4, and tag two
+    assert not any("snapshots 2 to 2" in one for one in problems)
+
+
+def test_one_damaged_snapshot_may_be_asked_for() -> None:
+    told = story()
+    flipped(told, "snapshot/snapshot-2")
+    assert told.table.verify(1).is_clean
+    (problem,) = told.table.verify(2).problems
+    assert "snapshot-2" in problem
+
+
+def test_files_of_others_count_as_unchecked() -> None:
+    told = Story()
+    told.put(k1="a")
+    session = told.table.session
+    (entry,) = session.live_entries(session.snapshots.latest())
+    bare = replace(entry, file=replace(entry.file, checksum=None, footer_checksum=None))
+    rewrite_delta(told, bare)
+    report = told.table.verify(deep=True)
+    assert (report.problems, report.unchecked_count) == ((), 1)
+    assert "1 of the files without a checksum" in str(report)
+
+
+def rewrite_delta(told: Story, entry: ManifestEntry) -> None:
+    """Make an entry the only one of the newest snapshot's only manifest."""
+    session = told.table.session
+    head = session.snapshots.latest()
+    assert head is not None
+    (meta,) = session.manifest_list(head, head.delta_manifest_list)
+    written = session.manifests.write("manifest-other-0", [entry], codec="zstd")
+    other = replace(
+        meta, file_name="manifest-other-0", file_size=written.size, checksum=written.checksum
+    )
+    session.manifests.write_list("manifest-list-other-0", [other], codec="zstd")
+    moved = replace(head, delta_manifest_list="manifest-list-other-0")
+    told.disk.replace(f"snapshot/snapshot-{head.id}", encode_snapshot(moved))
+    told.table = told.reopened()
+
+
+def wrong(told: Story, **changes: object) -> list[str]:
+    """What deep verification finds once a manifest entry says something else about its file."""
+    session = told.table.session
+    head = session.snapshots.latest()
+    assert head is not None
+    entry = session.live_entries(head)[0]
+    other = replace(entry, file=replace(entry.file, **changes))
+    path = session.data_path(entry)
+    check = FileVerification(session)
+    return list(check.problems(other, path, is_changelog=False))
+
+
+def test_rows_are_compared_with_what_the_manifest_says() -> None:
+    told = Story()
+    told.put(k1="a", k2="b", k3=None)
+    session = told.table.session
+    (entry,) = session.live_entries(session.snapshots.latest())
+    file = entry.file
+    assert wrong(told) == []
+    assert "first or last key" in wrong(told, min_key=file.max_key)[0]
+    assert "sequence numbers" in wrong(told, max_sequence_number=1)[0]
+    assert "deletes" in wrong(told, delete_row_count=1)[0]
+    assert "rows" in wrong(told, row_count=4)[0]
+    counts = replace(file.value_stats, null_counts=(0, 0))
+    assert "column 'v' has 1 nulls" in wrong(told, value_stats=counts)[0]
+    bounds = replace(file.value_stats, max_values=file.value_stats.min_values)
+    assert "column 'id' has values outside" in wrong(told, value_stats=bounds)[0]
