@@ -60,7 +60,7 @@ def test_changes_that_expire_under_their_reader_say_so(mode: str, planned: bool)
     with pytest.raises(lsm.StorageError):
         story.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
     assert gone
-    with pytest.raises(lsm.ExpiredError, match="has expired"):
+    with pytest.raises(lsm.ExpiredError, match=r"ha(s|ve) expired"):
         list(batches)
 
 
