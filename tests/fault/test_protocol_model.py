@@ -34,7 +34,7 @@ from lsm_engine.table.commit import fence
 from lsm_engine.table.history import expire, rollback
 from tests.unit.store.documents import snapshot
 
-STATES = int(os.environ.get("LSM_MODEL_STATES", "12000"))
+STATES = int(os.environ.get("LSM_MODEL_STATES", "40000"))
 PATHS = TablePaths(root="t")
 PREFIX = "t/snapshot/"
 Files = frozenset[tuple[str, bytes]]
