@@ -8,6 +8,7 @@ from importlib import metadata
 import click
 import pyarrow as pa
 
+from lsm_engine import SNAPSHOT_VERSION
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend, read, write
 from lsm_engine.cli.commands.cache import cache
@@ -18,7 +19,6 @@ from lsm_engine.cli.commands.origins import VERBS as ORIGIN_VERBS
 from lsm_engine.cli.commands.system import system
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.verb import Lsm, Verb
-from lsm_engine.meta.snapshot import SNAPSHOT_VERSION
 
 DISTRIBUTION = "lsm-assets"
 
