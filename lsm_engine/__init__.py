@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lsm_engine.base.record import record
     from lsm_engine.base.table_options import not_honoured
     from lsm_engine.base.units import format_bytes, format_millis, parse_millis
+    from lsm_engine.base.version import VERSION as __version__
     from lsm_engine.catalog.lineage import Lineage
     from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
     from lsm_engine.catalog.lineage_page import lineage_page
@@ -178,6 +179,7 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "WriteResult",
+    "__version__",
     "arrow_fields",
     "arrow_type",
     "choose_rows",
@@ -205,6 +207,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "__version__": "base.version",
     "AddColumn": "schema.changes",
     "AlreadyExistsError": "base.errors",
     "Amplification": "plan.amplification",
@@ -310,6 +313,7 @@ compiler, and whoever opens a table by its path needs no database."""
 _MODULES = ("core_options",)
 
 _NAMED_THERE = {
+    "__version__": "VERSION",
     "BOUNDED_TYPES": "BOUNDED",
     "FOUND_COLUMN": "FOUND",
     "FileCommit": "Commit",
