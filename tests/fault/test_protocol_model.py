@@ -151,7 +151,7 @@ def session_of(store: SnapshotStore) -> Any:
     return SimpleNamespace(
         snapshots=store,
         options={core_options.COMMIT_FSYNC: False},
-        tags=SimpleNamespace(settled=list),
+        tags=SimpleNamespace(stable_listing=list),
     )
 
 

@@ -124,7 +124,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    there = session.snapshots.stable_listing()
+    there, ghosts = session.snapshots.settled_and_ghosts()
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     known = session.tags.stable_listing()
@@ -148,7 +148,9 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
             snapshot_id=target.id,
         )
     session.live_entries(target)  # a state that cannot be read is none to return to
-    later = [one for one in there if one.id > target.id]
+    # What a rollback that died has cut off goes as well: nobody could commit under its ids.
+    above = (one for one in (*there, *ghosts) if one.id > target.id)
+    later = sorted(above, key=lambda one: one.id)
     return RollbackPlan(
         target=target,
         snapshots=tuple(reversed(later)),

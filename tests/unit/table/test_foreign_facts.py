@@ -81,6 +81,7 @@ def store_as(write: Callable[[pa.Table, io.BytesIO], None]) -> Callable[[Story],
         stored = io.BytesIO()
         write(pa.table({"_VERSION": [2]}), stored)
         name = newest_manifest(story).file_name
+        forget_checksums(story.disk)
         story.disk.replace(f"manifest/{name}", stored.getvalue())
 
     return change
