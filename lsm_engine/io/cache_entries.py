@@ -1,4 +1,4 @@
-"""What is said of the entries of a disk cache: limits, causes, counts, and files still being built."""
+"""Entries of a disk cache: limits, causes of removal, counts, and files still being built."""
 
 from collections.abc import Callable
 from enum import Enum

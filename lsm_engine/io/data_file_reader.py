@@ -65,8 +65,8 @@ def open_data_file(
 ) -> "DataFileReader":
     """Open one data or changelog file; the caller closes it.
 
-    Raises NotFoundError if the file is gone, CorruptFileError, naming it, if it is not what its
-    manifest entry says, and UnsupportedError for extensions other than parquet, orc and avro.
+    Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it does not match
+    its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
     format_of(path)
     source = file_io.open_input(path)
@@ -257,7 +257,7 @@ class DataFileReader:
         with _Reading(self.path):
             stored = self._stored.read_group(group, list(names))
             if stored.num_rows != self.row_group_rows[group]:
-                raise ValueError("a row group is shorter than the footer says")
+                raise ValueError("a row group has fewer rows than the footer states")
             columns = {name: stored.column(name) for name in names}
             if left is None:
                 return columns
@@ -334,7 +334,7 @@ def _number_of_all(path: str, meta: DataFileMeta, columns: ReadColumns) -> int |
         return None
     if meta.file_source is None:
         raise UnsupportedError(
-            "a file does not say whether a writer or a compaction made it, so that its rows have no "
+            "a file does not record whether a writer or a compaction made it, so its rows have no "
             "place in the order of snapshots; copy the rows to a new table",
             option=core_options.SEQUENCE_SNAPSHOT_ORDERING.key,
             file=path,
@@ -358,7 +358,7 @@ def _mapped(columns: ReadColumns) -> dict[str, ColumnMapping | None]:
 
 
 class _Reading:
-    """Says of what PyArrow raises whether the disk failed or the bytes are wrong."""
+    """Turns what PyArrow raises into StorageError (the disk failed) or CorruptFileError."""
 
     def __init__(self, path: str) -> None:
         self._path = path

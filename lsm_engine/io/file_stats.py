@@ -36,7 +36,7 @@ class FileStats(Protocol):
 
 
 class RowStats:
-    """Collected from every row, for formats whose footer does not tell."""
+    """Collected from every row, for formats whose footer has no statistics."""
 
     def __init__(self, schema: TableSchema) -> None:
         modes = dict(zip(schema.names, stats_modes(schema), strict=True))
@@ -73,7 +73,7 @@ class FooterStats:
         self._footer: pq.FileMetaData | None = None
         self._stored = stored
         self._schema = schema
-        self._nan_columns: set[str] = set()  # of NaN Parquet's statistics say nothing
+        self._nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
         self._leaves = leaf_positions(stored)
 
     def update(self, rows: pa.Table) -> None:

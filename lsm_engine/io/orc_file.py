@@ -107,7 +107,7 @@ class OrcFile:
         return pa.Table.from_arrays(columns, names=stripe.schema.names)
 
     def bounds(self, _: str) -> None:
-        """PyArrow does not tell the statistics of stripes."""
+        """PyArrow does not expose the statistics of stripes."""
         return
 
 

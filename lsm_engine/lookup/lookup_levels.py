@@ -98,7 +98,7 @@ class LookupLevels:
         """Whether a newer run's rows are all newer than an older run's, by their sequence numbers.
 
         Writers that committed on one base may have numbered rows alike; then versions have to be
-        compared, and the first hit says nothing.
+        compared, and the first hit decides nothing.
         """
         oldest: int | None = None
         for run in self._runs:
