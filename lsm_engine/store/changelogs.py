@@ -37,7 +37,7 @@ class ChangelogStore:
         return min(self.ids(), default=None)
 
     def earliest_hint(self) -> int | None:
-        """Return what EARLIEST says, unchecked: smaller ids are being taken, or are gone."""
+        """Return the EARLIEST hint, unchecked: smaller ids are being deleted, or are deleted."""
         return self._hint(EARLIEST)
 
     def latest_id(self) -> int | None:

@@ -65,7 +65,7 @@ class TagStore:
     def stable_listing(self) -> list[Tag]:
         """Return every tag, from a listing that was asked twice: what maintenance goes by.
 
-        Asks again when a tag is gone that was listed: it may have been given another name.
+        Lists again when a listed tag no longer exists: it may have been given another name.
         """
         for _ in range(_RACES):
             names = sorted(
