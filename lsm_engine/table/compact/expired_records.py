@@ -1,4 +1,4 @@
-"""Which files may hold records that have expired, as far as their statistics tell."""
+"""Which files may hold records that have expired, by their statistics."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,7 +17,7 @@ def files_with_expired(
 ) -> frozenset[str]:
     """Return the names of files whose earliest time has expired.
 
-    A file that tells nothing about its times is not among them: it would be rewritten each time.
+    A file without statistics of its times is not among them: it would be rewritten each time.
     """
     found: set[str] = set()
     for layout in stats_layouts(files, schema, written_with):

@@ -36,10 +36,10 @@ def overlaps(file: DataFileMeta, others: Iterable[DataFileMeta], key_order: KeyO
 
 
 def may_hold_older_keys(
-    file: DataFileMeta, settled: Iterable[DataFileMeta], key_order: KeyOrder
+    file: DataFileMeta, compacted: Iterable[DataFileMeta], key_order: KeyOrder
 ) -> bool:
-    """Whether a file has to be rewritten to leave level 0, as it may hold settled keys."""
-    return file.level == 0 and overlaps(file, settled, key_order)
+    """Whether a file has to be rewritten to leave level 0, as it may hold compacted keys."""
+    return file.level == 0 and overlaps(file, compacted, key_order)
 
 
 def older_key_runs(

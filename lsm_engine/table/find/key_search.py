@@ -39,7 +39,7 @@ _NEVER = -(2**63)
 
 @record
 class FileKeys:
-    """The keys of one data file, in key order, with what says which of two is newer."""
+    """The keys of one data file, in key order, with what decides which of two is newer."""
 
     search: SearchKeys
     sequence: Longs
@@ -108,7 +108,7 @@ class KeySearch:
         everywhere: bool,
     ) -> list[str]:
         """Search live files, given as columns (table/ground/live_files), in a key's own partition, or
-        `everywhere` it may be; say how it went.
+        `everywhere` it may be; return how, as text.
         """
         return [
             self._searched(bucket, context, key_order, way).text
@@ -131,7 +131,7 @@ class KeySearch:
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
         asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
         for at, after in zip_longest(asked, asked[1:]):
-            # What a newer file has said, an older one cannot change.
+            # What a newer file decided, an older one cannot change.
             start, stop = int(candidates.starts[at]), int(candidates.stops[at])
             some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
             some += start
@@ -224,7 +224,7 @@ class KeySearch:
         return np.isin(self.partition_of, others)
 
     def _shared(self, partition: bytes) -> tuple[object, ...]:
-        """Return those values of a partition that say which key it is, in tables where some do not.
+        """Return those values of a partition that belong to the key, in tables where some do not.
 
         Where all partition columns are in the primary key, a record key is what is left of it.
         """

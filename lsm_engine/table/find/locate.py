@@ -44,7 +44,7 @@ def located_schema() -> pa.Schema:
 
 @record
 class Location:
-    """Where the records are that rows replace. `how` says what each stage did, for people."""
+    """Where the records are that rows replace. `how` describes what each stage did, for people."""
 
     table: pa.Table
     how: tuple[str, ...]
@@ -155,6 +155,6 @@ def moves_records(options: TableOptions) -> bool:
 
 
 def looks_everywhere(schema: TableSchema) -> bool:
-    """Whether a key is looked for in all partitions: so says the index type, or the key itself."""
+    """Whether a key is looked for in all partitions: by the index type or the key."""
     is_global = schema.options[core_options.INDEX_TYPE].policy.is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)

@@ -1,4 +1,4 @@
-"""Lookup: keys → the newest row of each, through local lookup files. Scans say the same, slower."""
+"""Lookup: keys → the newest row of each, through local lookup files. Scans are slower."""
 
 import atexit
 import functools
@@ -39,7 +39,7 @@ _queries = (
     itertools.count()
 )  # ids may come again where they are injected; owners in a cache must not
 FOUND = "_found"
-"""Name of the column that says whether a key is there."""
+"""Name of the column of whether a key is there."""
 
 _TRIES = 10
 """How often a question follows snapshots that expire while it is answered."""
@@ -54,10 +54,10 @@ def process_cache() -> LookupCache:
 
 
 class TableQuery:
-    """Looks keys up in one snapshot of a table, with local files that stay until `close`.
+    """Looks keys up in one snapshot of a table, with local files kept until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
-    number of threads may share a query. `value` says what the local files keep of each row.
+    number of threads may share a query. `value`: what the local files keep of each row.
     """
 
     def __init__(
@@ -222,9 +222,9 @@ class TableQuery:
     @property
     def _has_points(self) -> bool:
         kind = self._schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
-        # A key that does not say its partition goes the way of batches.
-        says_where = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
-        return kind.policy.gathers_columns and says_where and encodes_directly(self._schema)
+        # A key without its partition goes the way of batches.
+        has_partition = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
+        return kind.policy.gathers_columns and has_partition and encodes_directly(self._schema)
 
     def _point_index(self, levels: LookupLevels) -> PointIndex | None:
         """Return a bucket's stores ready for single keys; None where versions have to be merged."""

@@ -1,7 +1,7 @@
 """Tagging: incoming rows → which record each would replace, and where that one is.
 
-The stage that writers put before a write whose rows have to know what is there: inserts and updates
-told apart, cross-partition upserts, deletes by key through deletion vectors.
+The stage before a write whose rows depend on what is stored: distinguishing inserts from updates,
+cross-partition upserts, deletes by key through deletion vectors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def locate_rows(
     *,
     everywhere: bool | None = None,
 ) -> RowLocations:
-    """Say for each row which record of a snapshot it would replace.
+    """Return for each row which record of a snapshot it would replace.
 
     `rows`: Arrow data with the primary key and partition columns; others are ignored. Keys are looked
     for in the row's own partition and, with `everywhere`, then in all others; None: where the table's
@@ -110,7 +110,7 @@ def tag_search(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Find the records of a search in a snapshot; say how."""
+    """Find the records of a search in a snapshot; return how, for people."""
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
         kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
@@ -136,7 +136,7 @@ def search_files(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Search live files, given as columns (table/ground/live_files), one by one; say how."""
+    """Search live files, given as columns (table/ground/live_files), one by one; return how."""
     if files is None:
         return ()
     assert session.key_order is not None
@@ -145,7 +145,7 @@ def search_files(
 
 
 def gone_rows(session: TableSession, snapshot: Snapshot) -> GoneRows | None:
-    """Return what says which rows deletion vectors have taken; None: there are no vectors."""
+    """Return the test for rows that deletion vectors hide; None: there are no vectors."""
     places = session.vector_places(snapshot)
     if not places:
         return None

@@ -40,7 +40,7 @@ class AppendWriter:
         return self._writer.waiting_bytes
 
     def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Take rows of this bucket; all are new ones, so that kinds say nothing."""
+        """Take rows of this bucket; all are new ones, so that kinds do not matter."""
         del kinds
         self._writer.write(rows)
 

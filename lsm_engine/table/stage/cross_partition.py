@@ -1,7 +1,8 @@
 """Keys that lack partition columns: a row finds its key in whatever partition it is by now.
 
-Incoming rows are gathered, their keys are looked for in the files that may hold them (table/find/row_locations),
-and rows go where plan/key_moves says. What earlier rows of the same write have moved is remembered.
+Incoming rows are gathered, their keys are looked for in the files that may hold them
+(table/find/row_locations), and rows go where plan/key_moves sends them. What earlier rows of the same
+write have moved is remembered.
 """
 
 from collections.abc import Sequence
@@ -95,7 +96,7 @@ class CrossPartitionRouting:
         return self._routed(incoming)
 
     def total_buckets(self, partition: bytes) -> int:
-        """What manifest entries say about the number of buckets."""
+        """The number of buckets that manifest entries record."""
         del partition
         return DYNAMIC_TOTAL
 
@@ -136,7 +137,7 @@ class CrossPartitionRouting:
     def _known(
         self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
     ) -> KeyLocations:
-        """Return where each distinct key is: as earlier rows of this write, or else files, say."""
+        """Return where each distinct key is: by earlier rows of this write, or else by files."""
         firsts = np.flatnonzero(heads)
         columns = [column.take(pa.array(firsts)) for column in keys.columns]
         distinct, _ = KeyBatch.of(columns, keys.types)

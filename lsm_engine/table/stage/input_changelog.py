@@ -1,7 +1,7 @@
 """Every row that came, before merging: what `changelog-producer` = input writes beside level 0.
 
 Rows are in key order, and of one key in the order in which they came, so that a -U stays right before
-its +U whatever the columns of `sequence.field` say.
+its +U whatever the columns of `sequence.field` hold.
 """
 
 from collections.abc import Iterator, Sequence

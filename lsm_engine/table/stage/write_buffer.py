@@ -66,7 +66,7 @@ class WriteBuffer:
         """Yield everything buffered as sorted runs, one row per key in each, and forget it.
 
         It is a single run unless a retract reaches below what is buffered (MergeFunction.may_need_full_history):
-        then what one row cannot say comes as several runs, oldest first.
+        then what one row cannot express comes as several runs, oldest first.
         """
         latest = self._drain() if self._rows else []
         spilled, self._spilled = self._spilled, []
