@@ -1,4 +1,4 @@
-"""Tells the catalog what has become visible, right after a commit or from files alone."""
+"""Reports to the catalog what has become visible, right after a commit or from files alone."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -101,14 +101,14 @@ class CatalogListener:
 
 
 def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
-    """Record everything that a table's files say; return the number of snapshots told.
+    """Record everything that a table's files hold; return the number of snapshots recorded.
 
     Gives the same rows as recording commit by commit, for what the files still know.
     """
     table = TableName.parse(session.name)
     tags = session.tags.list()
-    told = [TagFacts(table=table, tag=tag) for tag in tags]
-    return lineage.rebuild(table, _history(session, table), told)
+    facts = [TagFacts(table=table, tag=tag) for tag in tags]
+    return lineage.rebuild(table, _history(session, table), facts)
 
 
 def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:
@@ -132,7 +132,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
         try:
             files = committed_files(session, snapshots[number])
         except NotFoundError:
-            continue  # expired while we read: history that nobody can tell any more
+            continue  # expired while we read: history that can no longer be read
         yield _facts(table, files, expired=number in expired)
 
 

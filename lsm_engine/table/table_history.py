@@ -162,7 +162,7 @@ class TableHistory:
         *,
         from_millis: int | None = None,
     ) -> Tag:
-        """Name a snapshot, by default the newest; its files stay as long as the tag does.
+        """Name a snapshot, by default the newest; its files are kept as long as the tag.
 
         `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
         as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
@@ -258,7 +258,7 @@ class TableHistory:
     def reset_consumer(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
         """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
 
-        Snapshots (or changelogs) from there on do not expire. Raises ExpiredError for what has gone.
+        Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
         """
         return consumer.reset(self.session, name, next_snapshot_id)
 

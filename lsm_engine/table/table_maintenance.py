@@ -13,7 +13,7 @@ from lsm_engine.table.integrity.repair import RepairReport
 
 
 class TableMaintenance:
-    """The part of a Table that drops and mends. Repairs only show their plan unless told otherwise."""
+    """The part of a Table that drops and repairs. Repairs only show their plan by default."""
 
     session: TableSession
 
@@ -27,8 +27,8 @@ class TableMaintenance:
         """Drop partitions older than `partition.expiration-time`, or than an age such as "30 d".
 
         One commit drops them all; their files go when its predecessors expire. A partition's age is
-        told by its values, or by its newest file (`partition.expiration-strategy`); values that spell
-        no time stay for ever.
+        taken from its values, or its newest file (`partition.expiration-strategy`); those
+        whose values spell no time are kept for ever.
         """
         identity = self._upkeep(commit_user)
         return expire_partitions.expire_partitions(
@@ -67,7 +67,7 @@ class TableMaintenance:
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Say what is there; with `dry_run=False` empty the table for good, history and all."""
+        """List what is there; with `dry_run=False` empty the table for good, history and all."""
         return repair.purge_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
 
     # --- trash -----------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ class Catalog:
     def rebuild(self) -> dict[str, int]:
         """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
 
-        Returns the number of snapshots told, per table. What the catalog knows already stays.
+        Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
         """
         for name in table_directories(self.warehouse):
             if not self._exists(TableName.parse(name)):
@@ -232,7 +232,7 @@ class Catalog:
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what the files of tables (default: all) say; snapshots told, per table."""
+        """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
         names = tables if tables is not None else self._all_tables()
         return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
 
@@ -245,7 +245,7 @@ class Catalog:
     ) -> pa.Table:
         """Return a system table of the whole catalog: tables, partitions or all_table_options.
 
-        A table that cannot be opened has a row in `tables` that says why. `where` keeps some rows.
+        A table that cannot be opened has its error in `tables`. `where` keeps some rows.
         """
         return catalog_table(self._named_tables(), name, where=where, columns=columns)
 

@@ -1,4 +1,4 @@
-"""Changes: a range of snapshots → what to read of each → splits → rows that say what they do."""
+"""Changes: a range of snapshots → what to read of each → splits → rows with their row kinds."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -214,9 +214,9 @@ def merged_delta(
 ) -> list[ChangeSplit]:
     """Return the splits of the files that some entries add."""
     schema = session.schema
-    # Retracts that reach below what one row can say stay rows of their own.
+    # Retracts that reach below what one row can express stay rows of their own.
     merges = schema.has_primary_key and not merge_rules(schema).function.may_need_full_history
-    # Rows that wait for a bucket (below 0) are told of when they come to one.
+    # Rows that wait for a bucket (below 0) are emitted when they come to one.
     seen = [entry for entry in entries if entry.bucket >= 0]
     return delta_splits(snapshot_id, seen, key_order=session.key_order, merges=merges)
 
@@ -234,7 +234,7 @@ def between(
     """
     if session.key_order is None:
         raise InvalidInputError(
-            "rows of a table without a primary key cannot be told apart, so that its states cannot "
+            "rows of a table without a primary key have no identity, so that its states cannot "
             "be compared; read the delta",
             table=session.name,
         )

@@ -290,7 +290,7 @@ class _Attempts:
     def _discard_replay(self, before: Snapshot) -> None:
         """Delete files written for a replay, unless they may be the very files committed before.
 
-        A proof by a later commit does not tell which files this one had: then all stay, as orphans.
+        A proof by a later commit does not show which files this one had: then all stay, as orphans.
         """
         discard_metadata(self.session, self.written)
         if before.commit_identifier != self.step.commit_identifier:

@@ -39,7 +39,7 @@ class Router:
     def __init__(self, schema: TableSchema) -> None:
         if not schema.bucket_mode.policy.routes_by_hash:
             raise UnsupportedError(
-                f"a row does not tell its bucket where 'bucket' = {schema.bucket_count}",
+                f"a row alone does not determine its bucket where 'bucket' = {schema.bucket_count}",
                 option="bucket",
                 value=schema.bucket_count,
             )
@@ -49,7 +49,7 @@ class Router:
 
     @property
     def total_buckets(self) -> int:
-        """What manifest entries say about the number of buckets."""
+        """The number of buckets that manifest entries record."""
         return self._bucket_count
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:

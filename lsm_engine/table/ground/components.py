@@ -1,4 +1,4 @@
-"""What a table is run with: storage, time, chance, an executor and listeners."""
+"""What a table is run with: storage, clock, random ids, an executor and listeners."""
 
 from dataclasses import field
 from typing import Protocol
@@ -71,7 +71,7 @@ class TableListener(Protocol):
         ...
 
     def rolled_back(self, table: str, to_snapshot_id: int) -> None:
-        """Every snapshot after this one is gone; its ids will be used again."""
+        """Every snapshot after this one was removed; their ids will be used again."""
         ...
 
     def removed(self, table: str, removal: Removal) -> None:

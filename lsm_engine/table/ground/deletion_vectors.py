@@ -1,9 +1,9 @@
 """The deletion vectors of one bucket: to read its files without deleted rows, and to delete more.
 
-Reading: `places_by_bucket` says where the vectors of a snapshot are; a BucketReader (table/read/split_read)
+Reading: `places_by_bucket` returns where the vectors of a snapshot are; a BucketReader (split_read)
 that is handed a bucket's places leaves deleted rows out by itself.
 
-Deleting (a compaction that settles level 0, a delete from an append table): make `BucketDeletions`
+Deleting (a lookup compaction of level 0, a delete from an append table): make `BucketDeletions`
 of the bucket's index files as of the snapshot that the work is planned on, `add` positions, `forget`
 data files that leave the bucket, `write`; what that returns goes into the commit message.
 """

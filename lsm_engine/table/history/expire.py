@@ -144,11 +144,11 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 
 
 def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
-    """Move EARLIEST to what stays, for good, before any root is read and anything deleted; then plan.
+    """Move EARLIEST to what is kept before any root is read and anything is deleted; then plan.
 
     Who tags one of the others from now on sees it and gives up, and who did before is a root that the
     plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
-    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
+    Raises what reading the roots raises; nothing is deleted then, and EARLIEST is moved back.
     """
     snapshots, first = session.snapshots, choice.kept[0].id
     snapshots.advance_earliest(first, choice.kept[-1].id)

@@ -41,7 +41,7 @@ class OrphanReport:
         return (
             f"{verb} {len(plan.orphans)} orphan files ({format_bytes(plan.freed_bytes)}); of "
             f"{plan.listed_count} files {plan.reachable_count} are named by a root and "
-            f"{plan.young_count} are too young to tell"
+            f"{plan.young_count} are too young to judge"
         )
 
 

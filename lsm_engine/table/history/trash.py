@@ -56,7 +56,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     missing = [path for path in one.paths if not session.file_io.exists(path)]
     if missing:
         raise CorruptFileError(
-            "files of the trash are gone; it cannot be undone", file=missing[0], count=len(missing)
+            "files of the trash are missing: no undo", file=missing[0], count=len(missing)
         )
     order = _fitting(line, one)
     for tag in one.tags:
@@ -143,7 +143,7 @@ def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
 def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
     """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
 
-    Files that some root names by now stay. Nothing is deleted unless every root could be read.
+    Files that some root names by now are kept. Nothing is deleted unless every root could be read.
     """
     store = trash_of(session)
     retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]

@@ -31,10 +31,10 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     tags = {tag.name: tag.snapshot for tag in session.tags.list()}
     mentions = _mentions(session, snapshots, name)
     held_by = {tag: found for tag, root in tags.items() if (found := _state(session, root, name))}
-    told = [entry for mention in mentions for entry in mention.entries]
-    told += [entry for entries in held_by.values() for entry in entries]
-    changelog = [] if told else _changelog(session, snapshots, name)
-    if not told and not changelog:
+    listed = [entry for mention in mentions for entry in mention.entries]
+    listed += [entry for entries in held_by.values() for entry in entries]
+    changelog = [] if listed else _changelog(session, snapshots, name)
+    if not listed and not changelog:
         raise NotFoundError(
             "no snapshot and no tag names this file; if it is on disk, it is an orphan, or its "
             "snapshots have expired (the catalog's lineage may remember: lsm lineage file)",
@@ -43,8 +43,8 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
             file=name,
         )
     if changelog:
-        told = [entry for _, entry in changelog]
-    newest = told[-1]
+        listed = [entry for _, entry in changelog]
+    newest = listed[-1]
     stages = _stages(mentions, changelog)
     ids = [snapshot.id for snapshot in snapshots]
     held = tuple(s.id for s, _ in changelog) if changelog else holding(stages, ids)

@@ -66,8 +66,8 @@ def _chosen(
     if not merged.num_rows:
         ignored = tuple("ignored: its kind of row does nothing here" for _ in places)
         gives: tuple[tuple[str, ...], ...] = tuple(() for _ in places)
-        said = "every version is ignored: the key is not there"
-        return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=said)
+        verdict = "every version is ignored: the key is not there"
+        return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=verdict)
     winner = places.index(merged.column(_MARK)[0].as_py())
     gone = _is_gone(merged)
     values = () if gone else _values(schema)
@@ -115,8 +115,8 @@ def _folded(
         verdicts = [_NOTHING] * len(states)
         at = _since(states, None)
         verdicts[at] = "takes the key away"
-        said = f"version {at + 1} takes the key away"
-        return KeyOutcome(row=None, gives=tuple(gives), verdicts=tuple(verdicts), verdict=said)
+        verdict = f"version {at + 1} takes the key away"
+        return KeyOutcome(row=None, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)
     row = _row(schema, final)
     for name in _values(schema):
         if row[name] is not None:
@@ -124,8 +124,8 @@ def _folded(
             gives[at] = (*gives[at], name)
     verdicts = [f"settles {', '.join(names)}" if names else _NOTHING for names in gives]
     takers = sum(bool(names) for names in gives)
-    said = f"the row is put together from {takers} of {len(states)} versions"
-    return KeyOutcome(row=row, gives=tuple(gives), verdicts=tuple(verdicts), verdict=said)
+    verdict = f"the row is put together from {takers} of {len(states)} versions"
+    return KeyOutcome(row=row, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)
 
 
 def _since(states: Sequence[pa.Table], name: str | None) -> int:

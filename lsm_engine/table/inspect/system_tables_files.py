@@ -66,7 +66,7 @@ FILE_INDEXES = pa.schema(
         pa.field("file_path", pa.string(), nullable=False),
         pa.field("index_kind", pa.string(), nullable=False),  # embedded, or sidecar
         ("index_file", pa.string()),  # null: embedded in the manifest
-        ("index_size_in_bytes", pa.int64()),  # null: of a sidecar, manifests do not say
+        ("index_size_in_bytes", pa.int64()),  # null: manifests do not record a sidecar's
     ]
 )
 PARTITIONS = pa.schema(

@@ -1,4 +1,4 @@
-"""Verify: can every root be read to its last file, and does what they say about each other hold?
+"""Verify: can every root be read to its last file, and do they agree with each other?
 
 Others go on meanwhile: what is wrong with a root counts only if it is one still when that was found.
 """
@@ -49,7 +49,7 @@ class VerifyReport:
 
     `unchecked_count`: data files that others wrote, or named, without a checksum. `gone_count`: roots
     that were taken away meanwhile, or that an expiry which died had begun to take. `not_honoured`:
-    options of the table that this version does not honour; no problem while it is read.
+    options of the table that this version does not support; no problem while it is read.
     """
 
     problems: tuple[str, ...]
@@ -178,7 +178,7 @@ class _Verification:
         self._problems.append(f"{name}: {error}")
 
     def found(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return what can be read; what is damaged is listed, what is gone is passed over."""
+        """Return what can be read; what is damaged is listed, what was deleted is passed over."""
         try:
             return read()
         except NotFoundError:
@@ -220,13 +220,13 @@ class _Verification:
                 )
 
     def snapshot(self, one: Snapshot) -> None:
-        """A snapshot can be read, and says what its files say."""
+        """A snapshot can be read, and agrees with its files."""
         self._note(
             f"snapshot {one.id}", self._root(one, with_changelog=True), lambda: self._is_taken(one)
         )
 
     def tag(self, one: Tag) -> None:
-        """A tag's snapshot can be read, and says what its files say."""
+        """A tag's snapshot can be read, and agrees with its files."""
         tags = self._session.tags
         self._note(
             f"tag {one.name!r}",
@@ -254,7 +254,7 @@ class _Verification:
             self._problems += [f"{name}: {problem}" for problem in problems]
 
     def _is_taken(self, one: Snapshot) -> bool:
-        """Whether a snapshot is gone, or older than what an expiry leaves, which has to be there."""
+        """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
         snapshots = self._session.snapshots
         marked = snapshots.earliest_hint()
         is_marked = marked is not None and one.id < marked and snapshots.exists(marked)
@@ -310,7 +310,7 @@ class _Verification:
             yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
     def _files(self, live: pa.Table) -> Iterator[str]:
-        """Look at files that no root before named; say again what was wrong with the others."""
+        """Check files that no root before named; report again what was wrong with the others."""
         files = _identities(live)
         new = [at for at, file in enumerate(files) if file not in self._looked]
         if new:

@@ -33,7 +33,7 @@ class Fallback:
 def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool) -> Fallback | None:
     """Return what `scan.fallback-branch` names, beside a snapshot of the table; None: nothing.
 
-    With `past` it is the branch as it was when the snapshot was made: ids say nothing across lines.
+    With `past` it is the branch as it was when the snapshot was made: ids differ across branches.
     Raises NotFoundError if the branch is not there, UnsupportedError if its columns do not fit.
     """
     name = session.options[core_options.SCAN_FALLBACK_BRANCH]

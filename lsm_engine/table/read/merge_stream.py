@@ -151,7 +151,7 @@ class _Head:
 
 
 def _emitted(rows: pa.RecordBatch, *, drop_deletes: bool) -> Iterator[pa.RecordBatch]:
-    """Yield rows that no other run has a say in; each key is in them once."""
+    """Yield rows whose keys no other run holds; each key is in them once."""
     if drop_deletes and rows.num_rows:
         kept = adds(fixed_values(rows.column(VALUE_KIND), np.int8))
         if not kept.all():

@@ -104,7 +104,7 @@ def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
 class _Buckets:
     """The buckets that may hold a match, by the number of buckets that a file was written for.
 
-    A partition that was not rescaled yet has another number than the schema says.
+    A partition that was not rescaled yet has another number than the schema.
     """
 
     def __init__(self, schema: TableSchema, pushed: Predicate) -> None:

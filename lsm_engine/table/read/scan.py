@@ -41,8 +41,8 @@ class ScanRequest:
 
     `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
     opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
-    the table's options say so. `before_changes`: the state that a reader of what this producer tells
-    begins with.
+    the table's options ask for it. `before_changes`: the state that a reader of this producer's
+    changelog begins with.
     """
 
     columns: tuple[str, ...] | None = None
@@ -210,7 +210,7 @@ class Scan:
 
     @contextmanager
     def _naming_expiry(self) -> Iterator[None]:
-        """Say of a file that is missing because its snapshot has expired meanwhile that this is so."""
+        """Raise ExpiredError for a file that is missing because its snapshot has expired."""
         try:
             yield
         except NotFoundError as cause:

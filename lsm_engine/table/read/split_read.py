@@ -155,7 +155,7 @@ def _raw_rows(
 def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
     """Cut the rows of a file into parts of about so many decoded bytes, and not below a row group.
 
-    Opening a file again for each part is cheap where its footer says where row groups are.
+    Opening a file again for each part is cheap where its footer lists the row groups.
     """
     whole = range(file.row_count)
     if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
@@ -247,7 +247,7 @@ class BucketReader:
             names = rows.needed(schema, self._rules.needs(rows.asked))
         wanted = (*names, SEQUENCE_NUMBER, VALUE_KIND)
         limits = MergeLimits.of(schema.options, section)
-        # Of other columns only the merged row counts, so they cannot tell what to leave out.
+        # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate
         runs = [
             self.run(run, wanted, matching=matching, max_rows=limits.batch_rows) for run in section

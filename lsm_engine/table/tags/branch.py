@@ -120,7 +120,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 
 def delete(session: TableSession, name: str) -> None:
-    """Take a branch away. A kill leaves it whole or gone; deleting again takes what was left."""
+    """Delete a branch. A kill leaves it whole or deleted; deleting again removes what was left."""
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     store = branches(session)
     _require_not_fallen_back_on(session, name)

@@ -1,7 +1,7 @@
 """Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
 
 `scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
-who cannot say when that is, or dies, leaves it for the time that the option says.
+who does not know when that is, or dies, leaves it for the time that the option sets.
 """
 
 import logging

@@ -56,7 +56,7 @@ def _shown(session: TableSession, what: str) -> str:
 
 
 def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return all metadata files that a snapshot names; raises NotFoundError if a list is gone."""
+    """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     if snapshot.changelog_manifest_list is not None:
         lists.append(snapshot.changelog_manifest_list)
@@ -201,8 +201,8 @@ def kept_snapshots(
 ) -> Iterator[KeptRoot]:
     """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
 
-    Behind a gap in the ids the whole state is told again. Of snapshots below the EARLIEST hint, which
-    an expiry that died has begun to take, whatever is still there is kept.
+    Behind a gap in the ids the whole state is yielded again. Of snapshots below the EARLIEST hint,
+    which an expiry that died has begun to delete, whatever is still there is kept.
     """
     marked = session.snapshots.earliest_hint() or 0
     before: int | None = None
@@ -229,7 +229,7 @@ def kept_snapshots(
 
 
 def _whats_left(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return the metadata of a snapshot that is half gone: what it names and what those name."""
+    """Return the metadata of a half-deleted snapshot: what it names and what those name."""
     return expiring_names(session, snapshot) | MetadataNames(
         index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
         statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),

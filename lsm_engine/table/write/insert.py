@@ -102,7 +102,7 @@ def _held(schema: TableSchema, rows: Any, wanted: KeyCondition) -> pa.Table:
     for incoming in conformed(open_rows(rows), schema):
         if retracts(fixed_values(incoming.kinds, np.int8)).any():
             raise InvalidInputError(
-                f"{wanted.value} takes rows to write, and some say -U or -D; use upsert or delete"
+                f"{wanted.value} takes rows to write, and some are -U or -D; use upsert or delete"
             )
         batches.append(incoming.rows)
     return pa.Table.from_batches(batches) if batches else pa.table({})
