@@ -161,8 +161,8 @@ class LookupLevels:
     def _alive(self, file: DataFileMeta, store: LookupStore, handles: Longs) -> Bools:
         hit: Bools = handles >= 0
         if self._deleted is not None and hit.any():
-            gone = self._deleted(file, store.positions(handles[hit]))
-            hit[hit] = ~gone
+            hidden = self._deleted(file, store.positions(handles[hit]))
+            hit[hit] = ~hidden
         return hit
 
     def _searched(

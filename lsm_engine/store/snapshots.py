@@ -217,9 +217,9 @@ class SnapshotStore:
         ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there
         and the listing is empty: then no answer of the storage can be believed.
         """
-        return self.settled_and_ghosts()[0]
+        return self.stable_listing_with_ghosts()[0]
 
-    def settled_and_ghosts(
+    def stable_listing_with_ghosts(
         self, find: Callable[[int], Snapshot | None] | None = None
     ) -> tuple[list[Snapshot], list[Snapshot]]:
         """Return what `stable_listing` does, and what snapshot files hold that never counted.

@@ -135,7 +135,7 @@ def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
     )
 
 
-def raise_if_taken(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
+def raise_if_deleted(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes a snapshot of these."""
     earliest = snapshots.earliest_hint()
     for snapshot_id in ids:

@@ -32,7 +32,7 @@ from lsm_engine.table.changes.change_range import (
     Point,
     change_range,
     changes_in,
-    raise_if_taken,
+    raise_if_deleted,
     state_at,
 )
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
@@ -262,7 +262,7 @@ def _compared(
             states_of=states_of,
         )
     except NotFoundError as cause:
-        raise_if_taken(session.snapshots, states_of, cause)
+        raise_if_deleted(session.snapshots, states_of, cause)
         raise
 
 
@@ -324,5 +324,5 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except NotFoundError as cause:
-        raise_if_taken(session.snapshots, [snapshot.id], cause)
+        raise_if_deleted(session.snapshots, [snapshot.id], cause)
         raise

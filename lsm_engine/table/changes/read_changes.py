@@ -25,7 +25,7 @@ from lsm_engine.merge.sequence import Rows, UserSequence
 from lsm_engine.plan.incremental import ChangeSplit, StatePart
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.store.snapshots import SnapshotStore
-from lsm_engine.table.changes.change_range import raise_if_taken
+from lsm_engine.table.changes.change_range import raise_if_deleted
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.merge_stream import merge_slices, order_of
@@ -60,7 +60,7 @@ def read_changes(
         for rows in _changes(context, wanted.rows, split):
             yield from finish(_as_changes(rows, split.snapshot_id))
     except NotFoundError as cause:
-        raise_if_taken(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
+        raise_if_deleted(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
         raise
 
 

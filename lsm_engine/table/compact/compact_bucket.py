@@ -102,7 +102,7 @@ class _Compaction:
         """Write the bucket's deletion vectors, without those of files that are gone."""
         if self._deletions is None:
             return VectorChange()
-        self._deletions.forget(file.file_name for file in self._gone)
+        self._deletions.forget(file.file_name for file in self._removed)
         return self._deletions.write()
 
     def forget_lookups(self) -> None:
@@ -110,10 +110,10 @@ class _Compaction:
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
             value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)
-            forget(self._context, work.partition, work.bucket, self._gone, value=value)
+            forget(self._context, work.partition, work.bucket, self._removed, value=value)
 
     @property
-    def _gone(self) -> list[DataFileMeta]:
+    def _removed(self) -> list[DataFileMeta]:
         kept = {file.file_name for file in self.after}
         return [file for file in self.before if file.file_name not in kept]
 

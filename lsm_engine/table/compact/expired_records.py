@@ -23,8 +23,10 @@ def files_with_expired(
     for layout in stats_layouts(files, schema, written_with):
         bounds = stored_bounds(layout.stats, layout.covered, [expiry.column]).get(expiry.column)
         if bounds is not None:
-            gone = expiry.expired(bounds.mins)
+            expired = expiry.expired(bounds.mins)
             found |= {
-                file.file_name for file, is_gone in zip(layout.files, gone, strict=True) if is_gone
+                file.file_name
+                for file, is_expired in zip(layout.files, expired, strict=True)
+                if is_expired
             }
     return frozenset(found)

@@ -182,9 +182,9 @@ class LookupRewriter:
         merged = self._rules.function.merge(state.order, sources)
         if self._expiry is not None:
             # First-row comes here with deletes dropped: it never holds a key twice.
-            gone = self._expiry.deletes(merged, is_oldest=drop_deletes)
-            merged = with_deletes(merged, gone)
-            state = replace(state, is_new=state.is_new | gone)
+            expired = self._expiry.deletes(merged, is_oldest=drop_deletes)
+            merged = with_deletes(merged, expired)
+            state = replace(state, is_new=state.is_new | expired)
         changes = None
         if self._rewrite.emits_changelog:
             changes = self._change_rules.changes(state, sources, merged)

@@ -222,7 +222,7 @@ def _rewritten(
     for entry in entries:
         old.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
     work: list[RescaleWork] = []
-    gone: list[CommitMessage] = []
+    removed: list[CommitMessage] = []
     for partition, by_bucket in old.items():
         sources = {
             bucket: OldBucket(
@@ -233,7 +233,7 @@ def _rewritten(
             for bucket, files in by_bucket.items()
         }
         total = chosen[partition]
-        gone += [_taken_away(partition, total, source) for source in sources.values()]
+        removed += [_taken_away(partition, total, source) for source in sources.values()]
         work += _work_of(partition, sources, old_total=total, new_total=buckets)
     context = session.context(entry.file.schema_id for entry in entries)
     messages = session.components.executor.messages(
@@ -242,7 +242,9 @@ def _rewritten(
         label=f"rescale {session.name}",
         discard=partial(discard, context),
     )
-    return commit(session, identity, [*gone, *messages], planned_on=base, overwritten=lambda _: ())
+    return commit(
+        session, identity, [*removed, *messages], planned_on=base, overwritten=lambda _: ()
+    )
 
 
 def _taken_away(partition: bytes, total: int, source: OldBucket) -> CommitMessage:

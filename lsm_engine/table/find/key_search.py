@@ -30,7 +30,7 @@ from lsm_engine.table.find.searched_files import BucketFiles, FilePlace, by_buck
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
 
-GoneRows = Callable[[ManifestEntry, Longs], Bools]
+DeletedRows = Callable[[ManifestEntry, Longs], Bools]
 """Data file and row positions → which of the rows a deletion vector has taken away."""
 _EXPECTED_BYTES_MAX = 1 << 20
 """Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
@@ -64,7 +64,7 @@ class SearchWay:
 
     by_ranges: bool = True
     by_blooms: bool = False
-    gone: GoneRows | None = None
+    deleted: DeletedRows | None = None
     kept: dict[str, FileKeys] | None = None
     elsewhere: frozenset[tuple[bytes, int]] | None = None
 
@@ -165,9 +165,9 @@ class KeySearch:
                 way.kept[entry.file.file_name] = keys
         last = locate_keys(keys.search, bucket.batch.search, some).last
         some, last = some[last >= 0], last[last >= 0]
-        if way.gone is not None and len(last):
-            stays = ~way.gone(entry, last)
-            some, last = some[stays], last[stays]
+        if way.deleted is not None and len(last):
+            kept = ~way.deleted(entry, last)
+            some, last = some[kept], last[kept]
         newer = keys.sequence[last] > newest[some]
         some, last = some[newer], last[newer]
         newest[some] = keys.sequence[last]

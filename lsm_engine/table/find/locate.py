@@ -19,7 +19,12 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.find.key_search import FileKeys, KeySearch, SearchWay
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
-from lsm_engine.table.find.row_locations import MERGED, gone_rows, newest_decides, search_files
+from lsm_engine.table.find.row_locations import (
+    MERGED,
+    newest_decides,
+    rows_deleted_by_vectors,
+    search_files,
+)
 from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.live_files import FILE_NAME
 from lsm_engine.table.ground.session import TableSession
@@ -88,7 +93,7 @@ class Locator:
         way = SearchWay(
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.policy.reads_blooms,
-            gone=gone_rows(session, snapshot),
+            deleted=rows_deleted_by_vectors(session, snapshot),
             kept=self._kept if self._type.policy.keeps_keys else None,
         )
         how = search_files(session, search, files, way, everywhere=self._everywhere)

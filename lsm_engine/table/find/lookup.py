@@ -30,7 +30,7 @@ from lsm_engine.table.find.gather_rows import KeyRows, found_rows, is_first_hit_
 from lsm_engine.table.find.key_search import KeySearch
 from lsm_engine.table.find.key_values import KeyEncoder, encodes_directly
 from lsm_engine.table.find.lookup_keys import keys_of
-from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_gone
+from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_replaced
 from lsm_engine.table.find.searched_files import FilePlace
 from lsm_engine.table.ground.session import TableSession
 
@@ -128,7 +128,7 @@ class TableQuery:
                 return False
             self._view = self._newest_view(newest)
             self._points = {}
-            drop_gone(before, self._view)
+            drop_replaced(before, self._view)
         return True
 
     def _newest(self) -> Snapshot | None:
@@ -164,7 +164,7 @@ class TableQuery:
         try:
             return self._asked(seen, wanted, names)
         finally:
-            self._drop_gone(seen)
+            self._drop_replaced(seen)
 
     def _asked(self, seen: LookupView, wanted: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         for _ in range(_TRIES):
@@ -204,16 +204,16 @@ class TableQuery:
                 if levels is None:
                     return None
                 index = self._point_index(levels)
-                self._drop_gone(seen)
+                self._drop_replaced(seen)
                 if index is not None:
                     row = index.get(encoder.ordered(key), names)
                     return None if row is None else dict(zip(names, row, strict=True))
         return self._got(key, columns)
 
-    def _drop_gone(self, seen: LookupView) -> None:
+    def _drop_replaced(self, seen: LookupView) -> None:
         """Remove what was built for a view while a refresh replaced it."""
         if self._view is not seen:
-            drop_gone(seen, self._view)
+            drop_replaced(seen, self._view)
 
     def _got(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any] | None:
         found: dict[str, Any] = self.lookup([dict(key)], columns).to_pylist()[0]
@@ -282,7 +282,7 @@ class TableQuery:
             keys = search.keys.take(pa.array(rows))
             for there in view.in_partition(partition, self._schema, rows, keys):
                 self._tag_bucket(there, search, with_positions=with_positions)
-        self._drop_gone(view)
+        self._drop_replaced(view)
         return view.snapshot
 
     def _tag_bucket(self, there: BucketKeys, search: KeySearch, *, with_positions: bool) -> None:

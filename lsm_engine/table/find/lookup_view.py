@@ -197,7 +197,7 @@ def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict
     }
 
 
-def drop_gone(before: LookupView, now: LookupView) -> None:
+def drop_replaced(before: LookupView, now: LookupView) -> None:
     """Remove the lookup files of data files that have left their bucket."""
     for partition, old in before.partitions.items():
         for bucket, levels in old.buckets.items():

@@ -138,8 +138,8 @@ class BucketDeletions:
         options = self._context.schema.options
         wide = options[core_options.DELETION_VECTORS_BITMAP64]
         whole = self._context.schema.has_primary_key
-        gone = [file for file in self._files if whole or self._touches(file)]
-        stay = {file.file_name for file in self._files} - {file.file_name for file in gone}
+        touched = [file for file in self._files if whole or self._touches(file)]
+        stay = {file.file_name for file in self._files} - {file.file_name for file in touched}
         kept = {
             name: self.vector(name)
             for name, place in self._places.items()
@@ -155,7 +155,7 @@ class BucketDeletions:
             self._store.write(self._new_name(), piece, wide=wide)
             for piece in _pieces(list(vectors.items()), most)
         ]
-        return VectorChange(new=tuple(new), deleted=tuple(gone))
+        return VectorChange(new=tuple(new), deleted=tuple(touched))
 
     def abort(self) -> None:
         """Delete what `write` wrote; nothing names it."""

@@ -138,10 +138,10 @@ def _folded(entries: pa.Table) -> pa.Table:
     deleted = kinds == EntryKind.DELETE
     if not deleted.any():
         return entries
-    gone = entries.filter(pa.array(deleted))
-    identities = set(_identities(gone))
+    deletes = entries.filter(pa.array(deleted))
+    identities = set(_identities(deletes))
     named = pc.is_in(
-        entries.column(FILE_NAME), value_set=pc.unique(gone.column(FILE_NAME))
+        entries.column(FILE_NAME), value_set=pc.unique(deletes.column(FILE_NAME))
     ).to_numpy(zero_copy_only=False)
     suspects = np.flatnonzero(named & ~deleted)
     live = ~deleted

@@ -88,13 +88,13 @@ def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -
 
 
 def _branches(session: TableSession, name: str) -> tuple[str, ...]:
-    """Return the other lines of snapshots that hold the file, main among them for a branch."""
+    """Return the other branches that hold the file, main among them for a branch."""
     found = []
-    for line in other_branches(session):
-        snapshots = line.snapshots.all()
-        held = holding(_stages(_mentions(line, snapshots, name), ()), [s.id for s in snapshots])
-        if held or any(_state(line, tag.snapshot, name) for tag in line.tags.list()):
-            found.append(line.paths.branch_name or MAIN_BRANCH)
+    for branch in other_branches(session):
+        snapshots = branch.snapshots.all()
+        held = holding(_stages(_mentions(branch, snapshots, name), ()), [s.id for s in snapshots])
+        if held or any(_state(branch, tag.snapshot, name) for tag in branch.tags.list()):
+            found.append(branch.paths.branch_name or MAIN_BRANCH)
     return tuple(found)
 
 
@@ -113,8 +113,10 @@ def _named(
 
 def _left(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     listed = list(entries)
-    gone = {entry.identity for entry in listed if entry.kind is EntryKind.DELETE}
-    return [entry for entry in listed if entry.kind is EntryKind.ADD and entry.identity not in gone]
+    deleted = {entry.identity for entry in listed if entry.kind is EntryKind.DELETE}
+    return [
+        entry for entry in listed if entry.kind is EntryKind.ADD and entry.identity not in deleted
+    ]
 
 
 def _state(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:

@@ -64,9 +64,9 @@ def simulate_retention(
         branch=session.paths.branch_name,
     )
     report = expire(then, whole, dry_run=True)
-    gone = {snapshot.id for snapshot in report.plan.expired}
+    expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
-    kept = [snapshot for snapshot in snapshots if snapshot.id not in gone]
+    kept = [snapshot for snapshot in snapshots if snapshot.id not in expired]
     history = dead_candidates(roots.delta_entries(session, snapshots[1:]))
     buckets = candidate_buckets(history)
 

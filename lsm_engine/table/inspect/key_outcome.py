@@ -69,20 +69,20 @@ def _chosen(
         verdict = "every version is ignored: the key is not there"
         return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=verdict)
     winner = places.index(merged.column(_MARK)[0].as_py())
-    gone = _is_gone(merged)
-    values = () if gone else _values(schema)
+    deleted = _is_deleted(merged)
+    values = () if deleted else _values(schema)
     verdicts = [
         (f"replaced by version {winner + 1}" if at < winner else f"version {winner + 1} counts")
         if at != winner
-        else ("takes the key away" if gone else "is the row")
+        else ("takes the key away" if deleted else "is the row")
         for at in range(len(places))
     ]
     why = _why(order, versions, winner)
     return KeyOutcome(
-        row=None if gone else _row(schema, merged),
+        row=None if deleted else _row(schema, merged),
         gives=tuple(values if at == winner else () for at in range(len(places))),
         verdicts=tuple(verdicts),
-        verdict=f"version {winner + 1} {'takes the key away' if gone else 'is the row'}{why}",
+        verdict=f"version {winner + 1} {'takes the key away' if deleted else 'is the row'}{why}",
     )
 
 
@@ -109,9 +109,9 @@ def _folded(
         function.merge(_first(order, count), versions) for count in range(1, len(versions) + 1)
     ]
     final = states[-1]
-    gone = _is_gone(final)
+    deleted = _is_deleted(final)
     gives: list[tuple[str, ...]] = [() for _ in states]
-    if gone:
+    if deleted:
         verdicts = [_NOTHING] * len(states)
         at = _since(states, None)
         verdicts[at] = "takes the key away"
@@ -139,8 +139,8 @@ def _since(states: Sequence[pa.Table], name: str | None) -> int:
 
 def _text(state: pa.Table, name: str | None) -> str:
     # Equal values of one column look the same: NaN too, which does not equal itself.
-    if _is_gone(state):
-        return "gone"
+    if _is_deleted(state):
+        return "deleted"
     return "there" if name is None else f"value {state.column(name)[0].as_py()!r}"
 
 
@@ -148,7 +148,7 @@ def _first(order: MergeOrder, count: int) -> MergeOrder:
     return MergeOrder(run=order.run[:count], row=order.row[:count], starts=np.zeros(1, np.int64))
 
 
-def _is_gone(state: pa.Table) -> bool:
+def _is_deleted(state: pa.Table) -> bool:
     return not state.num_rows or RowKind(state.column(VALUE_KIND)[0].as_py()).is_retract
 
 

@@ -1,6 +1,6 @@
-"""The branch that a batch read falls back on: partitions that the table's line does not have.
+"""The branch that a batch read falls back on: partitions that the read branch lacks.
 
-Both lines are read with schemas of their own; what they share is the columns that come out, and how
+Both branches are read with schemas of their own; what they share is the columns that come out, and how
 rows are parted. A fallback of the fallback is not followed.
 """
 
@@ -58,7 +58,7 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
 
 
 def is_past(session: TableSession, snapshot: Snapshot | None) -> bool:
-    """Whether a snapshot is not the newest of its line."""
+    """Whether a snapshot is not the newest of its branch."""
     latest = session.snapshots.latest()
     return snapshot is not None and not (latest is not None and same_state(latest, snapshot))
 

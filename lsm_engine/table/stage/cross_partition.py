@@ -25,7 +25,7 @@ from lsm_engine.plan.key_moves import MovedKeys, SortedRows, fill_buckets, moves
 from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import moves_records
-from lsm_engine.table.find.row_locations import gone_rows, search_files
+from lsm_engine.table.find.row_locations import rows_deleted_by_vectors, search_files
 from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.bucket_keys import RoutedRows, cut, partition_numbers
@@ -74,7 +74,7 @@ class CrossPartitionRouting:
         base = staging.buckets.base
         # As columns: there may be very many, and one at a time is looked into.
         self._files = None if base is None else with_buckets(self._session.live_rows(base))
-        self._gone = None if base is None else gone_rows(self._session, base)
+        self._deleted = None if base is None else rows_deleted_by_vectors(self._session, base)
         remembers = self._schema.options[core_options.CROSS_PARTITION_UPSERT_INDEX_TTL]
         self._elsewhere: frozenset[tuple[bytes, int]] | None = None
         if remembers is not None and self._files is not None:
@@ -163,7 +163,7 @@ class CrossPartitionRouting:
         way = SearchWay(
             by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=options[core_options.INDEX_TYPE].policy.reads_blooms,
-            gone=self._gone,
+            deleted=self._deleted,
             elsewhere=self._elsewhere,
         )
         search_files(self._session, search, self._files, way, everywhere=True)
