@@ -63,21 +63,21 @@ class CatalogListener:
         self.lineage.record_tag(TagFacts(table=self._table(table), tag=tag))
 
     def untagged(self, table: str, name: str) -> None:
-        """Record that a tag is gone."""
+        """Record that a tag was deleted."""
         self.lineage.record_tag_deletion(self._table(table), name)
 
     def expired(
         self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
     ) -> None:
-        """Record what retention took."""
+        """Record which snapshots and files an expiry removed."""
         self.lineage.record_expiry(self._table(table), snapshot_ids, removed_files)
 
     def rolled_back(self, table: str, to_snapshot_id: int) -> None:
-        """Forget the snapshots that are gone, as the table has."""
+        """Delete the facts of the snapshots that a rollback removed."""
         self.lineage.record_rollback(self._table(table), to_snapshot_id)
 
     def removed(self, table: str, removal: Removal) -> None:
-        """Record what maintenance took, and why."""
+        """Record which files maintenance removed, and why."""
         self.lineage.record_removal(
             RemovalFacts(
                 table=self._table(table),

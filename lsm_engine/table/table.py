@@ -154,7 +154,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
     ) -> WriteResult | None:
-        """Delete rows by key; `keys` holds the primary key columns, others are ignored for nothing.
+        """Delete rows by key; `keys` holds the primary key columns, other columns are ignored.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
         equals one of `keys` in all of their columns; that takes 'deletion-vectors.enabled'. Returns

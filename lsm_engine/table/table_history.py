@@ -237,7 +237,7 @@ class TableHistory:
     def fast_forward(
         self, name: str, *, force: bool = False, dry_run: bool = False
     ) -> FastForwardReport:
-        """Let the table go on as a branch has gone since it began.
+        """Fast-forward the table to a branch: main takes over the branch's snapshots.
 
         Raises CommitConflictError if the table has commits of its own since then; with `force` they
         are rolled back first. Killed half way, the table is at a snapshot of the branch, and doing it

@@ -41,7 +41,7 @@ class TableMaintenance:
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Find data files of the newest state that are gone; with `dry_run=False` drop them from it."""
+        """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
         identity = self._upkeep(commit_user)
         return repair.remove_unexisting_files(self.session, identity, dry_run=dry_run)
 

@@ -126,22 +126,22 @@ class Catalog:
         `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
         created.
         """
-        wanted = TableName.parse(name)
-        wanted.checked()
-        if ignore_if_exists and self._exists(wanted):
+        table_name = TableName.parse(name)
+        table_name.checked()
+        if ignore_if_exists and self._exists(table_name):
             return self.table(name)
         created = create_table(
-            open_directory(self._names.table_location(wanted)),
+            open_directory(self._names.table_location(table_name)),
             schema,
             primary_key=tuple(primary_key),
             partitioned_by=tuple(partitioned_by),
             options=options or {},
             comment=comment,
             clock=self._clock,
-            is_unknown=lambda: not self._exists(wanted),
+            is_unknown=lambda: not self._exists(table_name),
         )
         self._names.register_table(
-            wanted,
+            table_name,
             options=created.options.texts,
             primary_key=created.primary_keys,
             partitioned_by=created.partition_keys,
@@ -170,9 +170,9 @@ class Catalog:
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
-        wanted = TableName.parse(name)
-        location = self._names.table_location(wanted)
-        if self._names.drop_table(wanted, ignore_missing=ignore_if_missing):
+        table_name = TableName.parse(name)
+        location = self._names.table_location(table_name)
+        if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
             clear_directory(open_directory(location))
 
     def rename_table(self, source: str, target: str) -> Table:
@@ -194,12 +194,12 @@ class Catalog:
 
         Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
         """
-        wanted = TableName.parse(name)
-        wanted.checked()
-        location = self._names.table_location(wanted)
+        table_name = TableName.parse(name)
+        table_name.checked()
+        location = self._names.table_location(table_name)
         schema = load_schema(open_directory(location), location)
         self._names.register_table(
-            wanted,
+            table_name,
             options=schema.options.texts,
             primary_key=schema.primary_keys,
             partitioned_by=schema.partition_keys,

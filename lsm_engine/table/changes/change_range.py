@@ -149,9 +149,9 @@ def raise_if_deleted(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFou
             ) from cause
 
 
-def changes_in(session: TableSession, wanted: ChangeRange) -> Iterator[Snapshot]:
+def changes_in(session: TableSession, covered: ChangeRange) -> Iterator[Snapshot]:
     """Yield the snapshots of a range, oldest first; ExpiredError if some are deleted."""
-    for snapshot_id in range(wanted.after + 1, wanted.upto + 1):
+    for snapshot_id in range(covered.after + 1, covered.upto + 1):
         yield load_change(session, snapshot_id)
 
 

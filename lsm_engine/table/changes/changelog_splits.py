@@ -266,18 +266,18 @@ def _compared(
         raise
 
 
-def _interleaved(request: ChangesRequest, wanted: ChangeRange) -> WriteResult | None:
+def _interleaved(request: ChangesRequest, asked_range: ChangeRange) -> WriteResult | None:
     """Return the write that a range begins after, if others committed before its rows were emitted."""
     written = request.after
     if not isinstance(written, WriteResult) or not request.mode.reads_changelog:
         return None
-    if not written.buckets or wanted.is_empty:
+    if not written.buckets or asked_range.is_empty:
         return None
-    if wanted.upto < written.changelog_id:
+    if asked_range.upto < written.changelog_id:
         raise InvalidInputError(
             f"the changelog emits the rows of this write in snapshot {written.changelog_id}: read up to "
             "there or further",
-            upto=wanted.upto,
+            upto=asked_range.upto,
             changelog_id=written.changelog_id,
         )
     return written

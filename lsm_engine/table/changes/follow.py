@@ -200,7 +200,7 @@ class Follower:
         written = request.after if isinstance(request.after, WriteResult) else None
         if written is not None and not (written.buckets and request.mode.reads_changelog):
             written = None
-        wanted = ChangesRequest(
+        changes_request = ChangesRequest(
             after=after,
             upto=upto,
             mode=request.mode,
@@ -208,7 +208,7 @@ class Follower:
             where=request.where,
             written=written,
         )
-        return Changes(self._session, wanted)
+        return Changes(self._session, changes_request)
 
     def _kept_position(self) -> int | None:
         name = self._request.consumer_id

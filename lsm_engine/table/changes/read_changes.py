@@ -49,15 +49,15 @@ class ChangedRows:
 
 
 def read_changes(
-    context: BucketContext, wanted: ChangedRows, split: ChangeSplit
+    context: BucketContext, selection: ChangedRows, split: ChangeSplit
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes of one split, in order, filtered and projected.
 
     Raises ExpiredError where a file is missing because its snapshot has expired meanwhile.
     """
-    finish = replace(wanted.rows, names=wanted.names).finish
+    finish = replace(selection.rows, names=selection.names).finish
     try:
-        for rows in _changes(context, wanted.rows, split):
+        for rows in _changes(context, selection.rows, split):
             yield from finish(_as_changes(rows, split.snapshot_id))
     except NotFoundError as cause:
         raise_if_deleted(SnapshotStore(context.file_io, context.paths), split.named_by, cause)

@@ -99,14 +99,14 @@ class _Compaction:
         self.changelog += changelog
 
     def vectors(self) -> VectorChange:
-        """Write the bucket's deletion vectors, without those of files that are gone."""
+        """Write the bucket's deletion vectors, without those of removed files."""
         if self._deletions is None:
             return VectorChange()
         self._deletions.forget(file.file_name for file in self._removed)
         return self._deletions.write()
 
     def forget_lookups(self) -> None:
-        """Remove the lookup files of files that are gone."""
+        """Remove the lookup files of removed files."""
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
             value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)

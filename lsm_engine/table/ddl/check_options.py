@@ -30,7 +30,7 @@ _FUNCTION_OPTIONS = (
 
 
 def check_engine(schema: TableSchema) -> None:
-    """Raise InvalidOptionError, naming the option and the remedy, for what no merge could honour."""
+    """Raise InvalidOptionError, naming the option and the remedy, for what no merge supports."""
     engine = schema.options[core_options.MERGE_ENGINE]
     for key, needed in _ONLY_WITH.items():
         if key in schema.options.texts and engine != needed:

@@ -159,17 +159,17 @@ class TableQuery:
                 kind=ErrorKind.INVALID_NAME,
                 column=FOUND,
             )
-        wanted = keys_of(self._schema, keys)
+        key_rows = keys_of(self._schema, keys)
         seen = self._view
         try:
-            return self._asked(seen, wanted, names)
+            return self._asked(seen, key_rows, names)
         finally:
             self._drop_replaced(seen)
 
-    def _asked(self, seen: LookupView, wanted: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+    def _asked(self, seen: LookupView, key_rows: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         for _ in range(_TRIES):
             try:
-                return self._looked_up(seen, wanted, names)
+                return self._looked_up(seen, key_rows, names)
             except NotFoundError:
                 # Data files expired while we looked; the newest snapshot's are there, for a while.
                 if not self.refresh() and self._view is seen:
@@ -179,7 +179,7 @@ class TableQuery:
                 if not self._cache.discard(self._owner, str(error.facts.get("file"))):
                     raise
             seen = self._view
-        return self._looked_up(seen, wanted, names)
+        return self._looked_up(seen, key_rows, names)
 
     def get(
         self, key: Mapping[str, Any], columns: Sequence[str] | None = None
@@ -287,12 +287,12 @@ class TableQuery:
 
     def _tag_bucket(self, there: BucketKeys, search: KeySearch, *, with_positions: bool) -> None:
         count = len(there.rows)
-        wanted = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
+        key_rows = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
         found = found_rows(self._schema, count, ())
-        found.add(wanted, there.levels)
+        found.add(key_rows, there.levels)
         is_found = found.table()[1]
-        hits = there.levels.find(wanted.batch)
-        hit = (hits.store >= 0) & is_found[wanted.rows]
+        hits = there.levels.find(key_rows.batch)
+        hit = (hits.store >= 0) & is_found[key_rows.rows]
         groups = group_rows(np.where(hit, hits.store + 1, 0), len(hits.stores) + 1)
         for number, start, stop in groups.stretches():
             if number == 0:
@@ -305,14 +305,14 @@ class TableQuery:
             )
             store, handles = hits.stores[number - 1], hits.handle[some]
             positions = store.positions(handles) if with_positions else np.full(len(some), -1)
-            search.found(there.rows[wanted.rows[some]], place, positions)
+            search.found(there.rows[key_rows.rows[some]], place, positions)
 
     def _looked_up(self, view: LookupView, keys: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         values = [name for name in names if name not in self._schema.primary_keys]
         found = found_rows(self._schema, keys.num_rows, values)
         for there in view.by_bucket(self._schema, keys):
-            wanted = KeyRows.of(there.keys, there.rows, self._schema)
-            found.add(wanted, there.levels, is_alone=there.is_alone)
+            key_rows = KeyRows.of(there.keys, there.rows, self._schema)
+            found.add(key_rows, there.levels, is_alone=there.is_alone)
         table, is_found = found.table()
         columns, fields = [], []
         for name in names:

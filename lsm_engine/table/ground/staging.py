@@ -22,7 +22,7 @@ def staging_on(
 ) -> Staging:
     """Return what writing new rows on top of a snapshot needs.
 
-    Raises UnsupportedError for tables with an option that writers would have to honour and this
+    Raises UnsupportedError for tables with an option that writers would have to support and this
     version does not. `deletes` and `replaces` as in Staging.
     """
     staging = session.staging(base, deletes=deletes)

@@ -16,7 +16,7 @@ from lsm_engine.table.tags.removal import carry_out
 def changelogs_outlive(options: TableOptions) -> bool:
     """Whether the table keeps changelogs longer, or more of them, than snapshots."""
     return any(
-        (wanted := options[of_changelogs]) is not None and wanted > options[of_snapshots]
+        (of_own := options[of_changelogs]) is not None and of_own > options[of_snapshots]
         for of_changelogs, of_snapshots in (
             (core_options.CHANGELOG_NUM_RETAINED_MIN, core_options.SNAPSHOT_NUM_RETAINED_MIN),
             (core_options.CHANGELOG_NUM_RETAINED_MAX, core_options.SNAPSHOT_NUM_RETAINED_MAX),

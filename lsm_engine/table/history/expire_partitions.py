@@ -49,11 +49,11 @@ def expire_partitions(
     paths = tuple(session.context().partition_path(one.partition) for one in planned)
     if dry_run or not planned:
         return PartitionExpiryReport(partitions=paths, dry_run=dry_run)
-    wanted = {one.partition for one in planned}
+    planned_partitions = {one.partition for one in planned}
 
     def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
         # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
-        still = {one.partition for one in _over(session, on, age)} & wanted
+        still = {one.partition for one in _over(session, on, age)} & planned_partitions
         return () if on is None else session.live_entries(on, lambda found, _: found in still)
 
     choose = overwriting(dropped)

@@ -1,4 +1,4 @@
-"""Fast-forward: let the table go on as one of its branches has gone.
+"""Fast-forward: main takes over the snapshots that a branch has made since it began.
 
 The branch's snapshots after the one that both share are published on main one by one, each a state of
 its own: a fast-forward that died has come part of the way, and doing it again finishes. What main

@@ -186,7 +186,7 @@ def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
 
 
 def everywhere(_: bytes, __: int) -> bool:
-    """Every bucket is wanted."""
+    """Every bucket is read."""
     return True
 
 

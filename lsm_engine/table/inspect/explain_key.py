@@ -106,12 +106,14 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
     found = []
     for place in sorted(places):
         files = [entry.file for entry in live if (entry.partition, entry.bucket) == place]
-        wanted = {
+        kept_files = {
             (entry.file.file_name, entry.file.level)
             for entry in held
             if (entry.partition, entry.bucket) == place
         }
-        versions = _versions(session, place, files, wanted, keys, predicate, vectors.get(place, {}))
+        versions = _versions(
+            session, place, files, kept_files, keys, predicate, vectors.get(place, {})
+        )
         if versions:
             names = {version.file.file_name for version in versions}
             origins = origins_of(session, snapshot, place, names)
@@ -133,7 +135,7 @@ def _versions(
     session: TableSession,
     place: Bucket,
     files: Sequence[DataFileMeta],
-    wanted: set[tuple[str, int]],
+    kept_files: set[tuple[str, int]],
     keys: pa.RecordBatch,
     predicate: Predicate | None,
     vectors: Mapping[str, VectorPlace],
@@ -152,7 +154,7 @@ def _versions(
     found = []
     for number, run in reversed(list(enumerate(levels.runs))):
         for file in run.files:
-            if (file.file_name, file.level) not in wanted:
+            if (file.file_name, file.level) not in kept_files:
                 continue
             stored, seen = (
                 [

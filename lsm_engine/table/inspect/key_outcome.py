@@ -122,7 +122,7 @@ def _folded(
         if row[name] is not None:
             at = _since(states, name)
             gives[at] = (*gives[at], name)
-    verdicts = [f"settles {', '.join(names)}" if names else _NOTHING for names in gives]
+    verdicts = [f"decides {', '.join(names)}" if names else _NOTHING for names in gives]
     takers = sum(bool(names) for names in gives)
     verdict = f"the row is put together from {takers} of {len(states)} versions"
     return KeyOutcome(row=row, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)

@@ -211,12 +211,12 @@ def _grouped(
         "last_update_time": "max",
         "total_buckets": "max",
     }
-    wanted = [name for name in schema.names if name not in keys]
+    aggregated = [name for name in schema.names if name not in keys]
     grouped = (
-        pa.table(columns).group_by(list(keys)).aggregate([(name, how[name]) for name in wanted])
+        pa.table(columns).group_by(list(keys)).aggregate([(name, how[name]) for name in aggregated])
     )
     found = {name: grouped.column(name) for name in keys}
-    found |= {name: grouped.column(f"{name}_{how[name]}") for name in wanted}
+    found |= {name: grouped.column(f"{name}_{how[name]}") for name in aggregated}
     return _table(found, schema).sort_by([(name, "ascending") for name in keys])
 
 

@@ -35,7 +35,7 @@ def merge_runs(
     """Yield the merged rows of runs in key order; of runs with equal claims the later one wins.
 
     Each run is in key order, over all of its batches. With `drop_deletes` keys whose last word is
-    a -U or -D are left out; otherwise those rows stay, as an older run elsewhere may hold the key.
+    a -U or -D are left out; else those rows are kept, as an older run elsewhere may hold the key.
     `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest counts.
     """
     for parts in merge_slices(runs, rules):

@@ -140,13 +140,13 @@ class _Buckets:
         """Return which entries lie in buckets to look into."""
         totals = entries.column(TOTAL_BUCKETS).to_numpy()
         buckets = entries.column(BUCKET).to_numpy()
-        wanted = np.ones(entries.num_rows, np.bool_)
+        may_match = np.ones(entries.num_rows, np.bool_)
         for total in np.unique(totals).tolist():
             candidates = self.candidates(total)
             if candidates is not None:
                 own = totals == total
-                wanted[own] = np.isin(buckets[own], list(candidates))
-        return wanted
+                may_match[own] = np.isin(buckets[own], list(candidates))
+        return may_match
 
 
 def _prune_manifests(

@@ -71,7 +71,7 @@ class PlannedScan:
 
 
 class Scan:
-    """One read of one snapshot. Rows of a primary-key table come merged, deletes gone."""
+    """One read of one snapshot. Rows of a primary-key table come merged, without deletes."""
 
     def __init__(
         self, session: TableSession, request: ScanRequest, snapshot: Snapshot | None = None

@@ -51,7 +51,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     before = committed_before(session, identity, CommitKind.OVERWRITE)
     if before is not None:
         return land_again(session, identity, before)
-    session.staging(None)  # refuses what a writer would have to honour
+    session.staging(None)  # refuses options that a writer would have to support
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
         base = session.snapshots.latest()
