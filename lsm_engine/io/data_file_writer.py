@@ -63,7 +63,7 @@ class NewFiles:
 
 
 class DataFileWriter:
-    """Writes rows of `schema.key_value_arrow`, in key order, each key once, to one bucket.
+    """Writes rows of `schema.key_value_arrow` to one bucket, by key, each once (RollingFileWriter).
 
     Row groups are encoded by threads, up to one for each processor, while the rows of the next ones are
     made; their bytes go into the files in order, and a file is full at its target size.

@@ -18,7 +18,7 @@ from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 
 DeletedRows = Callable[[DataFileMeta, Longs], Bools]
-"""Data file and row positions → which of the rows a deletion vector has taken away."""
+"""Data file and row positions → which of the rows a deletion vector hides."""
 
 
 @record
@@ -54,7 +54,7 @@ class _Run:
 
 
 class LookupLevels:
-    """The lookup files of one bucket, newest first. Threads may share it."""
+    """The lookup files of one bucket (LookupLevels), newest first. Threads may share it."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from lsm_engine.store.listing import stable_listing
 
 
 class BranchStore:
-    """The branches of one table."""
+    """The branches of one table (BranchManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

@@ -17,7 +17,7 @@ from lsm_engine.meta.index_file import DELETION_VECTORS, IndexFileMeta, VectorPl
 
 
 class DeletionVectorStore:
-    """The deletion vectors of one table, by the places that index manifests give. Keeps nothing."""
+    """The deletion vectors of one table (DeletionVectorsIndexFile), found by index manifest."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

@@ -53,7 +53,7 @@ class WrittenFile:
 
 
 class ManifestStore:
-    """The manifests of one table, its manifest lists, and its index manifests.
+    """One table's manifests, manifest lists and index manifests (ManifestFile, ManifestList, …).
 
     Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice.
     Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.

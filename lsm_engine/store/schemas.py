@@ -8,7 +8,7 @@ from lsm_engine.schema.table_schema import TableSchema
 
 
 class SchemaStore:
-    """The schemas of one table or branch."""
+    """The schemas of one table or branch (SchemaManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

@@ -38,7 +38,7 @@ _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, bef
 
 
 class SnapshotStore:
-    """The snapshots of one table or branch."""
+    """The snapshots of one table or branch (SnapshotManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -306,7 +306,7 @@ class SnapshotStore:
                     return
                 snapshot_id = newest.id
         except LsmError:
-            return  # the snapshot stands; readers check hints, and the next commit mends this one
+            return  # the snapshot stands; readers check hints, and the next commit repairs this one
 
     def _make_earliest(self, snapshot_id: int) -> None:
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))

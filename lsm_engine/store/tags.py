@@ -20,7 +20,7 @@ _RACES = 10  # times that a reader follows tags that come and go
 
 
 class TagStore:
-    """The tags of one table or branch."""
+    """The tags of one table or branch (TagManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

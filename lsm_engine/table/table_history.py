@@ -22,7 +22,7 @@ from lsm_engine.table.tags.expire_tags import TagExpiryReport
 
 
 class TableHistory:
-    """The part of a Table that keeps, names and takes away its states. Whatever deletes plans first."""
+    """The part of a Table that tags, branches, restores and expires snapshots."""
 
     session: TableSession
 

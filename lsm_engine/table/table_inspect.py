@@ -29,7 +29,7 @@ from lsm_engine.table.integrity.verify_files import Progress
 
 
 class TableInspect:
-    """The part of a Table that looks inside of it and explains; nothing here changes anything."""
+    """The part of a Table with its system tables and explanations; read only."""
 
     def __init__(self, session: TableSession) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""Upkeep of a table: the verbs of the facade that drop what is old, mend what is broken, and undo."""
+"""Maintenance of a table: methods that drop old data, repair broken state, and undo."""
 
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
@@ -79,8 +79,8 @@ class TableMaintenance:
     def undo_maintenance(self, name: str | None = None) -> TrashRecord:
         """Give back what one record of the trash holds, by default the newest; return it.
 
-        Raises NotFoundError for an empty trash, InvalidInputError if the table has gone on so that
-        its snapshots no longer fit.
+        Raises NotFoundError for an empty trash, InvalidInputError if the table has new
+        snapshots, so that those of the trash no longer fit.
         """
         refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
         return trash.undo(self.session, name)

@@ -110,7 +110,7 @@ class Followed:
 
 
 class Follower:
-    """An iterator over what each new snapshot brings; for one thread.
+    """An iterator over what each new snapshot brings (StreamTableScan); for one thread.
 
     `position` is the next snapshot that it reads. Asking for the next item
     acknowledges the one before: only then does a consumer move on. A new consumer is created then

@@ -106,7 +106,7 @@ class _Steps:
 
 
 class _Planner:
-    """Decides for the buckets of one table."""
+    """Plans the compactions of one table's buckets (MergeTreeCompactManager)."""
 
     def __init__(self, session: TableSession, *, full: bool) -> None:
         options = session.options
@@ -239,7 +239,7 @@ def _without_bulk_load(
 ) -> tuple[Levels, CompactUnit, tuple[Step, ...]]:
     """Return what to do when the bucket's first load goes to the last level before anything else.
 
-    Everything stays as it was where the load has to be merged with newer runs after all.
+    Nothing changes where the load has to be merged with newer runs after all.
     """
     loaded = bulk_load(levels, target_file_size=target_file_size)
     if not loaded:

@@ -42,7 +42,7 @@ class OlderRows:
     """The rows of older files of one bucket. For one thread.
 
     `files` are of one or several levels below what is compacted, `value` is what is read of their
-    rows, `deleted` which of them deletion vectors have taken away.
+    rows, `deleted` which of them deletion vectors hide.
     """
 
     def __init__(

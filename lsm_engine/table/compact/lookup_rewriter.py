@@ -53,10 +53,10 @@ class RewrittenRows:
 
 @record
 class LookupRewrite:
-    """What a step does beside merging. `compacted_from`: the level from which on rows are not new.
+    """What a lookup compaction does beside merging.
 
-    `emits_changelog`: changelog rows are made. `looks_up`: older rows are looked up, with
-    `whole_rows` their values too.
+    `compacted_from`: the level from which rows are not new. `emits_changelog`: changelog rows are
+    made. `looks_up`: older rows are looked up, with `whole_rows` their values too.
     """
 
     compacted_from: int
@@ -86,7 +86,7 @@ class LookupRewrite:
 
 
 class LookupRewriter:
-    """Merges the sections of one step. For one thread.
+    """Merges the sections of one step (LookupMergeTreeCompactRewriter). For one thread.
 
     `older`: files of the bucket below the step that may hold its keys. `deletions`: the bucket's
     deletion vectors, to which the older rows found are added; None: it has none. `expiry`: rows that

@@ -31,7 +31,7 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
 
 DeletedRows = Callable[[ManifestEntry, Longs], Bools]
-"""Data file and row positions → which of the rows a deletion vector has taken away."""
+"""Data file and row positions → which of the rows a deletion vector hides."""
 _EXPECTED_BYTES_MAX = 1 << 20
 """Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
 _NEVER = -(2**63)

@@ -54,7 +54,7 @@ def process_cache() -> LookupCache:
 
 
 class TableQuery:
-    """Looks keys up in one snapshot of a table, with local files kept until `close`.
+    """Looks keys up in one snapshot of a table (LocalTableQuery), with local files until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
     number of threads may share a query. `value`: what the local files keep of each row.

@@ -205,10 +205,10 @@ def drop_replaced(before: LookupView, now: LookupView) -> None:
             if kept is levels:
                 continue
             names = set() if kept is None else {file.file_name for file in kept.levels.files}
-            gone: list[DataFileMeta] = [
+            replaced: list[DataFileMeta] = [
                 file for file in levels.levels.files if file.file_name not in names
             ]
-            levels.files.drop(gone)
+            levels.files.drop(replaced)
 
 
 def _grouped(

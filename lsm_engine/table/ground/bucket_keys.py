@@ -30,7 +30,7 @@ class RoutedRows:
 
 
 class Router:
-    """Sends rows to buckets as every Paimon client does (format section 8).
+    """Routes rows to fixed buckets (FixedBucketRowKeyExtractor) (format section 8).
 
     For tables whose rows find their bucket by themselves: fixed buckets, and append tables that have
     one. Raises UnsupportedError, when built, for others; table/stage/bucket_routing serves them all.

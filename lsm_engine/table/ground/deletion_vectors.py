@@ -85,7 +85,7 @@ class VectorChange:
 
 
 class BucketDeletions:
-    """The vectors of one bucket, with rows added to them. For one thread, in any process.
+    """One bucket's vectors with added rows (DeletionVectorsMaintainer). For one thread.
 
     `files`: the bucket's index files of deletion vectors in the snapshot that the work is planned on
     (`TableSession.vector_files`). Nothing is written before `write`.

@@ -79,8 +79,8 @@ def _plan(
     if lost:
         if not force or common is None:
             raise CommitConflictError(
-                f"the table has gone on since branch {name!r} began: {len(lost)} snapshots would be "
-                "lost; look at them, and pass force=True to drop them",
+                f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
+                "be lost; look at them, and pass force=True to drop them",
                 branch=name,
                 snapshot_ids=[one.id for one in lost[:20]],
             )

@@ -45,7 +45,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
 
     Nothing is changed unless all of it can come back. A kill leaves some of it back and the record
     there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
-    the table has gone on so that the snapshots no longer fit.
+    the table has new snapshots so that those of the record no longer fit.
     """
     one = _record(session, name)
     branch = session
@@ -133,7 +133,7 @@ def _fitting(branch: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
     above = bool(absent) and absent[0].id == max(there, default=0) + 1
     if wrong or not (below or above):
         raise InvalidInputError(
-            "the table has gone on, and these snapshots no longer join the ones that are there; "
+            "the table has new snapshots, and these no longer join the ones that are there; "
             "tag what you need with rollback_to_as_latest instead",
             snapshot_ids=[snapshot.id for snapshot in one.snapshots][:20],
         )

@@ -1,4 +1,4 @@
-"""Simulate a retention: what stays readable, what is freed, what pins what. Touches nothing."""
+"""Simulate a retention: what would be readable, freed and pinned by what. Deletes nothing."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _NUMBERED = re.compile(r"^(snapshot|changelog) \d+")
 
 @record
 class _At:
-    """A clock that stands still at `millis`."""
+    """A clock that always returns `millis`."""
 
     millis: int
     clock: Clock

@@ -166,7 +166,7 @@ def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
 
 
 class BucketReader:
-    """Reads the files of one bucket as rows of the table's present schema, less deleted ones.
+    """Reads a bucket's live rows in the present schema (MergeFileSplitRead, RawFileSplitRead).
 
     `vectors`: where the deletion vectors of the files are.
     """

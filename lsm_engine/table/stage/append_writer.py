@@ -9,7 +9,7 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 
 
 class AppendWriter:
-    """Writes the rows of one bucket of an append table as they come. Runs in any process.
+    """Writes the rows of one bucket of an append table (AppendOnlyWriter). Runs in any process.
 
     `first_sequence_number` numbers the first row; the numbers stand in manifests only.
     """

@@ -50,7 +50,7 @@ class KeyLocations:
 
 
 class CrossPartitionRouting:
-    """Sends rows to where their keys are, or takes them away from there. One for all partitions."""
+    """Sends rows to where their keys are, or deletes them there (GlobalIndexAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

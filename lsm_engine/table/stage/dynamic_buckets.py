@@ -115,7 +115,7 @@ def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32
 
 
 class DynamicRouting:
-    """Sends rows to dynamic buckets, and keeps the indexes of those buckets."""
+    """Sends rows to dynamic buckets, and keeps their hash indexes (HashBucketAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

@@ -15,7 +15,7 @@ from lsm_engine.table.stage.input_changelog import InputLog
 
 
 class WriteBuffer:
-    """Buffered rows of one bucket. `next_sequence_number` numbers the next row that comes.
+    """Buffered rows of one bucket (SortBufferWriteBuffer); `next_sequence_number`: the next row's.
 
     `log` is handed every row as it came; None where nobody asks for them.
     """

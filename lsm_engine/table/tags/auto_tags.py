@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @record
 class AutoTagReport:
-    """Tags, by name, that made themselves, and those that were too many; or would, in a `dry_run`."""
+    """Automatic tags, by name, that were created and deleted, or would be in a `dry_run`."""
 
     created: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()

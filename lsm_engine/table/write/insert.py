@@ -32,14 +32,14 @@ _SHOWN = 3
 
 
 class OnMismatch(Enum):
-    """What becomes of rows that an insert or update is not for."""
+    """What an insert or update does with rows whose keys do not fit it."""
 
     REFUSE = "refuse"
     SKIP = "skip"
 
 
 class KeyCondition(Enum):
-    """Which rows a write is for."""
+    """Which rows a write accepts: with new keys, or with existing keys."""
 
     NEW = "insert"
     EXISTING = "update"
