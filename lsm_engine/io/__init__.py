@@ -1,5 +1,5 @@
 """Floor 5: bytes at rest. Clocks, ids, files, and the formats of data files.
 
-Time, chance and the disk enter the house here. May import every lower floor. Start reading at
+Time, randomness and the disk enter the house here. May import every lower floor. Start reading at
 `file_io`.
 """

@@ -15,7 +15,7 @@ DATA_LIMITS = Limits(
     block_bytes=256 << 20,
     total_bytes=1 << 30,
     total_bytes_per_stored_byte=0,
-    rows=1 << 40,  # the manifest entry says how many, and each takes a byte of a block
+    rows=1 << 40,  # the manifest entry holds the count, and each takes a byte of a block
     items=64 << 10,
     item_bytes=1,
 )

@@ -1,4 +1,4 @@
-"""What is said of the entries of a disk cache: limits, causes, counts, and files still being built."""
+"""Entries of a disk cache: limits, causes of removal, counts, and files still being built."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -8,7 +8,7 @@ from lsm_engine.base.record import record
 
 
 class Leaves(Enum):
-    """Why an entry left."""
+    """Why an entry was removed."""
 
     SIZE = "size"
     EXPIRED = "expired"
@@ -39,7 +39,7 @@ class CacheMetrics:
 
 @record
 class CacheEntry:
-    """One entry, for people to look at."""
+    """One entry, as `lsm cache` shows it."""
 
     owner: str
     name: str
@@ -48,7 +48,7 @@ class CacheEntry:
 
 
 class Growing:
-    """A file that is being built: its bytes so far."""
+    """A lookup file that is being built: its bytes so far."""
 
     def __init__(self) -> None:
         self.size = 0

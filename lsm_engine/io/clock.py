@@ -1,4 +1,4 @@
-"""Time and chance: the only doors through which they enter the engine."""
+"""Time and randomness: the only doors through which they enter the engine."""
 
 import random
 import time
@@ -26,7 +26,7 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Names that nobody else makes, and chance."""
+    """Unique names, and random numbers."""
 
     def new_id(self) -> str:
         """Return a fresh UUID as text, such as "0b8f…-…"."""

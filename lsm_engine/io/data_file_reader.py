@@ -47,7 +47,7 @@ class ReadColumns:
     with_positions: bool = False
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         """The names to read, in order."""
         if self.names is not None:
             return self.names
@@ -65,8 +65,8 @@ def open_data_file(
 ) -> "DataFileReader":
     """Open one data or changelog file; the caller closes it.
 
-    Raises NotFoundError if the file is gone, CorruptFileError, naming it, if it is not what its
-    manifest entry says, and UnsupportedError for extensions other than parquet, orc and avro.
+    Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it does not match
+    its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
     format_of(path)
     source = file_io.open_input(path)
@@ -146,7 +146,7 @@ class DataFileReader:
         return [group for group, first in enumerate(firsts) if first in rows]
 
     def bounds(self, name: str) -> ColumnBounds | None:
-        """Return what is known per row group about a wanted flat column; None for nothing at all.
+        """Return what is known per row group about a flat column to read; None for nothing at all.
 
         Bounds are of the type read as. As rows are sorted by key, the bounds of all key columns
         side by side bound the keys of a row group, though not tightly beyond the first.
@@ -211,7 +211,7 @@ class DataFileReader:
             yield from self._read_row_group(group).to_batches(max_chunksize=max_rows)
 
     def decode_every_column(self) -> None:
-        """Decode all that is stored, wanted or not; raises CorruptFileError for what cannot be."""
+        """Decode all columns that are stored; raises CorruptFileError for what cannot be."""
         for group in range(self.row_group_count):
             with _Reading(self.path):
                 self._stored.read_group(group, sorted(self._stored_names)).validate(full=True)
@@ -250,14 +250,14 @@ class DataFileReader:
         return pa.Table.from_arrays(made, schema=self.schema)
 
     def _stored_columns(self, group: int, left: RowsLeft | None) -> dict[str, pa.ChunkedArray]:
-        """Return the wanted columns of a row group as they are stored, less rows to leave out."""
+        """Return the columns to read of a row group as they are stored, less rows to leave out."""
         names = dict.fromkeys(each.source for each in self._columns if each.source is not None)
         if not names:
             return {}
         with _Reading(self.path):
             stored = self._stored.read_group(group, list(names))
             if stored.num_rows != self.row_group_rows[group]:
-                raise ValueError("a row group is shorter than the footer says")
+                raise ValueError("a row group has fewer rows than the footer states")
             columns = {name: stored.column(name) for name in names}
             if left is None:
                 return columns
@@ -298,7 +298,7 @@ class DataFileReader:
 
 
 class _Column:
-    """One wanted column: where it is stored, and how it is read. `source` None: nowhere."""
+    """One column to read: where it is stored, and how it is read. `source` None: nowhere."""
 
     def __init__(
         self,
@@ -330,11 +330,11 @@ def _number_of_all(path: str, meta: DataFileMeta, columns: ReadColumns) -> int |
 
     That is so for new rows of tables with `sequence.snapshot-ordering` (plan/snapshot_order).
     """
-    if not columns.read_schema.orders_by_snapshot or SEQUENCE_NUMBER not in columns.wanted:
+    if not columns.read_schema.orders_by_snapshot or SEQUENCE_NUMBER not in columns.column_names:
         return None
     if meta.file_source is None:
         raise UnsupportedError(
-            "a file does not say whether a writer or a compaction made it, so that its rows have no "
+            "a file does not record whether a writer or a compaction made it, so its rows have no "
             "place in the order of snapshots; copy the rows to a new table",
             option=core_options.SEQUENCE_SNAPSHOT_ORDERING.key,
             file=path,
@@ -350,15 +350,15 @@ def _distinct(names: Sequence[str]) -> frozenset[str]:
 
 
 def _mapped(columns: ReadColumns) -> dict[str, ColumnMapping | None]:
-    """Return how each wanted column is made; None for the system columns, stored under their name."""
-    names = [name for name in columns.wanted if name not in _SYSTEM]
+    """Return how each column is read; None for the system columns, stored under their name."""
+    names = [name for name in columns.column_names if name not in _SYSTEM]
     mappings = map_fields(columns.file_schema.fields, columns.read_schema.select(names))
     by_name = {mapping.target.name: mapping for mapping in mappings}
-    return {name: by_name.get(name) for name in columns.wanted}
+    return {name: by_name.get(name) for name in columns.column_names}
 
 
 class _Reading:
-    """Says of what PyArrow raises whether the disk failed or the bytes are wrong."""
+    """Turns what PyArrow raises into StorageError (the disk failed) or CorruptFileError."""
 
     def __init__(self, path: str) -> None:
         self._path = path

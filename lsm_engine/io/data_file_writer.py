@@ -44,7 +44,7 @@ _ROW_GROUP_MIN_ROWS = 1024
 class NewFiles:
     """What the files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
 
-    `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: as the table's options say.
+    `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: from the table's options.
     """
 
     schema: TableSchema
@@ -63,10 +63,10 @@ class NewFiles:
 
 
 class DataFileWriter:
-    """Writes rows of `schema.key_value_arrow`, in key order, each key once, to one bucket.
+    """Writes rows of `schema.key_value_arrow` to one bucket, by key, each once (RollingFileWriter).
 
     Row groups are encoded by threads, up to one for each processor, while the rows of the next ones are
-    made; their bytes go into the files in order, and files are full when what is in them says so.
+    made; their bytes go into the files in order, and a file is full at its target size.
 
     A changelog's rows may come several times a key; -U and the +U behind it stay in one file.
 
@@ -160,7 +160,7 @@ class DataFileWriter:
             self._open.abandon()
             self._open = None
         while self._done:
-            with contextlib.suppress(LsmError):  # what stays is an orphan, no more
+            with contextlib.suppress(LsmError):  # what is left is an orphan, no more
                 self._file_io.delete(f"{self._files.directory}/{self._done.pop().file_name}")
 
     def _arranged(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:

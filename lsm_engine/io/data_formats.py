@@ -1,4 +1,4 @@
-"""The formats of data files behind one protocol: told by the extension, chosen by the options."""
+"""The formats of data files behind one protocol: known by the extension, chosen by the options."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -141,7 +141,7 @@ def open_stored(
 def data_encoding(
     schema: pa.Schema, options: TableOptions, *, level: int, group_bytes: int
 ) -> DataEncoding:
-    """Return how files of a level are written, in the format and compression that the options say.
+    """Return how files of a level are written, in the format and compression of the options.
 
     `group_bytes`: memory of a group of rows. Raises UnsupportedError for columns and compressions that
     the format does not have.

@@ -72,7 +72,7 @@ class DiskCache(Generic[T]):
         self._bytes = self._built = self._hits = self._misses = 0
         self._evictions: Counter[str] = Counter()
         self._watchers: dict[str, Callable[[], None]] = {}
-        self._told_millis = 0
+        self._published_millis = 0
         self.generation = 0
 
     def get(
@@ -109,7 +109,7 @@ class DiskCache(Generic[T]):
                 for name in names
                 if (owner, name) in self._entries
             ]
-        self._tell(leaving)
+        self._notify(leaving)
 
     def watch(self, owner: str, left: Callable[[], None]) -> None:
         """Call `left`, without any lock, after entries of an owner have left, until `unwatch`."""
@@ -117,7 +117,7 @@ class DiskCache(Generic[T]):
             self._watchers[owner] = left
 
     def unwatch(self, owner: str) -> None:
-        """Remove an owner's entries and stop telling it."""
+        """Remove an owner's entries and stop notifying it."""
         with self._lock:
             self._watchers.pop(owner, None)
         self.release(owner)
@@ -140,7 +140,7 @@ class DiskCache(Generic[T]):
         self.drop(owner, names, cause=Leaves.RELEASED)
 
     def touch(self, owner: str, names: Iterable[str]) -> None:
-        """Say that entries are still in use, by somebody who did not ask for them again."""
+        """Mark entries as still in use, by a reader that did not ask for them again."""
         now = self._clock.now_millis()
         with self._lock:
             for name in names:
@@ -154,7 +154,7 @@ class DiskCache(Generic[T]):
         now = self._clock.now_millis()
         with self._lock:
             leaving = self._expired(now)
-        self._tell(leaving)
+        self._notify(leaving)
         self._publish(now)
 
     def metrics(self) -> CacheMetrics:
@@ -188,7 +188,7 @@ class DiskCache(Generic[T]):
         with self._lock:
             leaving = [self._remove(each, Leaves.RELEASED) for each in [*self._entries.values()]]
             directory, self._directory = self._directory, None
-        self._tell(leaving)
+        self._notify(leaving)
         if directory is not None:
             directory.close()
 
@@ -280,7 +280,7 @@ class DiskCache(Generic[T]):
                     growing.size += size
                 elif not leaving:
                     self._has_room.wait()
-            self._tell(leaving)
+            self._notify(leaving)
             if goes_on:
                 return
 
@@ -314,7 +314,7 @@ class DiskCache(Generic[T]):
             self._entries[made.key] = made
             leaving = self._expired(made.used_millis)
             leaving += self._shrunk(limits, keep=made)
-        self._tell(leaving)
+        self._notify(leaving)
 
     def _expired(self, now: int) -> list[str]:
         idle = [
@@ -332,24 +332,24 @@ class DiskCache(Generic[T]):
         unlink(entry.path)
         return entry.key[0]
 
-    def _tell(self, owners: Iterable[str]) -> None:
+    def _notify(self, owners: Iterable[str]) -> None:
         for owner in set(owners):
             left = self._watchers.get(owner)
             if left is not None:
                 left()
 
     def _publish(self, now: int) -> None:
-        """Leave word in the directory for `lsm cache`, once a second at most."""
+        """Write the state file that `lsm cache` reads, once a second at most."""
         directory = self._directory
-        if directory is None or now - self._told_millis < _PUBLISH_MILLIS:
+        if directory is None or now - self._published_millis < _PUBLISH_MILLIS:
             return
-        self._told_millis = now
+        self._published_millis = now
         found = self.metrics()
         with self._lock:
             sizes: dict[str, list[int]] = {}
             for entry in self._entries.values():
                 sizes.setdefault(entry.key[0].partition("#")[0], []).append(entry.size)
-        directory.tell(
+        directory.publish_state(
             {
                 "pid": os.getpid(),
                 "at_millis": now,

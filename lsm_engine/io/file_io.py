@@ -1,7 +1,7 @@
 """The FileIO protocol: what the engine asks of storage, and what storage promises.
 
-Every path is relative to the storage's root, in POSIX spelling. `check_path` says which strings are
-paths; adapters also refuse links that lead out of the root.
+Every path is relative to the storage's root, in POSIX spelling. `check_path` refuses strings that
+are none; adapters also refuse links that lead out of the root.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class Output(Protocol):
         ...
 
     def flush(self) -> None:
-        """Hand what is buffered to the storage; says nothing about power cuts."""
+        """Hand what is buffered to the storage; no guarantee against power cuts."""
         ...
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class FileIO(Protocol):
     def prefetch(self, path: str) -> None:
         """Fetch a file meanwhile, if that can be done: it is going to be read soon, all of it.
 
-        Says nothing about the file, not even that it is missing; may do nothing.
+        Reports nothing about the file, not even that it is missing; may do nothing.
         """
         ...
 

@@ -36,7 +36,7 @@ class FileStats(Protocol):
 
 
 class RowStats:
-    """Collected from every row, for formats whose footer does not tell."""
+    """Collected from every row, for formats whose footer has no statistics."""
 
     def __init__(self, schema: TableSchema) -> None:
         modes = dict(zip(schema.names, stats_modes(schema), strict=True))
@@ -73,7 +73,7 @@ class FooterStats:
         self._footer: pq.FileMetaData | None = None
         self._stored = stored
         self._schema = schema
-        self._nan_columns: set[str] = set()  # of NaN Parquet's statistics say nothing
+        self._nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
         self._leaves = leaf_positions(stored)
 
     def update(self, rows: pa.Table) -> None:
@@ -114,11 +114,11 @@ class FooterStats:
 
     def _bounds(self, field: DataField, name: str) -> tuple[pa.Array, int | None]:
         """Return [minimum, maximum], both null if not known, and the null count."""
-        wanted = arrow_type(field.type)
+        value_type = arrow_type(field.type)
         leaf = self._leaves.get(name)
         assert self._footer is not None, "the file is not finished"
         if leaf is None:
-            return pa.nulls(2, wanted), None
+            return pa.nulls(2, value_type), None
         bounds = column_bounds(
             self._footer,
             leaf,
@@ -129,4 +129,4 @@ class FooterStats:
         least, greatest = bounds.whole()
         known = least.is_valid and greatest.is_valid and name not in self._nan_columns
         values = [least, greatest] if known else [None, None]
-        return pa.array(values, wanted), bounds.null_count
+        return pa.array(values, value_type), bounds.null_count

@@ -70,7 +70,7 @@ def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dic
 
 
 def open_key_footer(file_io: FileIO, path: str) -> KeyFooter:
-    """Return what a Parquet file's footer says about its record keys; other formats say nothing."""
+    """Return the record key facts of a Parquet footer; all None for other formats."""
     if not path.endswith(".parquet"):
         return KeyFooter(lowest=None, highest=None, bloom=None)
     source = file_io.open_input(path)

@@ -73,7 +73,7 @@ class LocalFileIO:
         """Have the system read the file into its page cache, where it can be asked to."""
         if not hasattr(os, "posix_fadvise"):
             return
-        with contextlib.suppress(OSError, UnsafePathError):  # whoever reads the file is told
+        with contextlib.suppress(OSError, UnsafePathError):  # whoever reads the file gets the error
             # A pipe must not stop us.
             descriptor = os.open(self._followed(path), os.O_RDONLY | os.O_NONBLOCK)
             try:
@@ -105,7 +105,7 @@ class LocalFileIO:
             with os.scandir(real) as entries:
                 for entry in entries:
                     path = f"{directory}/{entry.name}" if directory else entry.name
-                    with contextlib.suppress(FileNotFoundError):  # gone since: not an entry
+                    with contextlib.suppress(FileNotFoundError):  # deleted since: not an entry
                         found.append(_status(path, entry.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return []

@@ -107,18 +107,18 @@ class OrcFile:
         return pa.Table.from_arrays(columns, names=stripe.schema.names)
 
     def bounds(self, _: str) -> None:
-        """PyArrow does not tell the statistics of stripes."""
+        """PyArrow does not expose the statistics of stripes."""
         return
 
 
-def _as_stored(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _as_stored(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     chunks = column.chunks
-    if pa.types.is_nested(wanted):
+    if pa.types.is_nested(target):
         # PyArrow 26 writes a slice of a structure as if it were the rows before it: copy them out.
         chunks = [chunk.take(np.arange(len(chunk))) for chunk in chunks]
-    if column.type != wanted:
-        chunks = [chunk.view(wanted) for chunk in chunks]
-    return pa.chunked_array(chunks, wanted)
+    if column.type != target:
+        chunks = [chunk.view(target) for chunk in chunks]
+    return pa.chunked_array(chunks, target)
 
 
 def _stored(field: pa.Field) -> pa.Field:

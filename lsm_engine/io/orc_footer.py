@@ -1,7 +1,7 @@
-"""What an ORC footer knows and PyArrow does not tell: rows per stripe, CHAR columns, time ranges.
+"""What an ORC footer holds and PyArrow does not expose: rows per stripe, CHAR columns, time ranges.
 
 The footer is a protobuf message behind the postscript, whose length is the file's last byte; unless the
-postscript says otherwise it is compressed in chunks of a 3-byte header each.
+postscript names no compression it is compressed in chunks of a 3-byte header each.
 """
 
 import zlib
@@ -22,7 +22,7 @@ _NONE = 0
 
 @record
 class OrcFooter:
-    """The facts of one file. Times are milliseconds since 1970, None where nothing is said."""
+    """The facts of one file. Times are milliseconds since 1970, None where the footer has none."""
 
     stripe_rows: tuple[int, ...]
     char_columns: tuple[str, ...]  # at the top; the others are not looked for
@@ -31,7 +31,7 @@ class OrcFooter:
 
 
 def read_orc_footer(source: Any) -> OrcFooter:
-    """Return what the footer of a seekable file says; raises ValueError where it is none."""
+    """Return the footer of a seekable file; raises ValueError where it is none."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size
     tail = _last(source, size, _TAIL_BYTES)
@@ -147,7 +147,7 @@ def _varints(data: bytes) -> Iterator[int]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        value |= (data[at] & 0x7F) << shift  # an IndexError says that it ends early
+        value |= (data[at] & 0x7F) << shift  # an IndexError means that it ends early
         at += 1
         if data[at - 1] < 0x80:
             return value, at
@@ -219,6 +219,6 @@ def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
     """Return a length of which the token gives the first 4 bits, and what follows it."""
     if length < 15:
         return length, at
-    while block[at] == 255:  # an IndexError says that it ends early
+    while block[at] == 255:  # an IndexError means that it ends early
         length, at = length + 255, at + 1
     return length + block[at], at + 1

@@ -50,7 +50,7 @@ class ParquetFile:
             )
 
     def _is_repeated_text(self, name: str, leaf: int) -> bool:
-        """Whether a column's values are numbers of a dictionary, as far as the first group tells.
+        """Whether a column's values are numbers of a dictionary, judged by the first row group.
 
         Where a writer has given a dictionary up for plain text, making one here would cost more.
         """

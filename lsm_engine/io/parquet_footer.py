@@ -62,7 +62,7 @@ def stored_footer(footer: Struct) -> bytes:
 
 
 class ColumnChunk(NamedTuple):
-    """A column of one row group: its pages, and what a footer says of it (ColumnChunk)."""
+    """A column of one row group: its pages, and its metadata in a footer (ColumnChunk)."""
 
     pages: memoryview
     metadata: Struct
@@ -72,13 +72,13 @@ class ColumnChunk(NamedTuple):
         """Return the columns of a file that holds one row group, without page indexes."""
         _, stored = split_row_groups(file)
         group = only_row_group(bytes(stored))
-        return [ColumnChunk._of(file, told) for told in group[_COLUMNS].content[1]]
+        return [ColumnChunk._of(file, metadata) for metadata in group[_COLUMNS].content[1]]
 
     @staticmethod
-    def _of(file: memoryview, told: Struct) -> "ColumnChunk":
-        facts: Struct = told[_CHUNK_FACTS].content
+    def _of(file: memoryview, metadata: Struct) -> "ColumnChunk":
+        facts: Struct = metadata[_CHUNK_FACTS].content
         start = _start(facts)
-        return ColumnChunk(file[start : start + _number(facts[_CHUNK_STORED_BYTES])], told)
+        return ColumnChunk(file[start : start + _number(facts[_CHUNK_STORED_BYTES])], metadata)
 
     def named(self, name: str) -> "ColumnChunk":
         """Return the same pages as another column, whose type is the same."""
@@ -87,7 +87,7 @@ class ColumnChunk(NamedTuple):
         return ColumnChunk(self.pages, self.metadata | {_CHUNK_FACTS: Field(_STRUCT, facts)})
 
     def at(self, offset: int) -> Struct:
-        """Return what a footer says of it when its pages begin there."""
+        """Return its metadata in a footer when its pages begin there."""
         facts: Struct = self.metadata[_CHUNK_FACTS].content
         distance = offset - _start(facts)
         moved = {
@@ -95,15 +95,15 @@ class ColumnChunk(NamedTuple):
             for number in (_DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE)
             if number in facts
         }
-        said = _number(self.metadata[_CHUNK_OFFSET])  # deprecated: 0 where nobody says it
+        stated = _number(self.metadata[_CHUNK_OFFSET])  # deprecated: 0 where not stated
         return self.metadata | {
-            _CHUNK_OFFSET: _long(said + distance if said else 0),
+            _CHUNK_OFFSET: _long(stated + distance if stated else 0),
             _CHUNK_FACTS: Field(_STRUCT, facts | moved),
         }
 
 
 def only_row_group(footer: bytes) -> Struct:
-    """Return what a footer says of its single row group."""
+    """Return a footer's metadata of its single row group."""
     (group,) = read_footer(footer)[_ROW_GROUPS].content[1]
     # Readers in Rust want an ordinal in all row groups or in none; alone, PyArrow gives it none.
     found: Struct = group | {_ORDINAL: Field(_I16, _zigzag(0))}
@@ -113,7 +113,7 @@ def only_row_group(footer: bytes) -> Struct:
 def row_group(
     chunks: Sequence[ColumnChunk], *, row_count: int, offset: int, ordinal: int
 ) -> Struct:
-    """Return what a footer says of a row group whose chunks lie one behind the other from `offset`."""
+    """Return the metadata of a row group whose chunks lie one behind the other from `offset`."""
     columns = []
     at = offset
     for chunk in chunks:

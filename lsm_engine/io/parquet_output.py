@@ -65,7 +65,7 @@ class ParquetSettings:
 def dictionary_columns(sample: pa.Table) -> list[str]:
     """Return the flat columns of `sample` with so few distinct values that a dictionary pays.
 
-    Looks at the first 16,384 rows; fewer than 256 tell too little, and then only the row kind gets
+    Looks at the first 16,384 rows; fewer than 256 are too few, and then only the row kind gets
     one. Values repeated in sorted order, such as the first part of a composite key, count too.
     """
     rows = sample.slice(0, _DICTIONARY_SAMPLE_ROWS)
@@ -119,8 +119,8 @@ class ParquetEncoding:
     some size: the pages are copied, and only the footer knows of it.
 
     Files that hold timestamps of both more and fewer than 6 digits need INT96 for some columns only,
-    which PyArrow cannot be told: the shorter ones go in as plain integers of the same bytes, and the
-    file's footer then says what they are.
+    which PyArrow cannot write: the shorter ones go in as plain integers of the same bytes, and the
+    file's footer then states their type.
     """
 
     def __init__(self, schema: pa.Schema, settings: ParquetSettings) -> None:
@@ -146,7 +146,7 @@ class ParquetEncoding:
             stored = stored.drop_columns(list(self._shared))
         sink = pa.BufferOutputStream(
             pa.system_memory_pool()
-        )  # grows in place, and is gone when freed
+        )  # grows in place, and returns its memory when freed
         dictionaries = dictionary_columns(stored)
         with self._writer(sink, stored.schema, dictionaries=dictionaries) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
@@ -172,12 +172,12 @@ class ParquetEncoding:
 
     @property
     def is_mended(self) -> bool:
-        """Whether PyArrow's footer does not say of each column what it is."""
+        """Whether PyArrow's footer lacks the logical type of some column."""
         return bool(self._mended)
 
     @cached_property
     def footer(self) -> Struct:
-        """The footer of a file without rows, which says of each column what it is."""
+        """The footer of a file without rows, with the logical type of each column."""
         footer = self._empty_footer(self._stored)
         if not self._mended:
             return footer
@@ -249,14 +249,14 @@ class ParquetOutput:
             self._whole = bytes(footer)
             self._size += self._sink.write(pages)
             return
-        self._tell_first()
+        self._split_first_group()
         chunks = self._encoding.chunks(group)
-        told = row_group(
+        metadata = row_group(
             chunks, row_count=group.row_count, offset=self._size, ordinal=len(self._groups)
         )
         for chunk in chunks:
             self._size += self._sink.write(chunk.pages)
-        self._groups.append(told)
+        self._groups.append(metadata)
 
     def add_members(self, members: dict[bytes, bytes]) -> None:
         """Add members to the footer's key-value metadata."""
@@ -265,11 +265,11 @@ class ParquetOutput:
     def close(self) -> "pq.FileMetaData":
         """Write the footer and return it; the sink stays open."""
         if self._members or self._encoding.is_mended:
-            self._tell_first()
+            self._split_first_group()
         footer = self._whole
         if footer is None:
-            told = with_row_groups(self._encoding.footer, self._groups)
-            footer = stored_footer(with_members(told, self._members))
+            groups = with_row_groups(self._encoding.footer, self._groups)
+            footer = stored_footer(with_members(groups, self._members))
         end = footer + len(footer).to_bytes(4, "little") + MAGIC
         self._sink.write(end)
         return pq.read_metadata(pa.BufferReader(MAGIC + end))
@@ -277,8 +277,8 @@ class ParquetOutput:
     def abandon(self) -> None:
         """Forget the file: nothing more reaches the sink."""
 
-    def _tell_first(self) -> None:
-        """Have the footer of a first row group no longer stand for the whole file."""
+    def _split_first_group(self) -> None:
+        """Keep the first row group's metadata: its own footer is no longer the whole file's."""
         if self._whole is not None:
             self._groups = [only_row_group(self._whole)]
             self._whole = None

@@ -30,7 +30,7 @@ class ColumnBounds:
 
     @property
     def null_count(self) -> int | None:
-        """Nulls in the file; None if any row group does not say."""
+        """Nulls in the file; None if any row group has no count."""
         known = [count for count in self.null_counts if count is not None]
         return sum(known) if len(known) == len(self.null_counts) else None
 

@@ -22,7 +22,9 @@ METADATA_DIRECTORIES = (
 
 @record
 class TablePaths:
-    """Paths of one table, relative to the storage's root; `root` is the table's directory in it.
+    """Paths of one table (FileStorePathFactory), relative to the storage's root.
+
+    `root` is the table's directory in it.
 
     A branch (`branch_name`; "" is main) has schemas, snapshots, changelogs, tags and consumers of its
     own. Manifests and data are the table's. Names that come from stored metadata are checked to be

@@ -4,7 +4,7 @@
   lock                   held while a process arrives and sweeps what dead ones left
   process-<random>/      private to one process
     lock                 held for as long as the process lives
-    state.json           what its cache last said of itself, for people who look (`lsm cache`)
+    state.json           the state that its cache last published, for `lsm cache`
     <number>.lookup      one entry
 """
 
@@ -50,8 +50,8 @@ class ProcessDirectory:
             self._count += 1
             return os.path.join(self.path, f"{self._count}{SUFFIX}")
 
-    def tell(self, state: Mapping[str, object]) -> None:
-        """Leave word of the cache's state. That it cannot be written is no reason to stop."""
+    def publish_state(self, state: Mapping[str, object]) -> None:
+        """Write the cache's state to state.json; a failure to write it is ignored."""
         path = os.path.join(self.path, STATE)
         with contextlib.suppress(OSError):
             with open(f"{path}.new", "w", encoding="utf-8") as sink:
@@ -72,11 +72,11 @@ class LeftFiles:
     byte_count: int
     is_alive: bool
     state: Mapping[str, Any]
-    """What its cache last said of itself (see DiskCache); empty if it said nothing."""
+    """The state that its cache last published (see DiskCache); empty if it published none."""
 
 
 def default_root() -> str:
-    """Return where a user's lookup files lie unless somebody says otherwise."""
+    """Return the default directory of a user's lookup files."""
     return os.path.join(tempfile.gettempdir(), f"lsm-lookup-{os.getuid()}")
 
 
@@ -186,7 +186,7 @@ def _sweep(root: str) -> None:
 
 
 def _clear(directory: str) -> None:
-    """Remove the files that a process directory may hold, and it; anything else stays."""
+    """Remove the files that a process directory may hold, and it; anything else is kept."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(directory):
             if name.endswith(SUFFIX) or name in ("lock", STATE, f"{STATE}.new"):

@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory: private local files, gone when their owner closes."""
+"""Rows that do not fit in memory: private local files, deleted when their owner closes."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Operating system errors, told as ours: which path, what is wrong, what to do."""
+"""Operating system errors as errors of the engine: which path, what is wrong, what to do."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Directories of tables: opened, moved to another name, and taken away file by file."""
+"""Directories of tables: opened, renamed, and deleted file by file."""
 
 import os
 from pathlib import Path

@@ -4,7 +4,7 @@ from typing import Any
 
 
 class WriteGate:
-    """Passes writes on to a sink until it is `shut`; then they vanish. The sink stays open."""
+    """Passes writes on to a sink until it is `shut`, and then drops them. The sink stays open."""
 
     closed = False  # what PyArrow asks of a file
 
@@ -13,11 +13,11 @@ class WriteGate:
         self.shut = False
 
     def write(self, data: Any) -> int:
-        """Write, or pretend to."""
+        """Write, or, when shut, drop the data and return its length."""
         return len(data) if self.shut else int(self._sink.write(data))
 
     def flush(self) -> None:
-        """Flush what is still wanted."""
+        """Flush the sink unless the gate is shut."""
         if not self.shut:
             self._sink.flush()
 

@@ -63,7 +63,7 @@ class DataFiles:
 
 
 class LookupFiles:
-    """The lookup files of one bucket. Opening one that is not there builds it."""
+    """The lookup files of one bucket (LookupFile). Opening one that does not exist builds it."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 
 DeletedRows = Callable[[DataFileMeta, Longs], Bools]
-"""Data file and row positions → which of the rows a deletion vector has taken away."""
+"""Data file and row positions → which of the rows a deletion vector hides."""
 
 
 @record
@@ -54,7 +54,7 @@ class _Run:
 
 
 class LookupLevels:
-    """The lookup files of one bucket, newest first. Threads may share it."""
+    """The lookup files of one bucket (LookupLevels), newest first. Threads may share it."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class LookupLevels:
         """Whether a newer run's rows are all newer than an older run's, by their sequence numbers.
 
         Writers that committed on one base may have numbered rows alike; then versions have to be
-        compared, and the first hit says nothing.
+        compared, and the first hit decides nothing.
         """
         oldest: int | None = None
         for run in self._runs:
@@ -161,8 +161,8 @@ class LookupLevels:
     def _alive(self, file: DataFileMeta, store: LookupStore, handles: Longs) -> Bools:
         hit: Bools = handles >= 0
         if self._deleted is not None and hit.any():
-            gone = self._deleted(file, store.positions(handles[hit]))
-            hit[hit] = ~gone
+            hidden = self._deleted(file, store.positions(handles[hit]))
+            hit[hit] = ~hidden
         return hit
 
     def _searched(

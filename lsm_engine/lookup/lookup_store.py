@@ -61,7 +61,7 @@ class Handles:
 
 
 class LookupStore(Protocol):
-    """One data file's rows by key. Threads may share a store; it never changes.
+    """One data file's rows by key (LookupStoreReader). Immutable; threads may share it.
 
     A store that finds its file damaged raises CorruptFileError with the fact file=path.
     """

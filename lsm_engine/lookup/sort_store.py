@@ -123,8 +123,8 @@ class BlockCache:
             self._blocks[key] = block
             self.byte_count += block.size
             while self.byte_count > self._max_bytes and self._blocks:
-                _, gone = self._blocks.popitem(last=False)
-                self.byte_count -= gone.size
+                _, evicted = self._blocks.popitem(last=False)
+                self.byte_count -= evicted.size
 
     def forget(self, store: int) -> None:
         """Give up the blocks of a store."""

@@ -27,7 +27,7 @@ from lsm_engine.spark.filters import handed_down
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
-from lsm_engine.table.changes.follow import told_by
+from lsm_engine.table.changes.follow import emitted_state
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.open_table import open_table
@@ -244,7 +244,7 @@ class LsmStream(DataSourceStreamReader):
     def _state(self, table: Table, snapshot_id: int) -> list[InputPartition]:
         schema = arrow_schema_of(self._schema)
         names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
-        request = replace(told_by(table.session, snapshot_id), columns=tuple(names))
+        request = replace(emitted_state(table.session, snapshot_id), columns=tuple(names))
         scan = Scan(table.session, request)
         columns = pa.schema([schema.field(name) for name in names])
         reader = StateReader(

@@ -37,7 +37,11 @@ from lsm_engine.table.find.locate import (
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.lookup_view import bucket_totals
-from lsm_engine.table.find.row_locations import gone_rows, newest_decides, search_files
+from lsm_engine.table.find.row_locations import (
+    newest_decides,
+    rows_deleted_by_vectors,
+    search_files,
+)
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 
@@ -218,7 +222,7 @@ class SearchTask:
         way = SearchWay(
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self.by_blooms,
-            gone=None if snapshot is None else gone_rows(session, snapshot),
+            deleted=None if snapshot is None else rows_deleted_by_vectors(session, snapshot),
         )
         mine: tuple[int, pa.Table | None] = (-1, None)
 

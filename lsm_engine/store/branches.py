@@ -1,4 +1,4 @@
-"""Branches: other lines of snapshots over the same data files, each in a directory of its own.
+"""Branches: snapshots of their own over the same data files, each in a directory of its own.
 
 A branch is there once its schema-0 is: that file is made last and deleted first. A directory without
 it, of a creation or a deletion that died, is no branch, yet its files are still roots for maintenance.
@@ -11,7 +11,7 @@ from lsm_engine.store.listing import stable_listing
 
 
 class BranchStore:
-    """The branches of one table."""
+    """The branches of one table (BranchManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

@@ -14,7 +14,7 @@ from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
 
 
 class ChangelogStore:
-    """The long-lived changelogs of one table or branch. Nothing is cached: ids are used again."""
+    """The long-lived changelogs of one table or branch (ChangelogManager). Ids recur: no cache."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -37,7 +37,7 @@ class ChangelogStore:
         return min(self.ids(), default=None)
 
     def earliest_hint(self) -> int | None:
-        """Return what EARLIEST says, unchecked: smaller ids are being taken, or are gone."""
+        """Return the EARLIEST hint, unchecked: smaller ids are being deleted, or are deleted."""
         return self._hint(EARLIEST)
 
     def latest_id(self) -> int | None:

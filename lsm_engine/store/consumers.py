@@ -10,7 +10,7 @@ from lsm_engine.store.listing import stable_listing
 
 
 class ConsumerStore:
-    """The positions of the named readers of one table or branch."""
+    """The positions of the named readers of one table or branch (ConsumerManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io

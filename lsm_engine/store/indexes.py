@@ -17,7 +17,7 @@ from lsm_engine.meta.index_file import DELETION_VECTORS, IndexFileMeta, VectorPl
 
 
 class DeletionVectorStore:
-    """The deletion vectors of one table, by the places that index manifests give. Keeps nothing."""
+    """The deletion vectors of one table (DeletionVectorsIndexFile), found by index manifest."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -26,7 +26,7 @@ class DeletionVectorStore:
     def read(self, place: VectorPlace) -> DeletionVector:
         """Return one vector; reads its bytes and no others of the file.
 
-        Raises NotFoundError if the index file is gone, CorruptFileError, naming it, if it is wrong.
+        Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it is wrong.
         """
         path = self._paths.index_file(place.index_file)
         vector = place.vector
@@ -45,7 +45,7 @@ class DeletionVectorStore:
         data = self._file_io.read(path)
         if len(data) != file.file_size:
             raise CorruptFileError(
-                "an index file is not as long as its index manifest says; restore it",
+                "an index file's size differs from its index manifest entry; restore it",
                 file=path,
                 bytes=len(data),
                 expected=file.file_size,
@@ -56,7 +56,7 @@ class DeletionVectorStore:
     def write(
         self, name: str, vectors: Iterable[tuple[str, DeletionVector]], *, wide: bool
     ) -> IndexFileMeta:
-        """Write an index file of (data file, vector) pairs; return what an index manifest says of it.
+        """Write an index file of (data file, vector) pairs; return its index manifest entry.
 
         `wide`: as 64-bit bitmaps, which Java 0.9 and pypaimon cannot read.
         """

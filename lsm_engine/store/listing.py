@@ -2,7 +2,7 @@
 
 A storage that answers a listing with nothing, or with half of it, makes roots vanish, and what no root
 names is deleted. One wrong answer is seen because the next differs. A storage that repeats the same
-wrong answer cannot be told from an empty directory by asking; snapshots have hints and consecutive ids
+wrong answer looks like an empty directory; snapshots have hints and consecutive ids
 besides (store/snapshots.py).
 """
 

@@ -37,7 +37,7 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 
 T = TypeVar("T")
 CACHE_BYTES = 64 << 20
-_AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # as the option manifest.compression says it
+_AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
 _BYTES_PER_ARRAY = 1_400
@@ -53,7 +53,7 @@ class WrittenFile:
 
 
 class ManifestStore:
-    """The manifests of one table, its manifest lists, and its index manifests.
+    """One table's manifests, manifest lists and index manifests (ManifestFile, ManifestList, …).
 
     Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice.
     Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.
@@ -103,7 +103,7 @@ class ManifestStore:
         return entries_of(self.read(manifest, keeps=keeps))
 
     def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
-        """Return what a pure function says of a manifest's entries, kept like the entries."""
+        """Return a pure function's value for a manifest's entries, cached like the entries."""
         name = f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
         with self._lock:
             if name in self._kept:
@@ -136,7 +136,7 @@ class ManifestStore:
     def write_list(
         self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str
     ) -> WrittenFile:
-        """Write a manifest list. What it says is kept."""
+        """Write a manifest list. Its decoded contents are cached."""
         data = encode_manifest_list(manifests, codec=_avro_name(codec))
         written = self._write(name, data, decode_manifest_list)
         self._keep(name, list(manifests))

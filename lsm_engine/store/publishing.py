@@ -1,4 +1,4 @@
-"""Make a file atomically, and if the storage does not say whether it did, look."""
+"""Create a file atomically; if the storage does not report the outcome, read it back."""
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.io.file_io import FileIO
@@ -7,7 +7,7 @@ from lsm_engine.io.file_io import FileIO
 def published(file_io: FileIO, path: str, data: bytes) -> bool:
     """Create `path` with all of `data`; False if something else has the name.
 
-    Raises CommitUnknownError only if the storage cannot even say what is there.
+    Raises CommitUnknownError only if the storage cannot even report whether the file exists.
     """
     try:
         return file_io.publish(path, data)

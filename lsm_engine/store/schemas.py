@@ -8,7 +8,7 @@ from lsm_engine.schema.table_schema import TableSchema
 
 
 class SchemaStore:
-    """The schemas of one table or branch."""
+    """The schemas of one table or branch (SchemaManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -58,7 +58,7 @@ class SchemaStore:
     def publish(self, schema: TableSchema) -> bool:
         """Make a version the one in force; False if somebody else has its id.
 
-        Raises CommitUnknownError only if the storage cannot even say what is there.
+        Raises CommitUnknownError only if the storage cannot even report whether the file exists.
         """
         path = self._paths.schema_file(schema.id)
         data = encode_schema(schema)

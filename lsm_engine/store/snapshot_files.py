@@ -11,7 +11,7 @@ def found_snapshot(
 ) -> Snapshot | None:
     """Return the snapshot in a file, or None if there is no file.
 
-    Raises CorruptFileError, saying `if_another`, where the file holds a snapshot of another number.
+    Raises CorruptFileError, with text `if_another`, where the file holds another snapshot's id.
     """
     try:
         data = file_io.read(path)
@@ -24,7 +24,7 @@ def found_snapshot(
 
 
 def hinted_id(file_io: FileIO, path: str) -> int | None:
-    """Return what a hint says, unchecked; None where it says nothing, and a listing has to."""
+    """Return the id in a hint file, unchecked; None if it has none: list the directory then."""
     try:
         return decode_hint(file_io.read(path))
     except LsmError:

@@ -38,7 +38,7 @@ _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, bef
 
 
 class SnapshotStore:
-    """The snapshots of one table or branch."""
+    """The snapshots of one table or branch (SnapshotManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -67,9 +67,9 @@ class SnapshotStore:
         return min(self.ids(), default=None)
 
     def earliest_hint(self) -> int | None:
-        """Return what EARLIEST says, unchecked; None if it says nothing.
+        """Return the EARLIEST hint, unchecked; None if there is none.
 
-        Expiry moves it before it reads any root: a smaller id is being taken, or is gone.
+        Expiry moves it before it reads any root: a smaller id is being deleted, or is deleted.
         """
         return self._hint(EARLIEST)
 
@@ -83,7 +83,7 @@ class SnapshotStore:
             if earliest is None or earliest <= listed[-1]:
                 return self._live_ids(listed, earliest)
             if (again := self.listed_ids()) and again[-1] < earliest:
-                return self._live_ids(again, None)  # no snapshot is as new as EARLIEST says
+                return self._live_ids(again, None)  # no snapshot is as new as the EARLIEST hint
         raise self._vanishing()
 
     def listed_ids(self) -> list[int]:
@@ -104,7 +104,7 @@ class SnapshotStore:
         """Whether there is a snapshot of this id."""
         return snapshot_id > 0 and self._file_io.exists(self._paths.snapshot_file(snapshot_id))
 
-    # What they say.
+    # Contents.
 
     def latest(self) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit.
@@ -144,7 +144,7 @@ class SnapshotStore:
         return None
 
     def _top(self, ids: list[int], hint: int | None) -> Snapshot | None:
-        """Return the newest of the ids that count; None if it has gone since they were listed."""
+        """Return the newest of the ids that count; None if deleted since they were listed."""
         newest = self.find(ids[-1])
         if newest is None or newest.id == hint or len(ids) < 2 or named_base(newest) is None:
             return newest
@@ -213,13 +213,13 @@ class SnapshotStore:
 
         Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is
         asked twice: the answers have to agree on the ids between the ends, where nothing comes or goes
-        while others commit and expire. It is then compared with what ids and hints say: gaps and both
+        while others commit and expire. It is then compared with the ids and hints: gaps and both
         ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there
         and the listing is empty: then no answer of the storage can be believed.
         """
-        return self.settled_and_ghosts()[0]
+        return self.stable_listing_with_ghosts()[0]
 
-    def settled_and_ghosts(
+    def stable_listing_with_ghosts(
         self, find: Callable[[int], Snapshot | None] | None = None
     ) -> tuple[list[Snapshot], list[Snapshot]]:
         """Return what `stable_listing` does, and what snapshot files hold that never counted.
@@ -306,7 +306,7 @@ class SnapshotStore:
                     return
                 snapshot_id = newest.id
         except LsmError:
-            return  # the snapshot stands; readers check hints, and the next commit mends this one
+            return  # the snapshot stands; readers check hints, and the next commit repairs this one
 
     def _make_earliest(self, snapshot_id: int) -> None:
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
@@ -314,7 +314,7 @@ class SnapshotStore:
     def advance_earliest(self, snapshot_id: int, newest_id: int) -> None:
         """Move EARLIEST forward: smaller ids are passed. It is never moved back here.
 
-        `newest_id`: the newest known; what EARLIEST says beyond it is garbage, unless it is there.
+        `newest_id`: the newest known; an EARLIEST beyond it is garbage, unless it exists.
         Raises StorageError if it cannot be written: then nothing may be deleted.
         """
         now = self.earliest_hint()

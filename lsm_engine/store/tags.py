@@ -20,7 +20,7 @@ _RACES = 10  # times that a reader follows tags that come and go
 
 
 class TagStore:
-    """The tags of one table or branch."""
+    """The tags of one table or branch (TagManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
         self._file_io = file_io
@@ -65,7 +65,7 @@ class TagStore:
     def stable_listing(self) -> list[Tag]:
         """Return every tag, from a listing that was asked twice: what maintenance goes by.
 
-        Asks again when a tag is gone that was listed: it may have been given another name.
+        Lists again when a listed tag no longer exists: it may have been given another name.
         """
         for _ in range(_RACES):
             names = sorted(

@@ -1,4 +1,4 @@
-"""Trash: records of what maintenance has taken. Their files stay where they were until a record goes.
+"""Trash: records of removed files. Their files stay where they were until a record goes.
 
 Nothing is moved: a record is one more root, so that its files live on. Taking something and giving it
 back cost a document each, whatever the size of the data, on any storage.

@@ -1,4 +1,4 @@
-"""Tells the catalog what has become visible, right after a commit or from files alone."""
+"""Reports to the catalog what has become visible, right after a commit or from files alone."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -63,21 +63,21 @@ class CatalogListener:
         self.lineage.record_tag(TagFacts(table=self._table(table), tag=tag))
 
     def untagged(self, table: str, name: str) -> None:
-        """Record that a tag is gone."""
+        """Record that a tag was deleted."""
         self.lineage.record_tag_deletion(self._table(table), name)
 
     def expired(
         self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
     ) -> None:
-        """Record what retention took."""
+        """Record which snapshots and files an expiry removed."""
         self.lineage.record_expiry(self._table(table), snapshot_ids, removed_files)
 
     def rolled_back(self, table: str, to_snapshot_id: int) -> None:
-        """Forget the snapshots that are gone, as the table has."""
+        """Delete the facts of the snapshots that a rollback removed."""
         self.lineage.record_rollback(self._table(table), to_snapshot_id)
 
     def removed(self, table: str, removal: Removal) -> None:
-        """Record what maintenance took, and why."""
+        """Record which files maintenance removed, and why."""
         self.lineage.record_removal(
             RemovalFacts(
                 table=self._table(table),
@@ -101,14 +101,14 @@ class CatalogListener:
 
 
 def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
-    """Record everything that a table's files say; return the number of snapshots told.
+    """Record everything that a table's files hold; return the number of snapshots recorded.
 
     Gives the same rows as recording commit by commit, for what the files still know.
     """
     table = TableName.parse(session.name)
     tags = session.tags.list()
-    told = [TagFacts(table=table, tag=tag) for tag in tags]
-    return lineage.rebuild(table, _history(session, table), told)
+    facts = [TagFacts(table=table, tag=tag) for tag in tags]
+    return lineage.rebuild(table, _history(session, table), facts)
 
 
 def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:
@@ -132,7 +132,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
         try:
             files = committed_files(session, snapshots[number])
         except NotFoundError:
-            continue  # expired while we read: history that nobody can tell any more
+            continue  # expired while we read: history that can no longer be read
         yield _facts(table, files, expired=number in expired)
 
 

@@ -78,7 +78,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
 
         `rows`: anything with `__arrow_c_stream__` (a pyarrow Table, a polars or pandas frame, a
         DuckDB result), or a list of dictionaries; with a Spark executor also a Spark DataFrame. A
-        column `_row_kind` may say +I, -U, +U or -D per row. Of several rows of one key the last one
+        column `_row_kind` may be +I, -U, +U or -D per row. Of several rows of one key the last one
         counts, or the one with the greatest `sequence.field`. Columns left out are null.
 
         Returns the snapshot made, None if there were no rows; as `after=` of `changes` and `follow` it
@@ -154,7 +154,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
     ) -> WriteResult | None:
-        """Delete rows by key; `keys` holds the primary key columns, others are ignored for nothing.
+        """Delete rows by key; `keys` holds the primary key columns, other columns are ignored.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
         equals one of `keys` in all of their columns; that takes 'deletion-vectors.enabled'. Returns
@@ -229,7 +229,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
 
         `lsm.AddColumn`, `DropColumn`, `RenameColumn`, `ChangeType`, `SetNullable`,
         `SetColumnComment`, `SetColumnDefault`, `MoveColumn`, `SetOption`, `RemoveOption`, `SetComment`. No file is
-        rewritten: stored columns are known by id, and older rows are read as the new schema says.
+        rewritten: stored columns are known by id, and older rows are read with the new schema.
         """
         schema = alter.alter(self.session, changes)
         self.session = self.session.with_schema(schema)

@@ -1,4 +1,4 @@
-"""The part of a table that tells what changed. Each method is one line into a recipe of this floor."""
+"""The part of a table that returns what changed. Each method is one line into a recipe below."""
 
 from collections.abc import Sequence
 
@@ -62,8 +62,8 @@ class TableChanges:
         rows if its changelog was there when it returned (decision 35). `after_millis`, `upto_millis`: the latest snapshot at or before a time. No start: from the oldest changes that
         are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
         `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
-        changelog where there is one and else the delta; "diff" compares the two states and says
-        nothing of what lies between. What overwrites did shows with `streaming-read-overwrite`.
+        changelog where there is one and else the delta; "diff" compares the two states and
+        leaves out what lies between. What overwrites did shows with `streaming-read-overwrite`.
         `where` may also read `_row_kind` and `_snapshot_id`.
 
         Raises ExpiredError for changes that retention has taken, NotFoundError for snapshots and tags
@@ -96,12 +96,12 @@ class TableChanges:
     ) -> Follower:
         """Return an iterator over what each snapshot brings, waiting for new ones.
 
-        `start`: "latest-full" (what has been told so far as +I, then changes), "latest" (changes),
+        `start`: "latest-full" (the state so far as +I, then changes), "latest" (changes),
         "from-snapshot" and "from-snapshot-full" with `snapshot_id`, "from-timestamp" with
         `timestamp_millis`. `after`, as in `changes`: the changes after it, whatever `start`. Items have `snapshot_id`, `is_full`, `to_batches()`, `to_arrow()`.
         `poll_millis` None: stop when there is nothing new; `upto`: stop after that snapshot. With
         `consumer_id` a later reader of the same name goes on where this one stopped, and expiry keeps
-        what it still needs; asking for the next item says that the one before is done.
+        what it still needs; asking for the next item acknowledges the one before.
         """
         request = FollowRequest(
             start=_start(start),

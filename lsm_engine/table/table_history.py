@@ -22,7 +22,7 @@ from lsm_engine.table.tags.expire_tags import TagExpiryReport
 
 
 class TableHistory:
-    """The part of a Table that keeps, names and takes away its states. Whatever deletes plans first."""
+    """The part of a Table that tags, branches, restores and expires snapshots."""
 
     session: TableSession
 
@@ -162,7 +162,7 @@ class TableHistory:
         *,
         from_millis: int | None = None,
     ) -> Tag:
-        """Name a snapshot, by default the newest; its files stay as long as the tag does.
+        """Name a snapshot, by default the newest; its files are kept as long as the tag.
 
         `from_millis`: the first snapshot made at that time or after it. `retained`: a lifetime such
         as "7 d", after which expiry may take the tag. Raises AlreadyExistsError if the name is taken.
@@ -237,7 +237,7 @@ class TableHistory:
     def fast_forward(
         self, name: str, *, force: bool = False, dry_run: bool = False
     ) -> FastForwardReport:
-        """Let the table go on as a branch has gone since it began.
+        """Fast-forward the table to a branch: main takes over the branch's snapshots.
 
         Raises CommitConflictError if the table has commits of its own since then; with `force` they
         are rolled back first. Killed half way, the table is at a snapshot of the branch, and doing it
@@ -258,7 +258,7 @@ class TableHistory:
     def reset_consumer(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
         """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
 
-        Snapshots (or changelogs) from there on do not expire. Raises ExpiredError for what has gone.
+        Snapshots (or changelogs) from there on are kept. Raises ExpiredError for what was deleted.
         """
         return consumer.reset(self.session, name, next_snapshot_id)
 

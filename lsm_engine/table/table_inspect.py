@@ -29,7 +29,7 @@ from lsm_engine.table.integrity.verify_files import Progress
 
 
 class TableInspect:
-    """The part of a Table that looks inside of it and explains; nothing here changes anything."""
+    """The part of a Table with its system tables and explanations; read only."""
 
     def __init__(self, session: TableSession) -> None:
         self.session = session
@@ -47,7 +47,7 @@ class TableInspect:
     ) -> pa.Table:
         """Return a system table; docs/formats.md lists them and their columns.
 
-        snapshots, schemas, options, tags, branches, consumers and aggregation_fields tell of the
+        snapshots, schemas, options, tags, branches, consumers and aggregation_fields describe the
         table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
         and statistics of one snapshot, by default the newest. `where` keeps some rows. Raises
         NotFoundError for a name that is none.

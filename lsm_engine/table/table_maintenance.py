@@ -1,4 +1,4 @@
-"""Upkeep of a table: the verbs of the facade that drop what is old, mend what is broken, and undo."""
+"""Maintenance of a table: methods that drop old data, repair broken state, and undo."""
 
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
@@ -13,7 +13,7 @@ from lsm_engine.table.integrity.repair import RepairReport
 
 
 class TableMaintenance:
-    """The part of a Table that drops and mends. Repairs only show their plan unless told otherwise."""
+    """The part of a Table that drops and repairs. Repairs only show their plan by default."""
 
     session: TableSession
 
@@ -27,8 +27,8 @@ class TableMaintenance:
         """Drop partitions older than `partition.expiration-time`, or than an age such as "30 d".
 
         One commit drops them all; their files go when its predecessors expire. A partition's age is
-        told by its values, or by its newest file (`partition.expiration-strategy`); values that spell
-        no time stay for ever.
+        taken from its values, or its newest file (`partition.expiration-strategy`); those
+        whose values spell no time are kept for ever.
         """
         identity = self._upkeep(commit_user)
         return expire_partitions.expire_partitions(
@@ -41,7 +41,7 @@ class TableMaintenance:
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Find data files of the newest state that are gone; with `dry_run=False` drop them from it."""
+        """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
         identity = self._upkeep(commit_user)
         return repair.remove_unexisting_files(self.session, identity, dry_run=dry_run)
 
@@ -67,7 +67,7 @@ class TableMaintenance:
         *,
         commit_user: str | None = None,
     ) -> RepairReport:
-        """Say what is there; with `dry_run=False` empty the table for good, history and all."""
+        """List what is there; with `dry_run=False` empty the table for good, history and all."""
         return repair.purge_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
 
     # --- trash -----------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ class TableMaintenance:
     def undo_maintenance(self, name: str | None = None) -> TrashRecord:
         """Give back what one record of the trash holds, by default the newest; return it.
 
-        Raises NotFoundError for an empty trash, InvalidInputError if the table has gone on so that
-        its snapshots no longer fit.
+        Raises NotFoundError for an empty trash, InvalidInputError if the table has new
+        snapshots, so that those of the trash no longer fit.
         """
         refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
         return trash.undo(self.session, name)

@@ -126,22 +126,22 @@ class Catalog:
         `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
         created.
         """
-        wanted = TableName.parse(name)
-        wanted.checked()
-        if ignore_if_exists and self._exists(wanted):
+        table_name = TableName.parse(name)
+        table_name.checked()
+        if ignore_if_exists and self._exists(table_name):
             return self.table(name)
         created = create_table(
-            open_directory(self._names.table_location(wanted)),
+            open_directory(self._names.table_location(table_name)),
             schema,
             primary_key=tuple(primary_key),
             partitioned_by=tuple(partitioned_by),
             options=options or {},
             comment=comment,
             clock=self._clock,
-            is_unknown=lambda: not self._exists(wanted),
+            is_unknown=lambda: not self._exists(table_name),
         )
         self._names.register_table(
-            wanted,
+            table_name,
             options=created.options.texts,
             primary_key=created.primary_keys,
             partitioned_by=created.partition_keys,
@@ -170,9 +170,9 @@ class Catalog:
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
-        wanted = TableName.parse(name)
-        location = self._names.table_location(wanted)
-        if self._names.drop_table(wanted, ignore_missing=ignore_if_missing):
+        table_name = TableName.parse(name)
+        location = self._names.table_location(table_name)
+        if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
             clear_directory(open_directory(location))
 
     def rename_table(self, source: str, target: str) -> Table:
@@ -194,12 +194,12 @@ class Catalog:
 
         Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
         """
-        wanted = TableName.parse(name)
-        wanted.checked()
-        location = self._names.table_location(wanted)
+        table_name = TableName.parse(name)
+        table_name.checked()
+        location = self._names.table_location(table_name)
         schema = load_schema(open_directory(location), location)
         self._names.register_table(
-            wanted,
+            table_name,
             options=schema.options.texts,
             primary_key=schema.primary_keys,
             partitioned_by=schema.partition_keys,
@@ -224,7 +224,7 @@ class Catalog:
     def rebuild(self) -> dict[str, int]:
         """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
 
-        Returns the number of snapshots told, per table. What the catalog knows already stays.
+        Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
         """
         for name in table_directories(self.warehouse):
             if not self._exists(TableName.parse(name)):
@@ -232,7 +232,7 @@ class Catalog:
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what the files of tables (default: all) say; snapshots told, per table."""
+        """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
         names = tables if tables is not None else self._all_tables()
         return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
 
@@ -245,7 +245,7 @@ class Catalog:
     ) -> pa.Table:
         """Return a system table of the whole catalog: tables, partitions or all_table_options.
 
-        A table that cannot be opened has a row in `tables` that says why. `where` keeps some rows.
+        A table that cannot be opened has its error in `tables`. `where` keeps some rows.
         """
         return catalog_table(self._named_tables(), name, where=where, columns=columns)
 

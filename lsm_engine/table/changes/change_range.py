@@ -49,7 +49,7 @@ def change_range(
 
     What a write returned stands for the snapshot that emitted its rows, if `reads_changelog`.
     No start: from the oldest changes that are kept. No end: up to the newest. Raises
-    InvalidInputError for an end before the start and for two ways of saying one of them, and
+    InvalidInputError for an end before the start and for two ways of giving one of them, and
     NotFoundError for what is not there.
     """
     for point, millis in ((after, after_millis), (upto, upto_millis)):
@@ -135,23 +135,23 @@ def load_change(session: TableSession, snapshot_id: int) -> Snapshot:
     )
 
 
-def raise_if_taken(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
+def raise_if_deleted(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes a snapshot of these."""
     earliest = snapshots.earliest_hint()
     for snapshot_id in ids:
         is_marked = earliest is not None and snapshot_id < earliest
         if is_marked or not snapshots.exists(snapshot_id):
             raise ExpiredError(
-                f"snapshot {snapshot_id} has expired, or was rolled back, and what it names is gone: "
+                f"snapshot {snapshot_id} has expired, or was rolled back; its files are deleted: "
                 "its changes cannot be read; start at a newer one, or read the whole state first",
                 snapshot_id=snapshot_id,
                 earliest_id=earliest,
             ) from cause
 
 
-def changes_in(session: TableSession, wanted: ChangeRange) -> Iterator[Snapshot]:
-    """Yield the snapshots of a range, oldest first; ExpiredError if some are gone."""
-    for snapshot_id in range(wanted.after + 1, wanted.upto + 1):
+def changes_in(session: TableSession, covered: ChangeRange) -> Iterator[Snapshot]:
+    """Yield the snapshots of a range, oldest first; ExpiredError if some are deleted."""
+    for snapshot_id in range(covered.after + 1, covered.upto + 1):
         yield load_change(session, snapshot_id)
 
 

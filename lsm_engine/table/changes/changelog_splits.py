@@ -1,4 +1,4 @@
-"""Changes: a range of snapshots → what to read of each → splits → rows that say what they do."""
+"""Changes: a range of snapshots → what to read of each → splits → rows with their row kinds."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -32,7 +32,7 @@ from lsm_engine.table.changes.change_range import (
     Point,
     change_range,
     changes_in,
-    raise_if_taken,
+    raise_if_deleted,
     state_at,
 )
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
@@ -214,9 +214,9 @@ def merged_delta(
 ) -> list[ChangeSplit]:
     """Return the splits of the files that some entries add."""
     schema = session.schema
-    # Retracts that reach below what one row can say stay rows of their own.
+    # Retracts that reach below what one row can express stay rows of their own.
     merges = schema.has_primary_key and not merge_rules(schema).function.may_need_full_history
-    # Rows that wait for a bucket (below 0) are told of when they come to one.
+    # Rows that wait for a bucket (below 0) are emitted when they come to one.
     seen = [entry for entry in entries if entry.bucket >= 0]
     return delta_splits(snapshot_id, seen, key_order=session.key_order, merges=merges)
 
@@ -234,7 +234,7 @@ def between(
     """
     if session.key_order is None:
         raise InvalidInputError(
-            "rows of a table without a primary key cannot be told apart, so that its states cannot "
+            "rows of a table without a primary key have no identity, so that its states cannot "
             "be compared; read the delta",
             table=session.name,
         )
@@ -262,22 +262,22 @@ def _compared(
             states_of=states_of,
         )
     except NotFoundError as cause:
-        raise_if_taken(session.snapshots, states_of, cause)
+        raise_if_deleted(session.snapshots, states_of, cause)
         raise
 
 
-def _interleaved(request: ChangesRequest, wanted: ChangeRange) -> WriteResult | None:
+def _interleaved(request: ChangesRequest, asked_range: ChangeRange) -> WriteResult | None:
     """Return the write that a range begins after, if others committed before its rows were emitted."""
     written = request.after
     if not isinstance(written, WriteResult) or not request.mode.reads_changelog:
         return None
-    if not written.buckets or wanted.is_empty:
+    if not written.buckets or asked_range.is_empty:
         return None
-    if wanted.upto < written.changelog_id:
+    if asked_range.upto < written.changelog_id:
         raise InvalidInputError(
             f"the changelog emits the rows of this write in snapshot {written.changelog_id}: read up to "
             "there or further",
-            upto=wanted.upto,
+            upto=asked_range.upto,
             changelog_id=written.changelog_id,
         )
     return written
@@ -324,5 +324,5 @@ def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[Manif
         metas = session.manifest_list(snapshot, name)
         return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
     except NotFoundError as cause:
-        raise_if_taken(session.snapshots, [snapshot.id], cause)
+        raise_if_deleted(session.snapshots, [snapshot.id], cause)
         raise

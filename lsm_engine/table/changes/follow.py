@@ -28,7 +28,7 @@ class StartMode(Enum):
     """Where following begins, in Paimon's words (`scan.mode`)."""
 
     LATEST_FULL = "latest-full"
-    """The newest state, as far as it has been told (decisions/0021), then what comes."""
+    """The newest state, as far as changelogs have emitted it (decisions/0021), then changes."""
     LATEST = "latest"
     """What comes after the newest snapshot."""
     FROM_TIMESTAMP = "from-timestamp"
@@ -110,10 +110,10 @@ class Followed:
 
 
 class Follower:
-    """An iterator over what each new snapshot brings; for one thread.
+    """An iterator over what each new snapshot brings (StreamTableScan); for one thread.
 
-    `position` is the next snapshot that it reads. To ask for the next item says that the one before
-    has been dealt with: only then does a consumer move on. A new consumer comes into being with that
+    `position` is the next snapshot that it reads. Asking for the next item
+    acknowledges the one before: only then does a consumer move on. A new consumer is created then
     and not before, so that a reader that dies over the first state begins with it again.
     """
 
@@ -168,7 +168,7 @@ class Follower:
             self._session.clock.sleep_millis(self._request.poll_millis)
 
     def acknowledge(self) -> None:
-        """Say that all that was returned has been dealt with; the consumer, if any, moves on."""
+        """Acknowledge all that was returned; the consumer, if any, moves on."""
         if self._seen is not None and self._request.consumer_id is not None:
             self._session.consumers.advance(self._request.consumer_id, self._seen)
         self._seen = None
@@ -189,7 +189,7 @@ class Follower:
         changes = self._changes(number, number)
         table = self._session.schema.names
         names = tuple(name for name in changes.schema.names if name in table)
-        state = told_by(self._session, number)
+        state = emitted_state(self._session, number)
         if changes.asks_for_changes:
             return Followed(number, changes, Scan(self._session, state), changes.predicate)
         chosen = replace(state, columns=names or table[:1], where=request.where)
@@ -200,7 +200,7 @@ class Follower:
         written = request.after if isinstance(request.after, WriteResult) else None
         if written is not None and not (written.buckets and request.mode.reads_changelog):
             written = None
-        wanted = ChangesRequest(
+        changes_request = ChangesRequest(
             after=after,
             upto=upto,
             mode=request.mode,
@@ -208,7 +208,7 @@ class Follower:
             where=request.where,
             written=written,
         )
-        return Changes(self._session, wanted)
+        return Changes(self._session, changes_request)
 
     def _kept_position(self) -> int | None:
         name = self._request.consumer_id
@@ -240,8 +240,8 @@ class Follower:
                 return id_at(session, millis - 1) + 1, None
 
 
-def told_by(session: TableSession, snapshot_id: int) -> ScanRequest:
-    """Return the read of what changes up to a snapshot have told: what follows tells the rest."""
+def emitted_state(session: TableSession, snapshot_id: int) -> ScanRequest:
+    """Return the read of the state that the changes up to a snapshot have emitted."""
     producer = session.options[core_options.CHANGELOG_PRODUCER]
     return ScanRequest(snapshot_id=snapshot_id, is_batch=False, before_changes=producer)
 

@@ -25,7 +25,7 @@ from lsm_engine.merge.sequence import Rows, UserSequence
 from lsm_engine.plan.incremental import ChangeSplit, StatePart
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.store.snapshots import SnapshotStore
-from lsm_engine.table.changes.change_range import raise_if_taken
+from lsm_engine.table.changes.change_range import raise_if_deleted
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.merge_stream import merge_slices, order_of
@@ -41,7 +41,7 @@ _NOWHERE = -1
 class ChangedRows:
     """Which columns of changes come out, and which rows. `names` may hold the two of changes.
 
-    `rows` says which columns of the table are read, and what of the filter can leave row groups out.
+    `rows` names the columns of the table to read, and the filter part that can skip row groups.
     """
 
     names: tuple[str, ...]
@@ -49,18 +49,18 @@ class ChangedRows:
 
 
 def read_changes(
-    context: BucketContext, wanted: ChangedRows, split: ChangeSplit
+    context: BucketContext, selection: ChangedRows, split: ChangeSplit
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes of one split, in order, filtered and projected.
 
     Raises ExpiredError where a file is missing because its snapshot has expired meanwhile.
     """
-    finish = replace(wanted.rows, names=wanted.names).finish
+    finish = replace(selection.rows, names=selection.names).finish
     try:
-        for rows in _changes(context, wanted.rows, split):
-            yield from finish(_told(rows, split.snapshot_id))
+        for rows in _changes(context, selection.rows, split):
+            yield from finish(_as_changes(rows, split.snapshot_id))
     except NotFoundError as cause:
-        raise_if_taken(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
+        raise_if_deleted(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
         raise
 
 
@@ -77,7 +77,7 @@ def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iter
         yield from _compared(context, split, before, after)
 
 
-def _told(rows: Rows, snapshot_id: int) -> pa.Table:
+def _as_changes(rows: Rows, snapshot_id: int) -> pa.Table:
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     count = table.num_rows
     if VALUE_KIND in table.column_names:
@@ -145,6 +145,6 @@ def _differences(
     rows: npt.NDArray[np.int32] = np.empty(count, np.int32)
     kinds = np.empty(count, np.int8)
     lay_out_changes(codes, before, order.run, order.row, len(sources), runs, rows, kinds)
-    told = gather([*sources, now], runs, rows)
-    at = told.schema.get_field_index(VALUE_KIND)
-    return told.set_column(at, told.schema.field(at), pa.array(kinds))
+    changes = gather([*sources, now], runs, rows)
+    at = changes.schema.get_field_index(VALUE_KIND)
+    return changes.set_column(at, changes.schema.field(at), pa.array(kinds))

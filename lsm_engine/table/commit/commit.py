@@ -274,24 +274,24 @@ class _Attempts:
             except NotFoundError as cause:
                 missing = cause
         there = self.synced - looked_for
-        gone = [path for path in paths if path not in there and not session.file_io.exists(path)]
-        if missing is not None and not gone:
+        lost = [path for path in paths if path not in there and not session.file_io.exists(path)]
+        if missing is not None and not lost:
             raise missing
-        if gone:
+        if lost:
             raise CommitConflictError(
-                "files that were written for this commit are gone, so that nothing was published: a "
+                "files written for this commit are missing, so that nothing was published: a "
                 "removal of orphan files took them while the writer was paused, or executors wrote "
                 "to a disk that this machine does not see; write the rows again",
                 kind=ErrorKind.STAGED_FILES_GONE,
-                files=gone[:5],
-                file_count=len(gone),
+                files=lost[:5],
+                file_count=len(lost),
                 table=session.name,
             ) from missing
 
     def _discard_replay(self, before: Snapshot) -> None:
         """Delete files written for a replay, unless they may be the very files committed before.
 
-        A proof by a later commit does not tell which files this one had: then all stay, as orphans.
+        A proof by a later commit does not show which files this one had: then all stay, as orphans.
         """
         discard_metadata(self.session, self.written)
         if before.commit_identifier != self.step.commit_identifier:

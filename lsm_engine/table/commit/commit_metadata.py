@@ -211,7 +211,7 @@ def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> 
 def manifest_meta(
     schema: TableSchema, name: str, written: WrittenFile, entries: Sequence[ManifestEntry]
 ) -> ManifestFileMeta:
-    """Return what a manifest list says about a manifest of these entries."""
+    """Return what a manifest list records about a manifest of these entries."""
     deleted = sum(entry.kind.value for entry in entries)
     buckets = [entry.bucket for entry in entries]
     levels = [entry.file.level for entry in entries]

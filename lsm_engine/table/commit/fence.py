@@ -1,4 +1,4 @@
-"""The fence: whether a snapshot that has just landed counts, looked up before anybody is told of it.
+"""The fence: whether a snapshot that has just landed counts, looked up before anybody is notified.
 
 A writer may have been stopped for any time before its create. Meanwhile expiry may have passed the id,
 which is free again, or a rollback may have taken the snapshot under it. Both leave traces before they
@@ -86,7 +86,7 @@ def _standing(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None)
 
 
 def _passed(landed: Snapshot, there: Snapshot | None, newer: Snapshot | None) -> Standing:
-    """Tell a ghost from a snapshot that expired between its create and this look.
+    """Distinguish a ghost from a snapshot that expired between its create and this look.
 
     The latter was built on, and expiry deletes it before its successor.
     """

@@ -1,6 +1,6 @@
 """Publish a snapshot, find out what became of it, and report it: once for commits and fast-forwards.
 
-Landed and lost are answers. What nobody can tell is a CommitUnknownError, after which no file may be
+Landed and lost are answers. An unknown outcome is a CommitUnknownError, after which no file may be
 deleted that the snapshot would name (format section 14).
 """
 
@@ -83,7 +83,7 @@ def _outcome(session: TableSession, snapshot: Snapshot) -> PublishOutcome:
 
 def _unknown(snapshot: Snapshot) -> CommitUnknownError:
     return CommitUnknownError(
-        "the storage did not say whether the commit is visible; look for its uuid in "
+        "the storage did not report whether the commit is visible; look for its uuid in "
         "table.snapshots() before trying again",
         snapshot_id=snapshot.id,
         uuid=snapshot.uuid,

@@ -1,7 +1,7 @@
 """Renumber new rows when somebody else committed first, so that the later commit is the newer one.
 
 Writers number rows from what their base snapshot holds. Two writers on one base give equal numbers,
-and then nothing in the files says whose row is newer. A commit that lands later therefore rewrites
+and then nothing in the files shows whose row is newer. A commit that lands later therefore rewrites
 its own level-0 files with numbers above those that landed before it (decisions/0003).
 """
 

@@ -7,7 +7,7 @@ from lsm_engine.table.ground.session import TableSession
 
 
 class Retries:
-    """The patience of one commit, which begins when this is made; `lost` counts lost races."""
+    """Retries and timeout of one commit, started when this is made; `lost` counts lost races."""
 
     def __init__(self, session: TableSession) -> None:
         self._session = session

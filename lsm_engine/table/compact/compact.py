@@ -118,23 +118,23 @@ def compact_due(
 
 
 def _compacted(
-    session: TableSession, identity: CommitIdentity, wanted: frozenset[tuple[bytes, int]]
+    session: TableSession, identity: CommitIdentity, bucket_set: frozenset[tuple[bytes, int]]
 ) -> Snapshot | None:
     base = session.snapshots.latest()
     if base is None:
         return None
     if not session.schema.has_primary_key:
-        return compact_appends(session, identity, base, lambda *bucket: bucket in wanted)
+        return compact_appends(session, identity, base, lambda *bucket: bucket in bucket_set)
     if _full_is_due(session):
         work = plan_compaction(session, base, full=True)
         return carry_out(session, _marked_full(identity), base, work)
-    work = plan_compaction(session, base, lambda *bucket: bucket in wanted)
+    work = plan_compaction(session, base, lambda *bucket: bucket in bucket_set)
     return carry_out(session, identity, base, work)
 
 
-def _stops_writers(session: TableSession, wanted: frozenset[tuple[bytes, int]]) -> bool:
+def _stops_writers(session: TableSession, bucket_set: frozenset[tuple[bytes, int]]) -> bool:
     return any(
-        pressure.stopping and (pressure.partition, pressure.bucket) in wanted
+        pressure.stopping and (pressure.partition, pressure.bucket) in bucket_set
         for pressure in bucket_pressures(session)
     )
 
@@ -173,10 +173,12 @@ def _chosen(
     wrong = [bucket for bucket in buckets or () if bucket < 0]
     if wrong:
         raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
-    wanted = None if buckets is None else frozenset(buckets)
+    bucket_set = None if buckets is None else frozenset(buckets)
     covers = None if partitions is None else partition_test(session.schema, partitions)
 
     def holds(partition: bytes, bucket: int) -> bool:
-        return (wanted is None or bucket in wanted) and (covers is None or covers(partition))
+        return (bucket_set is None or bucket in bucket_set) and (
+            covers is None or covers(partition)
+        )
 
     return holds

@@ -59,7 +59,7 @@ def compact_bucket(context: BucketContext, work: BucketWork) -> CommitMessage | 
 
 
 class _Compaction:
-    """The files of one bucket that have gone, come, and been told so far."""
+    """The files of one bucket removed, added, and written as changelog so far."""
 
     def __init__(self, context: BucketContext, work: BucketWork) -> None:
         self._context = context
@@ -83,14 +83,14 @@ class _Compaction:
         self.after += [file.upgrade(step.output_level) for file in step.files]
 
     def rewrite(self, step: Rewrite) -> None:
-        """Merge files into new ones, and tell what changed if that is asked for."""
+        """Merge files into new ones, and write changelog rows if the step asks for them."""
         self.before += step.files
         writers = _Writers(self._context, self._work, step)
         try:
             merged = self._merging(step)
             for section in step.sections:
-                for settled in merged(tuple(run.files for run in section)):
-                    writers.write(settled)
+                for rewritten in merged(tuple(run.files for run in section)):
+                    writers.write(rewritten)
             after, changelog = writers.close()
         except BaseException:
             writers.abort()
@@ -99,21 +99,21 @@ class _Compaction:
         self.changelog += changelog
 
     def vectors(self) -> VectorChange:
-        """Write the bucket's deletion vectors, without those of files that are gone."""
+        """Write the bucket's deletion vectors, without those of removed files."""
         if self._deletions is None:
             return VectorChange()
-        self._deletions.forget(file.file_name for file in self._gone)
+        self._deletions.forget(file.file_name for file in self._removed)
         return self._deletions.write()
 
     def forget_lookups(self) -> None:
-        """Remove the lookup files of files that are gone."""
+        """Remove the lookup files of removed files."""
         schema, work = self._context.schema, self._work
         if looks_up_older_rows(schema.options):
             value = LookupRewrite.of(schema, 1).stored_value(marks=self._deletions is not None)
-            forget(self._context, work.partition, work.bucket, self._gone, value=value)
+            forget(self._context, work.partition, work.bucket, self._removed, value=value)
 
     @property
-    def _gone(self) -> list[DataFileMeta]:
+    def _removed(self) -> list[DataFileMeta]:
         kept = {file.file_name for file in self.after}
         return [file for file in self.before if file.file_name not in kept]
 
@@ -132,18 +132,18 @@ class _Compaction:
         if step.compacted_from is None:
             return partial(self._merged, drop_deletes=step.drop_deletes)
         work = self._work
-        settling = LookupRewrite.of(self._context.schema, step.compacted_from)
-        rewrite = LookupRewriter(
+        rewrite = LookupRewrite.of(self._context.schema, step.compacted_from)
+        rewriter = LookupRewriter(
             self._context,
             work.partition,
             work.bucket,
             reader=self._reader,
-            settling=settling,
+            rewrite=rewrite,
             older=work.older,
             deletions=self._deletions,
             expiry=work.expiry,
         )
-        return partial(rewrite.merged, drop_deletes=step.drop_deletes)
+        return partial(rewriter.merged, drop_deletes=step.drop_deletes)
 
     def _merged(self, section: Section, *, drop_deletes: bool) -> Iterator[RewrittenRows]:
         expiry = self._work.expiry
@@ -160,11 +160,11 @@ class _Writers:
         self._rows = _writer(context, work, step, changelog=False)
         self._changes = _writer(context, work, step, changelog=True)
 
-    def write(self, settled: RewrittenRows) -> None:
+    def write(self, rewritten: RewrittenRows) -> None:
         """Append rows and changes."""
-        self._rows.write(settled.rows)
-        if settled.changes is not None:
-            self._changes.write(settled.changes)
+        self._rows.write(rewritten.rows)
+        if rewritten.changes is not None:
+            self._changes.write(rewritten.changes)
 
     def close(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
         """Return the data files and the changelog files."""

@@ -106,7 +106,7 @@ class _Steps:
 
 
 class _Planner:
-    """Decides for the buckets of one table."""
+    """Plans the compactions of one table's buckets (MergeTreeCompactManager)."""
 
     def __init__(self, session: TableSession, *, full: bool) -> None:
         options = session.options
@@ -161,7 +161,7 @@ class _Planner:
 
     @property
     def _may_move(self) -> bool:
-        """Whether nobody has to be told of rows that leave level 0."""
+        """Whether rows may leave level 0 without being emitted or looked up."""
         return (
             not self._full
             and isinstance(self._strategy, UniversalCompaction)
@@ -193,13 +193,13 @@ class _Planner:
         return unit
 
     def _compacted_from(self, unit: CompactUnit, levels: Levels) -> int | None:
-        """Return the level from which on rows of a unit are not new; None: nobody asks for that."""
+        """Return the level from which on rows of a unit are not new; None: no lookup is needed."""
         if self._producer.policy.waits_for_full_compaction:
-            # What lies deepest is what a full compaction left and told, even if there are more
+            # What lies deepest is what a full compaction left and emitted, even if there are more
             # levels by now: only a compaction of all runs writes below them.
-            told = levels.highest_non_empty_level or levels.max_level
-            return told if unit.output_level == levels.max_level else None
-        # A row that goes because of its age is told as well.
+            emitted = levels.highest_non_empty_level or levels.max_level
+            return emitted if unit.output_level == levels.max_level else None
+        # A row that expires by its age is emitted as well.
         has_age = self.expiry is not None and self._producer.policy.looks_up
         is_asked = has_age or any(run.level == 0 for run in unit.runs)
         return 1 if is_asked and (self._looks_up or self._is_first_row) else None
@@ -239,7 +239,7 @@ def _without_bulk_load(
 ) -> tuple[Levels, CompactUnit, tuple[Step, ...]]:
     """Return what to do when the bucket's first load goes to the last level before anything else.
 
-    Everything stays as it was where the load has to be merged with newer runs after all.
+    Nothing changes where the load has to be merged with newer runs after all.
     """
     loaded = bulk_load(levels, target_file_size=target_file_size)
     if not loaded:

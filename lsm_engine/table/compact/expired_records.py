@@ -1,4 +1,4 @@
-"""Which files may hold records that have expired, as far as their statistics tell."""
+"""Which files may hold records that have expired, by their statistics."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,14 +17,16 @@ def files_with_expired(
 ) -> frozenset[str]:
     """Return the names of files whose earliest time has expired.
 
-    A file that tells nothing about its times is not among them: it would be rewritten each time.
+    A file without statistics of its times is not among them: it would be rewritten each time.
     """
     found: set[str] = set()
     for layout in stats_layouts(files, schema, written_with):
         bounds = stored_bounds(layout.stats, layout.covered, [expiry.column]).get(expiry.column)
         if bounds is not None:
-            gone = expiry.expired(bounds.mins)
+            expired = expiry.expired(bounds.mins)
             found |= {
-                file.file_name for file, is_gone in zip(layout.files, gone, strict=True) if is_gone
+                file.file_name
+                for file, is_expired in zip(layout.files, expired, strict=True)
+                if is_expired
             }
     return frozenset(found)

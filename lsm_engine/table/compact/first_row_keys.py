@@ -17,7 +17,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.plan.scan import Run
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, TableSchema
 
-SETTLED = 126
+COMPACTED = 126
 """In place of a row kind, and even as those of adds are: the row is of an older level."""
 
 
@@ -36,10 +36,10 @@ def overlaps(file: DataFileMeta, others: Iterable[DataFileMeta], key_order: KeyO
 
 
 def may_hold_older_keys(
-    file: DataFileMeta, settled: Iterable[DataFileMeta], key_order: KeyOrder
+    file: DataFileMeta, compacted: Iterable[DataFileMeta], key_order: KeyOrder
 ) -> bool:
-    """Whether a file has to be rewritten to leave level 0, as it may hold settled keys."""
-    return file.level == 0 and overlaps(file, settled, key_order)
+    """Whether a file has to be rewritten to leave level 0, as it may hold compacted keys."""
+    return file.level == 0 and overlaps(file, compacted, key_order)
 
 
 def older_key_runs(
@@ -54,7 +54,7 @@ def older_key_runs(
 def older_key_batches(
     schema: TableSchema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield keys and sequence numbers as rows of the table, marked SETTLED, other columns null."""
+    """Yield keys and sequence numbers as rows of the table, marked COMPACTED, other columns null."""
     arrow = schema.key_value_arrow
     for batch in batches:
         count = batch.num_rows
@@ -64,7 +64,7 @@ def older_key_batches(
             else pa.nulls(count, field.type)
             for field in arrow
         ]
-        marks = pa.array(np.full(count, SETTLED, np.int8))
+        marks = pa.array(np.full(count, COMPACTED, np.int8))
         yield pa.RecordBatch.from_arrays([*columns[:-1], marks], schema=arrow)
 
 

@@ -41,8 +41,8 @@ from lsm_engine.table.ground.schema_keys import key_order_of
 class OlderRows:
     """The rows of older files of one bucket. For one thread.
 
-    `files` are of one or several levels below what is compacted, `value` says what is asked of their
-    rows, `deleted` which of them deletion vectors have taken away.
+    `files` are of one or several levels below what is compacted, `value` is what is read of their
+    rows, `deleted` which of them deletion vectors hide.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""A rewrite that settles new rows: it knows, for each of their keys, what readers saw before.
+"""Lookup compaction (LookupMergeTreeCompactRewriter): finds the before image of each new row's key.
 
 New are the rows of level 0, or with `changelog-producer` = full-compaction all above the last level.
-A key's older row is looked for among the files of the step, then in those below. It is what a
-changelog tells the change from; where deletion vectors hide older rows, it is what they hide
+A key's older row is looked for among the files of the step, then in those below. It is the
+before image of a changelog row; where deletion vectors hide older rows, it is what they hide
 (decisions/0018).
 """
 
@@ -45,7 +45,7 @@ _BELOW = 1 << 20
 
 @record
 class RewrittenRows:
-    """Merged rows of a stretch of keys, to be written, and what they changed, to be told."""
+    """Merged rows of a stretch of keys, to be written, and the changelog rows they make."""
 
     rows: Rows
     changes: pa.Table | None
@@ -53,14 +53,14 @@ class RewrittenRows:
 
 @record
 class LookupRewrite:
-    """What a step does beside merging. `compacted_from`: the level from which on rows are not new.
+    """What a lookup compaction does beside merging.
 
-    `tells`: changes are told. `looks_up`: older rows below the step matter. `whole_rows`: so do
-    their values.
+    `compacted_from`: the level from which rows are not new. `emits_changelog`: changelog rows are
+    made. `looks_up`: older rows are looked up, with `whole_rows` their values too.
     """
 
     compacted_from: int
-    tells: bool
+    emits_changelog: bool
     looks_up: bool
     whole_rows: bool
 
@@ -69,13 +69,13 @@ class LookupRewrite:
         """Return what the rewrites of a table do."""
         options = schema.options
         producer = options[core_options.CHANGELOG_PRODUCER]
-        tells = producer.policy.compares
+        emits_changelog = producer.policy.compares
         chooses = merge_rules(schema).function.keeps_rows and not schema.sequence_fields
         return LookupRewrite(
             compacted_from=compacted_from,
-            tells=tells,
+            emits_changelog=emits_changelog,
             looks_up=not options[core_options.MERGE_ENGINE].policy.keeps_first_row,
-            whole_rows=tells or not chooses,
+            whole_rows=emits_changelog or not chooses,
         )
 
     def stored_value(self, *, marks: bool) -> StoredValue:
@@ -86,11 +86,11 @@ class LookupRewrite:
 
 
 class LookupRewriter:
-    """Merges the sections of one step. For one thread.
+    """Merges the sections of one step (LookupMergeTreeCompactRewriter). For one thread.
 
     `older`: files of the bucket below the step that may hold its keys. `deletions`: the bucket's
     deletion vectors, to which the older rows found are added; None: it has none. `expiry`: rows that
-    go because of their age, and are told like deletes.
+    expire by their age, emitted like deletes.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class LookupRewriter:
         bucket: int,
         *,
         reader: BucketReader,
-        settling: LookupRewrite,
+        rewrite: LookupRewrite,
         older: Sequence[DataFileMeta],
         deletions: BucketDeletions | None,
         expiry: RecordExpiry | None = None,
@@ -108,34 +108,34 @@ class LookupRewriter:
         self._expiry = expiry
         self._schema = context.schema
         self._reader = reader
-        self._settling = settling
+        self._rewrite = rewrite
         self._deletions = deletions
         self._rules: MergeRules = merge_rules(context.schema)
-        self._tells = ChangeRules.of(context.schema)
+        self._change_rules = ChangeRules.of(context.schema)
         self._older_files = older
         self._older: OlderRows | None = None
-        if older and settling.looks_up:
+        if older and rewrite.looks_up:
             self._older = OlderRows(
                 context,
                 partition,
                 bucket,
                 older,
-                value=settling.stored_value(marks=deletions is not None),
+                value=rewrite.stored_value(marks=deletions is not None),
                 deleted=deletions.deleted if deletions is not None else None,
             )
 
     def merged(self, section: Section, *, drop_deletes: bool) -> Iterator[RewrittenRows]:
         """Yield a section's merged rows in key order, and what they changed."""
-        # Rows that only say that a key is further down are not for writing.
-        drop = drop_deletes or not self._settling.looks_up
+        # Rows that only mark that a key is further down are not for writing.
+        drop = drop_deletes or not self._rewrite.looks_up
         limits = MergeLimits.of(self._schema.options, section)
         names = (*self._schema.names, SEQUENCE_NUMBER, VALUE_KIND)
         ages: list[int] = []
         runs: list[Batches] = []
-        for run in self._settled_keys(section):
+        for run in self._older_keys(section):
             ages.append(_BELOW)
             runs.append(run)
-        for age, files in runs_by_age(section, self._settling.compacted_from):
+        for age, files in runs_by_age(section, self._rewrite.compacted_from):
             ages.append(age)
             runs.append(self._reader.run(files, names, max_rows=limits.batch_rows))
         spills = SpillArea()
@@ -145,16 +145,16 @@ class LookupRewriter:
                 new = spilled_runs(runs[old:], self._rules, spills, limits.runs_max)
                 runs, ages = [*runs[:old], *new], [*ages[:old], *([0] * len(new))]
             for parts in merge_slices(runs, self._rules):
-                yield from self._settled(
+                yield from self._with_before(
                     parts, [ages[part.run] for part in parts], drop_deletes=drop
                 )
         finally:
             spills.close()
 
-    def _settled_keys(self, section: Section) -> Iterable[Batches]:
+    def _older_keys(self, section: Section) -> Iterable[Batches]:
         """Return the keys that older files hold, where that alone decides (first-row)."""
         order = key_order_of(self._schema)
-        if self._settling.looks_up or order is None:
+        if self._rewrite.looks_up or order is None:
             return []
         keys = older_key_columns(self._schema)
         return [
@@ -162,7 +162,7 @@ class LookupRewriter:
             for run in older_key_runs(section, self._older_files, order)
         ]
 
-    def _settled(
+    def _with_before(
         self, parts: Sequence[Part], ages: Sequence[int], *, drop_deletes: bool
     ) -> Iterator[RewrittenRows]:
         if len(parts) == 1 and ages[0] > 0 and self._expiry is None:
@@ -174,7 +174,7 @@ class LookupRewriter:
         if hits is not None:
             assert self._older is not None
             self._mark(self._older.positions(hits))
-            if self._settling.whole_rows:
+            if self._rewrite.whole_rows:
                 found = Part(run=-1, rows=self._older.rows(hits), keys=None)
                 state, sources = self._before([found, *parts], [_BELOW, *ages])
         if not len(state.order):
@@ -182,12 +182,12 @@ class LookupRewriter:
         merged = self._rules.function.merge(state.order, sources)
         if self._expiry is not None:
             # First-row comes here with deletes dropped: it never holds a key twice.
-            gone = self._expiry.deletes(merged, is_oldest=drop_deletes)
-            merged = with_deletes(merged, gone)
-            state = replace(state, is_new=state.is_new | gone)
+            expired = self._expiry.deletes(merged, is_oldest=drop_deletes)
+            merged = with_deletes(merged, expired)
+            state = replace(state, is_new=state.is_new | expired)
         changes = None
-        if self._settling.tells:
-            changes = self._tells.changes(state, sources, merged)
+        if self._rewrite.emits_changelog:
+            changes = self._change_rules.changes(state, sources, merged)
         yield RewrittenRows(rows=_dropped(merged, drop=drop_deletes), changes=changes)
 
     def _before(

@@ -86,7 +86,7 @@ def assign_postponed_buckets(
         label=f"give buckets {session.name}",
         discard=partial(discard, context),
     )
-    gone = [
+    removed = [
         CommitMessage(
             partition=part,
             bucket=POSTPONED,
@@ -95,7 +95,7 @@ def assign_postponed_buckets(
         )
         for part, found in chosen.items()
     ]
-    return commit(session, identity, [*gone, *messages], planned_on=base)
+    return commit(session, identity, [*removed, *messages], planned_on=base)
 
 
 def compact_waiting_rows(session: TableSession, identity: CommitIdentity) -> None:

@@ -96,7 +96,7 @@ def rescale(
         session = session.with_schema(_with_buckets(session, buckets))
     for left in reversed(range(_RACES)):
         try:
-            base, chosen = _settled(session, identity, buckets, covers)
+            base, chosen = _compacted_base(session, identity, buckets, covers)
             if base is None or not chosen:
                 return session.schema, None
             return session.schema, _rewritten(session, identity, base, buckets, chosen)
@@ -124,7 +124,7 @@ def _check(schema: TableSchema, buckets: int) -> None:
 
 
 def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
-    """Publish the schema with another `bucket`, unless it says so already; return it."""
+    """Publish the schema with another `bucket`, unless it has that already; return it."""
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
         if newest.bucket_count == buckets:
@@ -149,7 +149,7 @@ def _altered(name: str, schema: TableSchema, listener: TableListener) -> None:
     listener.altered(name, schema)
 
 
-def _settled(
+def _compacted_base(
     session: TableSession,
     identity: CommitIdentity,
     buckets: int,
@@ -157,7 +157,7 @@ def _settled(
 ) -> tuple[Snapshot | None, dict[bytes, int]]:
     """Return the newest snapshot, and the partitions of it to rescale, with their number of buckets.
 
-    A rescale neither shows nor tells rows: what waits in them for a compaction has one first. Raises
+    A rescale emits no rows: buckets whose rows wait for a lookup compaction have one first. Raises
     CommitConflictError where others commit faster than that.
     """
     compacted_from = _compacted_level(session.schema)
@@ -174,7 +174,7 @@ def _settled(
         work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
         carry_out(session, identity, base, work)
     raise CommitConflictError(
-        "others commit rows faster than they can be settled before a rescale; try again",
+        "others commit rows faster than they can be compacted before a rescale; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
@@ -183,7 +183,7 @@ def _settled(
 def _waiting(
     session: TableSession, base: Snapshot, chosen: Mapping[bytes, int], compacted_from: int
 ) -> frozenset[tuple[bytes, int]]:
-    """Return the buckets of partitions that hold rows which are not seen, or not told."""
+    """Return the buckets of partitions that hold rows that are not visible, or not emitted."""
     if not compacted_from:
         return frozenset()
     entries = session.live_entries(base, lambda part, bucket: part in chosen and bucket >= 0)
@@ -193,7 +193,7 @@ def _waiting(
 
 
 def _compacted_level(schema: TableSchema) -> int:
-    """Return the level from which on all rows are seen and told."""
+    """Return the level from which on all rows are visible and emitted."""
     producer = schema.options[core_options.CHANGELOG_PRODUCER]
     if producer.policy.waits_for_full_compaction:
         return schema.options.level_count - 1
@@ -222,7 +222,7 @@ def _rewritten(
     for entry in entries:
         old.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
     work: list[RescaleWork] = []
-    gone: list[CommitMessage] = []
+    removed: list[CommitMessage] = []
     for partition, by_bucket in old.items():
         sources = {
             bucket: OldBucket(
@@ -233,7 +233,7 @@ def _rewritten(
             for bucket, files in by_bucket.items()
         }
         total = chosen[partition]
-        gone += [_taken_away(partition, total, source) for source in sources.values()]
+        removed += [_taken_away(partition, total, source) for source in sources.values()]
         work += _work_of(partition, sources, old_total=total, new_total=buckets)
     context = session.context(entry.file.schema_id for entry in entries)
     messages = session.components.executor.messages(
@@ -242,7 +242,9 @@ def _rewritten(
         label=f"rescale {session.name}",
         discard=partial(discard, context),
     )
-    return commit(session, identity, [*gone, *messages], planned_on=base, overwritten=lambda _: ())
+    return commit(
+        session, identity, [*removed, *messages], planned_on=base, overwritten=lambda _: ()
+    )
 
 
 def _taken_away(partition: bytes, total: int, source: OldBucket) -> CommitMessage:

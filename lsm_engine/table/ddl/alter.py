@@ -37,7 +37,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
             _check_older_files(session, schema)
             require_values_kept(session, schema)
         if session.schemas.publish(schema):
-            _tell(session, schema)
+            _notify(session, schema)
             return schema
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
@@ -52,5 +52,5 @@ def _check_older_files(session: TableSession, schema: TableSchema) -> None:
         map_fields(former.fields, schema.fields)
 
 
-def _tell(session: TableSession, schema: TableSchema) -> None:
+def _notify(session: TableSession, schema: TableSchema) -> None:
     session.notify(lambda listener: listener.altered(session.name, schema))

@@ -1,4 +1,4 @@
-"""Options that say how rows find their bucket: refuse those that contradict the table's keys."""
+"""Options that define how rows find their bucket: refuse those that contradict the table's keys."""
 
 from typing import Any
 

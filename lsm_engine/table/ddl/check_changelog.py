@@ -1,4 +1,4 @@
-"""Options of the changelog: refuse those that nothing would be told by."""
+"""Options of the changelog: refuse those by which nothing would be emitted."""
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
@@ -30,6 +30,6 @@ def check_changelog(schema: TableSchema) -> None:
     if options[core_options.STREAMING_READ_OVERWRITE] and producer.policy.compares:
         raise InvalidOptionError(
             f"option {reads!r} does not go with 'changelog-producer' = {producer.value!r}, whose next "
-            "compaction tells the rows of an overwrite once more; use 'input' or 'none'",
+            "compaction emits the rows of an overwrite once more; use 'input' or 'none'",
             key=reads,
         )

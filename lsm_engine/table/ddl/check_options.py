@@ -30,7 +30,7 @@ _FUNCTION_OPTIONS = (
 
 
 def check_engine(schema: TableSchema) -> None:
-    """Raise InvalidOptionError, naming the option and the remedy, for what no merge could honour."""
+    """Raise InvalidOptionError, naming the option and the remedy, for what no merge supports."""
     engine = schema.options[core_options.MERGE_ENGINE]
     for key, needed in _ONLY_WITH.items():
         if key in schema.options.texts and engine != needed:
@@ -84,8 +84,8 @@ def _check_snapshot_ordering(schema: TableSchema) -> None:
         return
     if schema.sequence_fields:
         raise InvalidOptionError(
-            f"{key!r} does not go with 'sequence.field': either the snapshot says which row of a key "
-            "is newer, or a column does; leave one of them out",
+            f"{key!r} does not go with 'sequence.field': either snapshots decide which row of a "
+            "key is newer, or a column does; leave one of them out",
             key=key,
         )
     if not schema.options[core_options.WRITE_ONLY]:
@@ -101,8 +101,8 @@ def _check_local_merge(options: TableOptions) -> None:
     logs_input = options[core_options.CHANGELOG_PRODUCER].policy.logs_input
     if key in options.texts and logs_input:
         raise InvalidOptionError(
-            f"option {key!r} does not go with 'changelog-producer' = 'input', which tells every row "
-            "that comes; leave one of them out",
+            f"option {key!r} does not go with 'changelog-producer' = 'input', which emits every "
+            "row that comes; leave one of them out",
             key=key,
         )
 

@@ -86,10 +86,10 @@ def create_table(
     return schema
 
 
-def _left_behind(file_io: FileIO, wanted: TableSchema) -> TableSchema | None:
-    """Return the schema of a table that equals the wanted one and has never been written to."""
+def _left_behind(file_io: FileIO, requested: TableSchema) -> TableSchema | None:
+    """Return the schema of a table that equals the requested one and has never been written to."""
     there = SchemaStore(file_io, TablePaths()).latest()
-    if there is None or replace(there, time_millis=wanted.time_millis) != wanted:
+    if there is None or replace(there, time_millis=requested.time_millis) != requested:
         return None
     return there if SnapshotStore(file_io, TablePaths()).latest_id() is None else None
 

@@ -74,10 +74,10 @@ class FoundRows:
         """Return the columns asked for, one row per row of the input, and which were found."""
         found: Bools = self._run > 0
         kinds = gather(self._selected([VALUE_KIND]), self._run, self._row).column(0)
-        gone_rows = _retracted(kinds)
-        if gone_rows.any():
-            found &= ~gone_rows
-            self._run[gone_rows], self._row[gone_rows] = 0, 0
+        retracted = _retracted(kinds)
+        if retracted.any():
+            found &= ~retracted
+            self._run[retracted], self._row[retracted] = 0, 0
         return gather(self._selected(self._names), self._run, self._row), found
 
     def _selected(self, names: list[str]) -> list[pa.RecordBatch]:
@@ -126,8 +126,8 @@ class FoundRows:
             self._compact()
         if not self._is_alone:
             kinds = gather([one.select([VALUE_KIND]) for one in sources], run, row).column(0)
-            stays = ~_retracted(kinds) | (self._run[rows] == 0)
-            rows, run, row = rows[stays], run[stays], row[stays]
+            kept = ~_retracted(kinds) | (self._run[rows] == 0)
+            rows, run, row = rows[kept], run[kept], row[kept]
         first = len(self._sources)
         self._run[rows] = run + np.uint16(first)
         self._row[rows] = row

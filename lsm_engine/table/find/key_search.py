@@ -30,8 +30,8 @@ from lsm_engine.table.find.searched_files import BucketFiles, FilePlace, by_buck
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
 
-GoneRows = Callable[[ManifestEntry, Longs], Bools]
-"""Data file and row positions → which of the rows a deletion vector has taken away."""
+DeletedRows = Callable[[ManifestEntry, Longs], Bools]
+"""Data file and row positions → which of the rows a deletion vector hides."""
 _EXPECTED_BYTES_MAX = 1 << 20
 """Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
 _NEVER = -(2**63)
@@ -39,7 +39,7 @@ _NEVER = -(2**63)
 
 @record
 class FileKeys:
-    """The keys of one data file, in key order, with what says which of two is newer."""
+    """The keys of one data file, in key order, with what decides which of two is newer."""
 
     search: SearchKeys
     sequence: Longs
@@ -64,7 +64,7 @@ class SearchWay:
 
     by_ranges: bool = True
     by_blooms: bool = False
-    gone: GoneRows | None = None
+    deleted: DeletedRows | None = None
     kept: dict[str, FileKeys] | None = None
     elsewhere: frozenset[tuple[bytes, int]] | None = None
 
@@ -108,7 +108,7 @@ class KeySearch:
         everywhere: bool,
     ) -> list[str]:
         """Search live files, given as columns (table/ground/live_files), in a key's own partition, or
-        `everywhere` it may be; say how it went.
+        `everywhere` it may be; return how, as text.
         """
         return [
             self._searched(bucket, context, key_order, way).text
@@ -131,7 +131,7 @@ class KeySearch:
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
         asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
         for at, after in zip_longest(asked, asked[1:]):
-            # What a newer file has said, an older one cannot change.
+            # What a newer file decided, an older one cannot change.
             start, stop = int(candidates.starts[at]), int(candidates.stops[at])
             some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
             some += start
@@ -165,9 +165,9 @@ class KeySearch:
                 way.kept[entry.file.file_name] = keys
         last = locate_keys(keys.search, bucket.batch.search, some).last
         some, last = some[last >= 0], last[last >= 0]
-        if way.gone is not None and len(last):
-            stays = ~way.gone(entry, last)
-            some, last = some[stays], last[stays]
+        if way.deleted is not None and len(last):
+            kept = ~way.deleted(entry, last)
+            some, last = some[kept], last[kept]
         newer = keys.sequence[last] > newest[some]
         some, last = some[newer], last[newer]
         newest[some] = keys.sequence[last]
@@ -224,7 +224,7 @@ class KeySearch:
         return np.isin(self.partition_of, others)
 
     def _shared(self, partition: bytes) -> tuple[object, ...]:
-        """Return those values of a partition that say which key it is, in tables where some do not.
+        """Return those values of a partition that belong to the key, in tables where some do not.
 
         Where all partition columns are in the primary key, a record key is what is left of it.
         """

@@ -19,7 +19,12 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.find.key_search import FileKeys, KeySearch, SearchWay
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
-from lsm_engine.table.find.row_locations import MERGED, gone_rows, newest_decides, search_files
+from lsm_engine.table.find.row_locations import (
+    MERGED,
+    newest_decides,
+    rows_deleted_by_vectors,
+    search_files,
+)
 from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.live_files import FILE_NAME
 from lsm_engine.table.ground.session import TableSession
@@ -44,7 +49,7 @@ def located_schema() -> pa.Schema:
 
 @record
 class Location:
-    """Where the records are that rows replace. `how` says what each stage did, for people."""
+    """Where the records are that rows replace. `how` describes what each stage did, for people."""
 
     table: pa.Table
     how: tuple[str, ...]
@@ -88,7 +93,7 @@ class Locator:
         way = SearchWay(
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.policy.reads_blooms,
-            gone=gone_rows(session, snapshot),
+            deleted=rows_deleted_by_vectors(session, snapshot),
             kept=self._kept if self._type.policy.keeps_keys else None,
         )
         how = search_files(session, search, files, way, everywhere=self._everywhere)
@@ -155,6 +160,6 @@ def moves_records(options: TableOptions) -> bool:
 
 
 def looks_everywhere(schema: TableSchema) -> bool:
-    """Whether a key is looked for in all partitions: so says the index type, or the key itself."""
+    """Whether a key is looked for in all partitions: by the index type or the key."""
     is_global = schema.options[core_options.INDEX_TYPE].policy.is_global
     return is_global or not set(schema.partition_keys) <= set(schema.primary_keys)

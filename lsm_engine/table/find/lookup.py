@@ -1,4 +1,4 @@
-"""Lookup: keys → the newest row of each, through local lookup files. Scans say the same, slower."""
+"""Lookup: keys → the newest row of each, through local lookup files. Scans are slower."""
 
 import atexit
 import functools
@@ -30,7 +30,7 @@ from lsm_engine.table.find.gather_rows import KeyRows, found_rows, is_first_hit_
 from lsm_engine.table.find.key_search import KeySearch
 from lsm_engine.table.find.key_values import KeyEncoder, encodes_directly
 from lsm_engine.table.find.lookup_keys import keys_of
-from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_gone
+from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_replaced
 from lsm_engine.table.find.searched_files import FilePlace
 from lsm_engine.table.ground.session import TableSession
 
@@ -39,7 +39,7 @@ _queries = (
     itertools.count()
 )  # ids may come again where they are injected; owners in a cache must not
 FOUND = "_found"
-"""Name of the column that says whether a key is there."""
+"""Name of the column of whether a key is there."""
 
 _TRIES = 10
 """How often a question follows snapshots that expire while it is answered."""
@@ -54,10 +54,10 @@ def process_cache() -> LookupCache:
 
 
 class TableQuery:
-    """Looks keys up in one snapshot of a table, with local files that stay until `close`.
+    """Looks keys up in one snapshot of a table (LocalTableQuery), with local files until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
-    number of threads may share a query. `value` says what the local files keep of each row.
+    number of threads may share a query. `value`: what the local files keep of each row.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class TableQuery:
                 return False
             self._view = self._newest_view(newest)
             self._points = {}
-            drop_gone(before, self._view)
+            drop_replaced(before, self._view)
         return True
 
     def _newest(self) -> Snapshot | None:
@@ -159,17 +159,17 @@ class TableQuery:
                 kind=ErrorKind.INVALID_NAME,
                 column=FOUND,
             )
-        wanted = keys_of(self._schema, keys)
+        key_rows = keys_of(self._schema, keys)
         seen = self._view
         try:
-            return self._asked(seen, wanted, names)
+            return self._asked(seen, key_rows, names)
         finally:
-            self._drop_gone(seen)
+            self._drop_replaced(seen)
 
-    def _asked(self, seen: LookupView, wanted: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+    def _asked(self, seen: LookupView, key_rows: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         for _ in range(_TRIES):
             try:
-                return self._looked_up(seen, wanted, names)
+                return self._looked_up(seen, key_rows, names)
             except NotFoundError:
                 # Data files expired while we looked; the newest snapshot's are there, for a while.
                 if not self.refresh() and self._view is seen:
@@ -179,7 +179,7 @@ class TableQuery:
                 if not self._cache.discard(self._owner, str(error.facts.get("file"))):
                     raise
             seen = self._view
-        return self._looked_up(seen, wanted, names)
+        return self._looked_up(seen, key_rows, names)
 
     def get(
         self, key: Mapping[str, Any], columns: Sequence[str] | None = None
@@ -204,16 +204,16 @@ class TableQuery:
                 if levels is None:
                     return None
                 index = self._point_index(levels)
-                self._drop_gone(seen)
+                self._drop_replaced(seen)
                 if index is not None:
                     row = index.get(encoder.ordered(key), names)
                     return None if row is None else dict(zip(names, row, strict=True))
         return self._got(key, columns)
 
-    def _drop_gone(self, seen: LookupView) -> None:
+    def _drop_replaced(self, seen: LookupView) -> None:
         """Remove what was built for a view while a refresh replaced it."""
         if self._view is not seen:
-            drop_gone(seen, self._view)
+            drop_replaced(seen, self._view)
 
     def _got(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any] | None:
         found: dict[str, Any] = self.lookup([dict(key)], columns).to_pylist()[0]
@@ -222,9 +222,9 @@ class TableQuery:
     @property
     def _has_points(self) -> bool:
         kind = self._schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
-        # A key that does not say its partition goes the way of batches.
-        says_where = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
-        return kind.policy.gathers_columns and says_where and encodes_directly(self._schema)
+        # A key without its partition goes the way of batches.
+        has_partition = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
+        return kind.policy.gathers_columns and has_partition and encodes_directly(self._schema)
 
     def _point_index(self, levels: LookupLevels) -> PointIndex | None:
         """Return a bucket's stores ready for single keys; None where versions have to be merged."""
@@ -282,17 +282,17 @@ class TableQuery:
             keys = search.keys.take(pa.array(rows))
             for there in view.in_partition(partition, self._schema, rows, keys):
                 self._tag_bucket(there, search, with_positions=with_positions)
-        self._drop_gone(view)
+        self._drop_replaced(view)
         return view.snapshot
 
     def _tag_bucket(self, there: BucketKeys, search: KeySearch, *, with_positions: bool) -> None:
         count = len(there.rows)
-        wanted = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
+        key_rows = KeyRows.of(there.keys, np.arange(count, dtype=np.int64), self._schema)
         found = found_rows(self._schema, count, ())
-        found.add(wanted, there.levels)
+        found.add(key_rows, there.levels)
         is_found = found.table()[1]
-        hits = there.levels.find(wanted.batch)
-        hit = (hits.store >= 0) & is_found[wanted.rows]
+        hits = there.levels.find(key_rows.batch)
+        hit = (hits.store >= 0) & is_found[key_rows.rows]
         groups = group_rows(np.where(hit, hits.store + 1, 0), len(hits.stores) + 1)
         for number, start, stop in groups.stretches():
             if number == 0:
@@ -305,14 +305,14 @@ class TableQuery:
             )
             store, handles = hits.stores[number - 1], hits.handle[some]
             positions = store.positions(handles) if with_positions else np.full(len(some), -1)
-            search.found(there.rows[wanted.rows[some]], place, positions)
+            search.found(there.rows[key_rows.rows[some]], place, positions)
 
     def _looked_up(self, view: LookupView, keys: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
         values = [name for name in names if name not in self._schema.primary_keys]
         found = found_rows(self._schema, keys.num_rows, values)
         for there in view.by_bucket(self._schema, keys):
-            wanted = KeyRows.of(there.keys, there.rows, self._schema)
-            found.add(wanted, there.levels, is_alone=there.is_alone)
+            key_rows = KeyRows.of(there.keys, there.rows, self._schema)
+            found.add(key_rows, there.levels, is_alone=there.is_alone)
         table, is_found = found.table()
         columns, fields = [], []
         for name in names:

@@ -28,23 +28,25 @@ def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) ->
         (*schema.primary_keys, *(schema.partition_keys if with_partitions else ()))
     )
     only_keys = replace(schema, fields=schema.select(names), options=TableOptions())
-    wanted = only_keys.arrow
+    key_schema = only_keys.arrow
     if isinstance(keys, list) and not keys:
-        return pa.RecordBatch.from_pylist([], schema=wanted)
+        return pa.RecordBatch.from_pylist([], schema=key_schema)
     batches = [each.rows for each in conformed(_without_values(keys, schema, names), only_keys)]
     columns = [
         pa.concat_arrays([batch.column(at) for batch in batches])
         if batches
         else pa.array([], field.type)
-        for at, field in enumerate(wanted)
+        for at, field in enumerate(key_schema)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(columns, schema=key_schema)
 
 
-def _without_values(keys: Any, schema: TableSchema, wanted: Iterable[str]) -> pa.RecordBatchReader:
-    """Return a stream of keys without the table's other columns, which do no harm."""
+def _without_values(
+    keys: Any, schema: TableSchema, key_names: Iterable[str]
+) -> pa.RecordBatchReader:
+    """Return a stream of keys without the table's other columns, which are ignored."""
     reader = open_rows(keys)
-    others = set(schema.names) - set(wanted)
+    others = set(schema.names) - set(key_names)
     names = [name for name in reader.schema.names if name not in others]
     fields = pa.schema([reader.schema.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(fields, (batch.select(names) for batch in reader))

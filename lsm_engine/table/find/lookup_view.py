@@ -79,7 +79,7 @@ class LookupView:
             yield from self.in_partition(stored[number], schema, rows, part)
 
     def _everywhere(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
-        """Yield all buckets: the keys do not say their partition."""
+        """Yield all buckets: the keys do not hold their partition."""
         rows: Longs = np.arange(keys.num_rows, dtype=np.int64)
         for partition in self.partitions:
             for there in self.in_partition(partition, schema, rows, keys):
@@ -188,7 +188,7 @@ class ViewMaker:
 
 
 def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict[bytes, int]:
-    """Return what keys of each partition are hashed into; 0 where that does not say the bucket."""
+    """Return what keys of each partition are hashed into; 0 where that gives no bucket."""
     by_partition: dict[bytes, list[ManifestEntry]] = {}
     for entry in entries:
         by_partition.setdefault(entry.partition, []).append(entry)
@@ -197,7 +197,7 @@ def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict
     }
 
 
-def drop_gone(before: LookupView, now: LookupView) -> None:
+def drop_replaced(before: LookupView, now: LookupView) -> None:
     """Remove the lookup files of data files that have left their bucket."""
     for partition, old in before.partitions.items():
         for bucket, levels in old.buckets.items():
@@ -205,10 +205,10 @@ def drop_gone(before: LookupView, now: LookupView) -> None:
             if kept is levels:
                 continue
             names = set() if kept is None else {file.file_name for file in kept.levels.files}
-            gone: list[DataFileMeta] = [
+            replaced: list[DataFileMeta] = [
                 file for file in levels.levels.files if file.file_name not in names
             ]
-            levels.files.drop(gone)
+            levels.files.drop(replaced)
 
 
 def _grouped(
@@ -223,7 +223,7 @@ def _grouped(
 
 
 def _total_buckets(schema: TableSchema, buckets: Any) -> int | None:
-    """Return what keys of a partition are hashed into; None where that does not say the bucket."""
+    """Return what keys of a partition are hashed into; None where that gives no bucket."""
     if not schema.bucket_mode.policy.is_fixed:
         return None
     totals = {entry.total_buckets for entries in buckets for entry in entries}

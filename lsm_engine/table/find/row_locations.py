@@ -1,7 +1,7 @@
 """Tagging: incoming rows → which record each would replace, and where that one is.
 
-The stage that writers put before a write whose rows have to know what is there: inserts and updates
-told apart, cross-partition upserts, deletes by key through deletion vectors.
+The stage before a write whose rows depend on what is stored: distinguishing inserts from updates,
+cross-partition upserts, deletes by key through deletion vectors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.find.key_search import GoneRows, KeySearch, SearchWay
+from lsm_engine.table.find.key_search import DeletedRows, KeySearch, SearchWay
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.searched_files import FilePlace, schema_ids_of, with_buckets
@@ -74,7 +74,7 @@ def locate_rows(
     *,
     everywhere: bool | None = None,
 ) -> RowLocations:
-    """Say for each row which record of a snapshot it would replace.
+    """Return for each row which record of a snapshot it would replace.
 
     `rows`: Arrow data with the primary key and partition columns; others are ignored. Keys are looked
     for in the row's own partition and, with `everywhere`, then in all others; None: where the table's
@@ -110,7 +110,7 @@ def tag_search(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Find the records of a search in a snapshot; say how."""
+    """Find the records of a search in a snapshot; return how, for people."""
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
         kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
@@ -123,7 +123,7 @@ def tag_search(
     way = SearchWay(
         by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
         by_blooms=session.options[core_options.INDEX_TYPE].policy.reads_blooms,
-        gone=gone_rows(session, snapshot),
+        deleted=rows_deleted_by_vectors(session, snapshot),
     )
     return search_files(session, search, files, way, everywhere=everywhere)
 
@@ -136,7 +136,7 @@ def search_files(
     *,
     everywhere: bool,
 ) -> tuple[str, ...]:
-    """Search live files, given as columns (table/ground/live_files), one by one; say how."""
+    """Search live files, given as columns (table/ground/live_files), one by one; return how."""
     if files is None:
         return ()
     assert session.key_order is not None
@@ -144,21 +144,21 @@ def search_files(
     return tuple(search.run(files, context, session.key_order, way, everywhere=everywhere))
 
 
-def gone_rows(session: TableSession, snapshot: Snapshot) -> GoneRows | None:
-    """Return what says which rows deletion vectors have taken; None: there are no vectors."""
+def rows_deleted_by_vectors(session: TableSession, snapshot: Snapshot) -> DeletedRows | None:
+    """Return the test for rows that deletion vectors hide; None: there are no vectors."""
     places = session.vector_places(snapshot)
     if not places:
         return None
     context = session.context()
     known = {bucket: BucketVectors(context, of.values()) for bucket, of in places.items()}
 
-    def gone(entry: ManifestEntry, positions: Longs) -> Bools:
+    def deleted(entry: ManifestEntry, positions: Longs) -> Bools:
         vectors = known.get((entry.partition, entry.bucket))
         if vectors is None:
             return np.zeros(len(positions), np.bool_)
         return vectors.deleted(entry.file, positions)
 
-    return gone
+    return deleted
 
 
 def newest_decides(schema: TableSchema) -> bool:
@@ -182,7 +182,7 @@ def matching_rows(
     keys: pa.RecordBatch,
     entries: Sequence[ManifestEntry],
     *,
-    gone: GoneRows | None = None,
+    deleted: DeletedRows | None = None,
 ) -> Iterator[MatchingRows]:
     """Yield, data file by data file, the rows that have one of some keys, in files of any order.
 
@@ -209,9 +209,9 @@ def matching_rows(
                 begin += rows.num_rows
         there = np.concatenate([*positions, _NONE])
         which = np.concatenate([*numbers, _NONE])
-        if gone is not None and len(there):
-            stays = ~gone(entry, there)
-            there, which = there[stays], which[stays]
+        if deleted is not None and len(there):
+            kept = ~deleted(entry, there)
+            there, which = there[kept], which[kept]
         if len(there):
             yield MatchingRows(entry=entry, positions=there, keys=which)
 

@@ -75,8 +75,8 @@ class BucketContext:
     ) -> DataFileWriter:
         """Return a writer of data files of one bucket; with `never_roll`, of one file at most.
 
-        With `changelog` of changelog files, which lie beside them and are written as the
-        `changelog-file` options say. Append tables number their rows from `first_sequence_number`.
+        With `changelog` of changelog files, which lie beside them and are written by the
+        `changelog-file` options. Append tables number their rows from `first_sequence_number`.
         """
         schema = self.schema
         if changelog:
@@ -100,7 +100,7 @@ class BucketContext:
 
 @record
 class BucketFacts:
-    """What a snapshot says about buckets, where a writer has to know. Partitions are stored rows.
+    """What a snapshot records of buckets, where a writer has to know. Partitions are stored rows.
 
     `totals`: how many buckets a partition's files were written for, where that may differ from the
     schema. `indexes`: the index files of dynamic buckets, by partition and bucket. `unindexed`: files
@@ -119,7 +119,7 @@ class Staging:
     """What writing new rows needs. `newest` holds the newest sequence number of each live bucket.
 
     With `deletes` the rows name keys to take away. With `replaces` they replace all of their
-    partitions, so that what those hold by now says nothing about buckets. `buckets` is what is known
+    partitions, so that what those hold by now does not matter. `buckets` is what is known
     about buckets beyond the schema (table/ground/staging). `snapshot_id` is what the rows' snapshot will
     have, if nobody else commits first, where that orders them (`sequence.snapshot-ordering`).
     """

@@ -30,7 +30,7 @@ class RoutedRows:
 
 
 class Router:
-    """Sends rows to buckets as every Paimon client does (format section 8).
+    """Routes rows to fixed buckets (FixedBucketRowKeyExtractor) (format section 8).
 
     For tables whose rows find their bucket by themselves: fixed buckets, and append tables that have
     one. Raises UnsupportedError, when built, for others; table/stage/bucket_routing serves them all.
@@ -39,7 +39,7 @@ class Router:
     def __init__(self, schema: TableSchema) -> None:
         if not schema.bucket_mode.policy.routes_by_hash:
             raise UnsupportedError(
-                f"a row does not tell its bucket where 'bucket' = {schema.bucket_count}",
+                f"a row alone does not determine its bucket where 'bucket' = {schema.bucket_count}",
                 option="bucket",
                 value=schema.bucket_count,
             )
@@ -49,7 +49,7 @@ class Router:
 
     @property
     def total_buckets(self) -> int:
-        """What manifest entries say about the number of buckets."""
+        """The number of buckets that manifest entries record."""
         return self._bucket_count
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:

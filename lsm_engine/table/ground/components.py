@@ -1,4 +1,4 @@
-"""What a table is run with: storage, time, chance, an executor and listeners."""
+"""What a table is run with: storage, clock, random ids, an executor and listeners."""
 
 from dataclasses import field
 from typing import Protocol
@@ -15,7 +15,7 @@ from lsm_engine.table.ground.executor import Executor, LocalExecutor
 
 @record
 class CommittedFiles:
-    """What one commit published, for those who keep books about it."""
+    """The files that one commit published, for listeners such as the lineage catalog."""
 
     snapshot: Snapshot
     schema: TableSchema
@@ -28,7 +28,7 @@ class CommittedFiles:
 
 @record
 class Removal:
-    """What one act of maintenance took away, and why. `files` are bare names, `branch` "" is main.
+    """What one act of maintenance removed, and why. `files` are bare names, `branch` "" is main.
 
     `kind`: expire-snapshots, expire-changelogs, expire-tags, delete-tag, replace-tag, rollback,
     delete-branch, fast-forward, remove-orphans, empty-trash, repair.
@@ -46,7 +46,7 @@ class Removal:
 
 
 class TableListener(Protocol):
-    """Hears of what has become visible. A listener that fails is logged; it undoes nothing."""
+    """Is notified of what has become visible. A listener that fails is logged, no more."""
 
     def committed(self, table: str, files: CommittedFiles) -> None:
         """A snapshot was published."""
@@ -71,7 +71,7 @@ class TableListener(Protocol):
         ...
 
     def rolled_back(self, table: str, to_snapshot_id: int) -> None:
-        """Every snapshot after this one is gone; its ids will be used again."""
+        """Every snapshot after this one was removed; their ids will be used again."""
         ...
 
     def removed(self, table: str, removal: Removal) -> None:

@@ -1,9 +1,9 @@
 """The deletion vectors of one bucket: to read its files without deleted rows, and to delete more.
 
-Reading: `places_by_bucket` says where the vectors of a snapshot are; a BucketReader (table/read/split_read)
+Reading: `places_by_bucket` returns where the vectors of a snapshot are; a BucketReader (split_read)
 that is handed a bucket's places leaves deleted rows out by itself.
 
-Deleting (a compaction that settles level 0, a delete from an append table): make `BucketDeletions`
+Deleting (a lookup compaction of level 0, a delete from an append table): make `BucketDeletions`
 of the bucket's index files as of the snapshot that the work is planned on, `add` positions, `forget`
 data files that leave the bucket, `write`; what that returns goes into the commit message.
 """
@@ -85,7 +85,7 @@ class VectorChange:
 
 
 class BucketDeletions:
-    """The vectors of one bucket, with rows added to them. For one thread, in any process.
+    """One bucket's vectors with added rows (DeletionVectorsMaintainer). For one thread.
 
     `files`: the bucket's index files of deletion vectors in the snapshot that the work is planned on
     (`TableSession.vector_files`). Nothing is written before `write`.
@@ -138,8 +138,8 @@ class BucketDeletions:
         options = self._context.schema.options
         wide = options[core_options.DELETION_VECTORS_BITMAP64]
         whole = self._context.schema.has_primary_key
-        gone = [file for file in self._files if whole or self._touches(file)]
-        stay = {file.file_name for file in self._files} - {file.file_name for file in gone}
+        touched = [file for file in self._files if whole or self._touches(file)]
+        stay = {file.file_name for file in self._files} - {file.file_name for file in touched}
         kept = {
             name: self.vector(name)
             for name, place in self._places.items()
@@ -155,7 +155,7 @@ class BucketDeletions:
             self._store.write(self._new_name(), piece, wide=wide)
             for piece in _pieces(list(vectors.items()), most)
         ]
-        return VectorChange(new=tuple(new), deleted=tuple(gone))
+        return VectorChange(new=tuple(new), deleted=tuple(touched))
 
     def abort(self) -> None:
         """Delete what `write` wrote; nothing names it."""

@@ -21,7 +21,7 @@ def discard(context: BucketContext, messages: Iterable[CommitMessage]) -> None:
 
 
 def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str]:
-    """Yield the files that a message brought. A file that only changed its level stays."""
+    """Yield the files that a message brought. A file that only changed its level is kept."""
     directory = context.bucket_directory(message.partition, message.bucket)
     data, compact = message.data, message.compact
     moved = {file.file_name for file in compact.before}

@@ -145,13 +145,13 @@ class Conformer:
 
     def _column(self, field: DataField, batch: pa.RecordBatch, kinds: pa.Array) -> pa.Array:
         index = batch.schema.get_field_index(field.name)
-        wanted = arrow_type(field.type)
+        target = arrow_type(field.type)
         if self._deletes and field.name == self._kinds.stored_in:
             column = self._kinds.column(kinds)
         elif index < 0:
-            column = pa.nulls(batch.num_rows, wanted)
+            column = pa.nulls(batch.num_rows, target)
         else:
-            column = _cast(field, batch.column(index), wanted)
+            column = _cast(field, batch.column(index), target)
         default = self._defaults.get(field.name)
         if column.null_count and default is not None:
             column = pc.fill_null(column, default)
@@ -251,38 +251,38 @@ _WIDENS = {
 
 def _check_type(field: DataField, given: pa.DataType) -> None:
     """Refuse what only a guess could turn into the column's type."""
-    wanted = arrow_type(field.type)
+    target = arrow_type(field.type)
     if pa.types.is_dictionary(given):
         given = given.value_type
-    if given == wanted or pa.types.is_null(given):
+    if given == target or pa.types.is_null(given):
         return
-    families = (_family(given), _family(wanted))
-    narrowing = pa.types.is_float64(given) and pa.types.is_float32(wanted)
-    zoned = pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)
-    if zoned and (given.tz is None) != (wanted.tz is None):
+    families = (_family(given), _family(target))
+    narrowing = pa.types.is_float64(given) and pa.types.is_float32(target)
+    zoned = pa.types.is_timestamp(given) and pa.types.is_timestamp(target)
+    if zoned and (given.tz is None) != (target.tz is None):
         narrowing = True
     if narrowing or (families[0] != families[1] and families not in _WIDENS):
         raise InvalidInputError(
-            f"column {field.name!r} takes {wanted}, not {given}; cast it first",
+            f"column {field.name!r} takes {target}, not {given}; cast it first",
             column=field.name,
             given=str(given),
-            wanted=str(wanted),
+            wanted=str(target),
         )
 
 
-def _cast(field: DataField, column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast(field: DataField, column: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if column.type == wanted:
+    if column.type == target:
         return column
     try:
-        return column.cast(wanted)
+        return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
         raise InvalidInputError(
-            f"column {field.name!r} has values that do not fit {wanted}: {cause}",
+            f"column {field.name!r} has values that do not fit {target}: {cause}",
             column=field.name,
             given=str(column.type),
-            wanted=str(wanted),
+            wanted=str(target),
         ) from cause
 
 

@@ -34,15 +34,15 @@ _JOINED_ROWS = 1 << 16
 
 @record
 class BucketFilter:
-    """Buckets whose entries are wanted, asked once per distinct (partition, bucket)."""
+    """Buckets whose entries are read, asked once per distinct (partition, bucket)."""
 
     holds: Callable[[bytes, int], bool]
 
     def mask(self, entries: pa.Table) -> Mask:
-        """Return which entries are wanted."""
+        """Return which entries are in those buckets."""
         pairs, of_row = bucket_pairs(entries)
-        wanted = np.array([self.holds(*pair) for pair in pairs], dtype=np.bool_)
-        return wanted[of_row]
+        held = np.array([self.holds(*pair) for pair in pairs], dtype=np.bool_)
+        return held[of_row]
 
 
 def bucket_pairs(entries: pa.Table) -> tuple[list[tuple[bytes, int]], npt.NDArray[np.int64]]:
@@ -138,10 +138,10 @@ def _folded(entries: pa.Table) -> pa.Table:
     deleted = kinds == EntryKind.DELETE
     if not deleted.any():
         return entries
-    gone = entries.filter(pa.array(deleted))
-    identities = set(_identities(gone))
+    deletes = entries.filter(pa.array(deleted))
+    identities = set(_identities(deletes))
     named = pc.is_in(
-        entries.column(FILE_NAME), value_set=pc.unique(gone.column(FILE_NAME))
+        entries.column(FILE_NAME), value_set=pc.unique(deletes.column(FILE_NAME))
     ).to_numpy(zero_copy_only=False)
     suspects = np.flatnonzero(named & ~deleted)
     live = ~deleted

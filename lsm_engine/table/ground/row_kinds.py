@@ -52,7 +52,7 @@ class RowKinds:
 
     @property
     def has_kinds(self) -> bool:
-        """Whether rows say themselves what they do."""
+        """Whether rows carry their own row kinds."""
         return self.is_given or (self.stored_in is not None and not self._deletes)
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
@@ -63,7 +63,7 @@ class RowKinds:
         if column is None:
             return pa.array(np.zeros(batch.num_rows, np.int8))
         if column not in batch.schema.names:
-            raise InvalidInputError(f"rows lack column {column!r}, which says what each row does")
+            raise InvalidInputError(f"rows lack column {column!r}, which holds each row's kind")
         kinds = _codes(batch.column(batch.schema.get_field_index(column)), column)
         refused = self._among(kinds, self._rule.refused)
         if refused.any():

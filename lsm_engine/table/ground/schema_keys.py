@@ -1,4 +1,4 @@
-"""What a schema says about stored rows: how keys compare, and where a partition lives."""
+"""What a schema defines for stored rows: how keys compare, and the directory of a partition."""
 
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ def partition_path_of(
 ) -> str:
     """Return the directory of a partition, relative to its table's; "" if unpartitioned.
 
-    `legacy_name`: how values are spelled; None: as the table's option says.
+    `legacy_name`: how values are spelled; None: by the table's option.
     """
     if legacy_name is None:
         legacy_name = schema.options[core_options.PARTITION_LEGACY_NAME]

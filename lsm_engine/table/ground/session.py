@@ -76,7 +76,7 @@ class TableSession:
 
     @property
     def ids(self) -> IdSource:
-        """Chance."""
+        """The source of unique ids and random numbers."""
         return self.components.ids
 
     @cached_property
@@ -159,7 +159,7 @@ class TableSession:
         try:
             before = self.snapshots.find(snapshot.id - 1)
         except LsmError:
-            return  # whoever needs that one is told
+            return  # whoever needs that one gets the error
         if before is not None and before.index_manifest is not None and follows(snapshot, before):
             raise CorruptFileError(
                 "a snapshot has lost its index manifest, which the one before it names: deleted rows "
@@ -181,7 +181,7 @@ class TableSession:
         """Return what writing new rows on top of a snapshot needs.
 
         Raises UnsupportedError for tables with an option, row ids or indexes that writers would have
-        to honour and this version does not.
+        to support and this version does not.
         """
         refuse_unsupported(self.options, [ExternalAccess.WRITE])
         if base is not None:
@@ -225,7 +225,7 @@ class TableSession:
                 log.warning("left a file behind that nothing names: %s", error)
 
     def notify(self, what: Callable[[TableListener], None]) -> None:
-        """Tell every listener; the failure of one is logged and undoes nothing."""
+        """Notify every listener; the failure of one is logged and undoes nothing."""
         for listener in self.components.listeners:
             try:
                 what(listener)

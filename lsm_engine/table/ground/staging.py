@@ -22,7 +22,7 @@ def staging_on(
 ) -> Staging:
     """Return what writing new rows on top of a snapshot needs.
 
-    Raises UnsupportedError for tables with an option that writers would have to honour and this
+    Raises UnsupportedError for tables with an option that writers would have to support and this
     version does not. `deletes` and `replaces` as in Staging.
     """
     staging = session.staging(base, deletes=deletes)
@@ -61,28 +61,28 @@ def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
     Waiting rows (bucket -2) do not count. Where a whole table agrees with its schema nothing is
     folded, and partitions that have no file any more may be among those returned.
     """
-    said: dict[bytes, set[int]] = {}
+    known: dict[bytes, set[int]] = {}
     for meta in session.manifest_metas(base):
         for partition, totals in session.manifests.fact(meta, _totals_of).items():
-            said.setdefault(partition, set()).update(totals)
-    if any(len(totals) > 1 for totals in said.values()):
+            known.setdefault(partition, set()).update(totals)
+    if any(len(totals) > 1 for totals in known.values()):
         entries = session.live_entries(base, lambda _, bucket: bucket >= 0)
-        said = {entry.partition: {entry.total_buckets} for entry in entries}
-    return {partition: max(totals) for partition, totals in said.items()}
+        known = {entry.partition: {entry.total_buckets} for entry in entries}
+    return {partition: max(totals) for partition, totals in known.items()}
 
 
 def _totals_of(entries: pa.Table) -> dict[bytes, set[int]]:
-    said: dict[bytes, set[int]] = {}
+    known: dict[bytes, set[int]] = {}
     if not entries.num_rows:
-        return said
+        return known
     pairs, of_row = bucket_pairs(entries)
     totals = entries.column(TOTAL_BUCKETS).to_numpy()
     both = np.unique(np.stack([of_row, totals], axis=1), axis=0)
     for pair, total in both.tolist():
         partition, bucket = pairs[pair]
         if bucket >= 0:
-            said.setdefault(partition, set()).add(total)
-    return said
+            known.setdefault(partition, set()).add(total)
+    return known
 
 
 def indexes_by_partition(

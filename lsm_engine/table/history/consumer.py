@@ -48,15 +48,15 @@ def first_readable(session: TableSession) -> int | None:
 
 def clear(session: TableSession, including: str = "*", excluding: str = "") -> tuple[str, ...]:
     """Forget the consumers whose names match a pattern such as "etl-*"; return them."""
-    gone = [
+    expired = [
         one.name
         for one in session.consumers.list()
         if fnmatch.fnmatchcase(one.name, including)
         and not (excluding and fnmatch.fnmatchcase(one.name, excluding))
     ]
-    for name in gone:
+    for name in expired:
         session.consumers.delete(name)
-    return tuple(gone)
+    return tuple(expired)
 
 
 def consumers_over(session: TableSession) -> tuple[str, ...]:

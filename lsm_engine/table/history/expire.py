@@ -131,8 +131,8 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     if not dry_run and not plan.is_empty:
         carry_out(session, plan)
         names = tuple(file.file_name for file in plan.data_files)
-        gone = tuple(snapshot.id for snapshot in plan.expired)
-        session.notify(lambda listener: listener.expired(session.name, gone, names))
+        expired = tuple(snapshot.id for snapshot in plan.expired)
+        session.notify(lambda listener: listener.expired(session.name, expired, names))
     changelogs = expire_changelogs.expire_changelogs(
         session, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
     )

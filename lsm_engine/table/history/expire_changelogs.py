@@ -16,7 +16,7 @@ from lsm_engine.table.tags.removal import carry_out
 def changelogs_outlive(options: TableOptions) -> bool:
     """Whether the table keeps changelogs longer, or more of them, than snapshots."""
     return any(
-        (wanted := options[of_changelogs]) is not None and wanted > options[of_snapshots]
+        (of_own := options[of_changelogs]) is not None and of_own > options[of_snapshots]
         for of_changelogs, of_snapshots in (
             (core_options.CHANGELOG_NUM_RETAINED_MIN, core_options.SNAPSHOT_NUM_RETAINED_MIN),
             (core_options.CHANGELOG_NUM_RETAINED_MAX, core_options.SNAPSHOT_NUM_RETAINED_MAX),
@@ -26,7 +26,7 @@ def changelogs_outlive(options: TableOptions) -> bool:
 
 
 def changelog_retention(options: TableOptions, of_snapshots: Retention) -> Retention:
-    """Return how long changelogs stay: by their own options, else as snapshots, never shorter."""
+    """Return how long changelogs live: by their own options, else as snapshots, never shorter."""
 
     def longer(own: int | None, other: int) -> int:
         return other if own is None else max(own, other)
@@ -53,7 +53,7 @@ def expire_changelogs(
 ) -> ExpirePlan | None:
     """Take the changelogs that retention does not keep; None where there are none.
 
-    `snapshots` are those that stay, oldest first; `consumers` the next ids of named readers. Nothing
+    `snapshots`: those kept, oldest first; `consumers` the next ids of named readers. Nothing
     goes if any root is unreadable.
     """
     there = session.changelogs.all()
@@ -68,7 +68,7 @@ def expire_changelogs(
     )
     plan = _plan(session, choice.expired, there, snapshots, choice.reason)
     if plan.expired_changelogs and not dry_run:
-        # Said before anything goes, so that a half-taken changelog is known for one.
+        # Moved before anything is deleted, so that a half-deleted changelog is known for one.
         session.changelogs.hint_earliest(plan.expired_changelogs[-1].id + 1)
         carry_out(session, plan, kind="expire-changelogs")
     return plan

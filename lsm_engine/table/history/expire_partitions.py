@@ -36,7 +36,7 @@ def expire_partitions(
 ) -> PartitionExpiryReport:
     """Drop the partitions older than `partition.expiration-time`, or than an age such as "30 d".
 
-    Partitions whose values spell no time stay. Raises InvalidOptionError where no age is known.
+    Partitions whose values spell no time are kept. Raises InvalidOptionError where no age is known.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     if not session.schema.partition_keys:
@@ -49,11 +49,11 @@ def expire_partitions(
     paths = tuple(session.context().partition_path(one.partition) for one in planned)
     if dry_run or not planned:
         return PartitionExpiryReport(partitions=paths, dry_run=dry_run)
-    wanted = {one.partition for one in planned}
+    planned_partitions = {one.partition for one in planned}
 
     def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
-        # Told anew on the base that it lands on: rows that came meanwhile may keep a partition.
-        still = {one.partition for one in _over(session, on, age)} & wanted
+        # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
+        still = {one.partition for one in _over(session, on, age)} & planned_partitions
         return () if on is None else session.live_entries(on, lambda found, _: found in still)
 
     choose = overwriting(dropped)

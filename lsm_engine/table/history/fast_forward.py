@@ -1,4 +1,4 @@
-"""Fast-forward: let the table go on as one of its branches has gone.
+"""Fast-forward: main takes over the snapshots that a branch has made since it began.
 
 The branch's snapshots after the one that both share are published on main one by one, each a state of
 its own: a fast-forward that died has come part of the way, and doing it again finishes. What main
@@ -79,8 +79,8 @@ def _plan(
     if lost:
         if not force or common is None:
             raise CommitConflictError(
-                f"the table has gone on since branch {name!r} began: {len(lost)} snapshots would be "
-                "lost; look at them, and pass force=True to drop them",
+                f"main has new snapshots since branch {name!r} began: {len(lost)} of them would "
+                "be lost; look at them, and pass force=True to drop them",
                 branch=name,
                 snapshot_ids=[one.id for one in lost[:20]],
             )

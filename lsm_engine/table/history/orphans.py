@@ -41,7 +41,7 @@ class OrphanReport:
         return (
             f"{verb} {len(plan.orphans)} orphan files ({format_bytes(plan.freed_bytes)}); of "
             f"{plan.listed_count} files {plan.reachable_count} are named by a root and "
-            f"{plan.young_count} are too young to tell"
+            f"{plan.young_count} are too young to judge"
         )
 
 
@@ -62,9 +62,9 @@ def remove_orphans(
         ) from cause
     now = storage_now(session)
     ghosts = {
-        line.paths.snapshot_file(one.id): (line, one)
-        for line in roots.branches(session)
-        for one in line.snapshots.settled_and_ghosts()[1]
+        branch.paths.snapshot_file(one.id): (branch, one)
+        for branch in roots.branches(session)
+        for one in branch.snapshots.stable_listing_with_ghosts()[1]
     }
     listed = list(_listed(session, ghosts))
     plan = plan_orphans(
@@ -85,11 +85,11 @@ def _carry_out(
 ) -> None:
     """Delete files. Ghosts go by what they hold, at once: the id of one may be used again."""
     reason = "no snapshot, tag, changelog or branch names these, and they are old"
-    for line, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
-        line.snapshots.delete_state(ghost)
-    gone = [path for path, _ in plan.orphans if path not in ghosts]
-    if keep_in_trash(session, empty_plan(reason), paths=gone) is None:
-        for path in gone:
+    for branch, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
+        branch.snapshots.delete_state(ghost)
+    orphans = [path for path, _ in plan.orphans if path not in ghosts]
+    if keep_in_trash(session, empty_plan(reason), paths=orphans) is None:
+        for path in orphans:
             session.file_io.delete(path)
     if not session.components.listeners:
         return
@@ -98,7 +98,7 @@ def _carry_out(
         kind="remove-orphans",
         reason=reason,
         at_millis=session.clock.now_millis(),
-        files=tuple(path.rpartition("/")[2] for path in gone),
+        files=tuple(path.rpartition("/")[2] for path in orphans),
         freed_bytes=plan.freed_bytes,
     )
     session.notify(lambda listener: listener.removed(session.name, removal))
@@ -114,13 +114,13 @@ def _listed(session: TableSession, ghosts: Container[str]) -> Iterator[FileStatu
         yield from (status for status in file_io.list(directory) if not status.is_directory)
     of_people = [
         directory
-        for line in roots.branches(session)
+        for branch in roots.branches(session)
         for directory in (
-            line.paths.snapshot_directory,
-            line.paths.schema_directory,
-            line.paths.tag_directory,
-            line.paths.changelog_directory,
-            line.paths.consumer_directory,
+            branch.paths.snapshot_directory,
+            branch.paths.schema_directory,
+            branch.paths.tag_directory,
+            branch.paths.changelog_directory,
+            branch.paths.consumer_directory,
         )
     ]
     for directory in (*of_people, paths.trash_directory, paths.at("")):
@@ -154,18 +154,18 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     `besides`: a trash record that is no root.
     """
     reachable: set[str] = set()
-    for line in roots.branches(session):
-        snapshots = line.snapshots.stable_listing()
-        changelogs = line.changelogs.all()
+    for branch in roots.branches(session):
+        snapshots = branch.snapshots.stable_listing()
+        changelogs = branch.changelogs.all()
         reachable |= root_paths(
             session,
             chain(
-                roots.kept_snapshots(line, snapshots, everywhere),
-                roots.kept_tags(line, everywhere),
-                roots.kept_changelogs(line, changelogs),
+                roots.kept_snapshots(branch, snapshots, everywhere),
+                roots.kept_tags(branch, everywhere),
+                roots.kept_changelogs(branch, changelogs),
             ),
         )
-        for entry in roots.changelog_entries(line, snapshots):
+        for entry in roots.changelog_entries(branch, snapshots):
             reachable.update(entry_paths(session, entry))
     for one in TrashStore(session.file_io, session.paths).list():
         if one.name != besides:
@@ -186,7 +186,7 @@ def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
 
 
 def everywhere(_: bytes, __: int) -> bool:
-    """Every bucket is wanted."""
+    """Every bucket is read."""
     return True
 
 

@@ -15,18 +15,18 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
     But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    wanted = {entry.identity: entry for entry in session.live_entries(target)}
+    target_entries = {entry.identity: entry for entry in session.live_entries(target)}
 
     def difference(base: Snapshot | None) -> LiveChange | None:
         if base is None:
             return None
         there = {entry.identity: entry for entry in session.live_entries(base)}
-        gone = tuple(entry for key, entry in there.items() if key not in wanted)
-        back = tuple(entry for key, entry in wanted.items() if key not in there)
+        removed = tuple(entry for key, entry in there.items() if key not in target_entries)
+        back = tuple(entry for key, entry in target_entries.items() if key not in there)
         same_index = base.index_manifest == target.index_manifest
-        if not gone and not back and same_index:
+        if not removed and not back and same_index:
             return None
-        return LiveChange(gone=gone, back=back, state=target, rewrites_manifests=True)
+        return LiveChange(gone=removed, back=back, state=target, rewrites_manifests=True)
 
     proposal = Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=difference)
     return propose(session, proposal)

@@ -35,7 +35,7 @@ from lsm_engine.table.tags.removal import keep_in_trash, notify_removed
 from lsm_engine.table.tags.tag import is_there, without_changelog
 
 ROLLING_BACK = "rolling-back-"
-"""How the tags are named that say that a rollback is under way."""
+"""Prefix of the names of tags that mark a rollback under way."""
 _AN_HOUR = 3_600_000
 
 
@@ -168,7 +168,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
 
 
 def _carry_out(session: TableSession, plan: RollbackPlan) -> None:
-    """Take back what the plan names, under a tag that says so to every expiry."""
+    """Roll back what the plan names, under a tag that every expiry sees."""
     # Only a tag may keep the target: of a user's, or of a rollback that died when it was back.
     goes_on = any(same_state(one.snapshot, plan.target) for one in _signs(session))
     kept = [one for one in session.tags.list() if same_state(one.snapshot, plan.target)]
@@ -205,7 +205,7 @@ def _take_down(session: TableSession, signs: Sequence[str]) -> None:
 def refuse_while_rolled_back(session: TableSession, newest: Snapshot) -> None:
     """Raise CommitConflictError if somebody rolls the table back, or has done so behind `newest`.
 
-    Asked by an expiry after it has said what it takes. Who rolls back makes a tag first and looks
+    Called by an expiry after it moved EARLIEST. Who rolls back makes a tag first and looks
     then: one of the two sees the other, or they would leave no snapshot between them. Who died over
     it leaves the tag for an hour.
     """

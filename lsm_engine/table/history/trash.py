@@ -45,10 +45,10 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
 
     Nothing is changed unless all of it can come back. A kill leaves some of it back and the record
     there; undoing again finishes. Raises NotFoundError for an empty trash, InvalidInputError where
-    the table has gone on so that the snapshots no longer fit.
+    the table has new snapshots so that those of the record no longer fit.
     """
     one = _record(session, name)
-    line = session
+    branch = session
     if one.branch != session.paths.branch_name:
         raise InvalidInputError(
             f"that was taken from branch {one.branch or 'main'!r}; undo it there", record=one.name
@@ -56,33 +56,33 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     missing = [path for path in one.paths if not session.file_io.exists(path)]
     if missing:
         raise CorruptFileError(
-            "files of the trash are gone; it cannot be undone", file=missing[0], count=len(missing)
+            "files of the trash are missing: no undo", file=missing[0], count=len(missing)
         )
-    order = _fitting(line, one)
+    order = _fitting(branch, one)
     for tag in one.tags:
-        there = line.tags.find(tag.name)
+        there = branch.tags.find(tag.name)
         if there is not None and there != tag:
             raise AlreadyExistsError(
                 f"tag {tag.name!r} was made anew since; rename it first", tag=tag.name
             )
     for snapshot in order:
-        _give_back(line, snapshot)
+        _give_back(branch, snapshot)
     if order:
-        line.snapshots.announce(max(one.id for one in order))
-        oldest = line.snapshots.stable_listing()[0].id
-        line.snapshots.hint_earliest(oldest)
+        branch.snapshots.announce(max(one.id for one in order))
+        oldest = branch.snapshots.stable_listing()[0].id
+        branch.snapshots.hint_earliest(oldest)
     for changelog in one.changelogs:
-        line.changelogs.publish(changelog)
+        branch.changelogs.publish(changelog)
     for tag in one.tags:
-        if line.tags.find(tag.name) is None:
-            line.tags.create(tag, numeric=True)
+        if branch.tags.find(tag.name) is None:
+            branch.tags.create(tag, numeric=True)
         _notify_tagged(session, one, tag.name)
     trash_of(session).delete(one.name)
     return one
 
 
-def _give_back(line: TableSession, snapshot: Snapshot) -> None:
-    there = line.snapshots
+def _give_back(branch: TableSession, snapshot: Snapshot) -> None:
+    there = branch.snapshots
     if not there.publish_only(snapshot) and not same_state(there.find(snapshot.id), snapshot):
         raise CommitConflictError(
             f"another file has the name of snapshot {snapshot.id}; remove orphan files, which takes "
@@ -114,13 +114,13 @@ def _record(session: TableSession, name: str | None) -> TrashRecord:
     return found
 
 
-def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
+def _fitting(branch: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
     """Return the record's snapshots that are not back yet, in the order in which they come back.
 
     They have to join those that are there without a gap: below the oldest, newest first, or above the
     newest, oldest first.
     """
-    there = {snapshot.id: snapshot for snapshot in line.snapshots.stable_listing()}
+    there = {snapshot.id: snapshot for snapshot in branch.snapshots.stable_listing()}
     absent = [snapshot for snapshot in one.snapshots if snapshot.id not in there]
     wrong = [
         snapshot.id
@@ -133,7 +133,7 @@ def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
     above = bool(absent) and absent[0].id == max(there, default=0) + 1
     if wrong or not (below or above):
         raise InvalidInputError(
-            "the table has gone on, and these snapshots no longer join the ones that are there; "
+            "the table has new snapshots, and these no longer join the ones that are there; "
             "tag what you need with rollback_to_as_latest instead",
             snapshot_ids=[snapshot.id for snapshot in one.snapshots][:20],
         )
@@ -143,7 +143,7 @@ def _fitting(line: TableSession, one: TrashRecord) -> Sequence[Snapshot]:
 def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashReport:
     """Delete the files of records older than `maintenance.trash-retained`, or of `everything`.
 
-    Files that some root names by now stay. Nothing is deleted unless every root could be read.
+    Files that some root names by now are kept. Nothing is deleted unless every root could be read.
     """
     store = trash_of(session)
     retained = session.options[core_options.MAINTENANCE_TRASH_RETAINED]
@@ -153,14 +153,14 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
         for one in store.list()
         if everything or retained is None or now - one.created_millis > retained
     ]
-    gone: list[str] = []
+    emptied: list[str] = []
     for one in over:
         reachable = reachable_paths(session, besides=one.name)
         held = root_paths(session, roots.record_roots(session, one, everywhere))
         paths = [
             path for path in dict.fromkeys([*one.paths, *sorted(held)]) if path not in reachable
         ]
-        gone += paths
+        emptied += paths
         if dry_run:
             continue
         for path in paths:
@@ -168,7 +168,9 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
             session.file_io.delete(path)
         store.delete(one.name)
         _notify_emptied(session, one, paths)
-    return TrashReport(records=tuple(one.name for one in over), paths=tuple(gone), dry_run=dry_run)
+    return TrashReport(
+        records=tuple(one.name for one in over), paths=tuple(emptied), dry_run=dry_run
+    )
 
 
 def _notify_emptied(session: TableSession, one: TrashRecord, paths: Sequence[str]) -> None:

@@ -31,10 +31,10 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     tags = {tag.name: tag.snapshot for tag in session.tags.list()}
     mentions = _mentions(session, snapshots, name)
     held_by = {tag: found for tag, root in tags.items() if (found := _state(session, root, name))}
-    told = [entry for mention in mentions for entry in mention.entries]
-    told += [entry for entries in held_by.values() for entry in entries]
-    changelog = [] if told else _changelog(session, snapshots, name)
-    if not told and not changelog:
+    listed = [entry for mention in mentions for entry in mention.entries]
+    listed += [entry for entries in held_by.values() for entry in entries]
+    changelog = [] if listed else _changelog(session, snapshots, name)
+    if not listed and not changelog:
         raise NotFoundError(
             "no snapshot and no tag names this file; if it is on disk, it is an orphan, or its "
             "snapshots have expired (the catalog's lineage may remember: lsm lineage file)",
@@ -43,8 +43,8 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
             file=name,
         )
     if changelog:
-        told = [entry for _, entry in changelog]
-    newest = told[-1]
+        listed = [entry for _, entry in changelog]
+    newest = listed[-1]
     stages = _stages(mentions, changelog)
     ids = [snapshot.id for snapshot in snapshots]
     held = tuple(s.id for s, _ in changelog) if changelog else holding(stages, ids)
@@ -88,13 +88,13 @@ def _mentions(session: TableSession, snapshots: Sequence[Snapshot], name: str) -
 
 
 def _branches(session: TableSession, name: str) -> tuple[str, ...]:
-    """Return the other lines of snapshots that hold the file, main among them for a branch."""
+    """Return the other branches that hold the file, main among them for a branch."""
     found = []
-    for line in other_branches(session):
-        snapshots = line.snapshots.all()
-        held = holding(_stages(_mentions(line, snapshots, name), ()), [s.id for s in snapshots])
-        if held or any(_state(line, tag.snapshot, name) for tag in line.tags.list()):
-            found.append(line.paths.branch_name or MAIN_BRANCH)
+    for branch in other_branches(session):
+        snapshots = branch.snapshots.all()
+        held = holding(_stages(_mentions(branch, snapshots, name), ()), [s.id for s in snapshots])
+        if held or any(_state(branch, tag.snapshot, name) for tag in branch.tags.list()):
+            found.append(branch.paths.branch_name or MAIN_BRANCH)
     return tuple(found)
 
 
@@ -113,8 +113,10 @@ def _named(
 
 def _left(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     listed = list(entries)
-    gone = {entry.identity for entry in listed if entry.kind is EntryKind.DELETE}
-    return [entry for entry in listed if entry.kind is EntryKind.ADD and entry.identity not in gone]
+    deleted = {entry.identity for entry in listed if entry.kind is EntryKind.DELETE}
+    return [
+        entry for entry in listed if entry.kind is EntryKind.ADD and entry.identity not in deleted
+    ]
 
 
 def _state(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:

@@ -45,21 +45,21 @@ def explain_key(
     keys = keys_of(schema, [dict(key)])
     shown = keys.to_pylist()[0]
     found = [] if snapshot is None else _buckets(session, snapshot, keys)
-    told = [_explained(session, each) for each in found]
-    settled = [each for each in told if each.row is not None] or told
-    versions = [each.versions for each in told]
+    explained = [_explained(session, each) for each in found]
+    holders = [each for each in explained if each.row is not None] or explained
+    versions = [each.versions for each in explained]
     empty = pa.schema([*FACTS, *schema.arrow]).empty_table()
     verdict = "no file of the snapshot holds the key: it is not there"
-    if settled:
-        verdict = settled[0].verdict
-    if len(settled) > 1 and settled[0].row is not None:
-        verdict += f"; {len(settled)} partitions hold the key, which no reader tells apart"
+    if holders:
+        verdict = holders[0].verdict
+    if len(holders) > 1 and holders[0].row is not None:
+        verdict += f"; {len(holders)} partitions hold the key, which readers do not merge"
     return KeyExplanation(
         table=session.name,
         snapshot_id=None if snapshot is None else snapshot.id,
         key=shown,
         versions=pa.concat_tables(versions) if versions else empty,
-        row=settled[0].row if settled else None,
+        row=holders[0].row if holders else None,
         rule=row_rule_text(schema),
         column_rules=column_rule_texts(schema),
         verdict=verdict,
@@ -89,8 +89,8 @@ class _KeyBucket:
 
 
 @record
-class _Told:
-    """What one bucket says."""
+class _Explained:
+    """The key's versions and outcome in one bucket."""
 
     versions: pa.Table
     row: Mapping[str, Any] | None
@@ -106,12 +106,14 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
     found = []
     for place in sorted(places):
         files = [entry.file for entry in live if (entry.partition, entry.bucket) == place]
-        wanted = {
+        kept_files = {
             (entry.file.file_name, entry.file.level)
             for entry in held
             if (entry.partition, entry.bucket) == place
         }
-        versions = _versions(session, place, files, wanted, keys, predicate, vectors.get(place, {}))
+        versions = _versions(
+            session, place, files, kept_files, keys, predicate, vectors.get(place, {})
+        )
         if versions:
             names = {version.file.file_name for version in versions}
             origins = origins_of(session, snapshot, place, names)
@@ -133,7 +135,7 @@ def _versions(
     session: TableSession,
     place: Bucket,
     files: Sequence[DataFileMeta],
-    wanted: set[tuple[str, int]],
+    kept_files: set[tuple[str, int]],
     keys: pa.RecordBatch,
     predicate: Predicate | None,
     vectors: Mapping[str, VectorPlace],
@@ -152,7 +154,7 @@ def _versions(
     found = []
     for number, run in reversed(list(enumerate(levels.runs))):
         for file in run.files:
-            if (file.file_name, file.level) not in wanted:
+            if (file.file_name, file.level) not in kept_files:
                 continue
             stored, seen = (
                 [
@@ -184,7 +186,7 @@ def _rows_of_key(
     ]
 
 
-def _explained(session: TableSession, bucket: _KeyBucket) -> _Told:
+def _explained(session: TableSession, bucket: _KeyBucket) -> _Explained:
     schema, rules = session.schema, merge_rules(session.schema)
     above_zero = read_mode(schema) is ReadMode.ABOVE_LEVEL_0
     seen = [each for each in bucket.versions if not each.deleted]
@@ -201,7 +203,7 @@ def _explained(session: TableSession, bucket: _KeyBucket) -> _Told:
     order = merge_order([rules.keys(row) for row in rows], [rules.ranks(row) for row in rows])
     ordered = [read[at] for at in order.run.tolist()]
     outcome = outcome_of(schema, rules.function, order, rows)
-    return _Told(
+    return _Explained(
         versions=_as_table(session, bucket, [*ordered, *unread], outcome),
         row=outcome.row,
         verdict=outcome.verdict,
@@ -238,9 +240,9 @@ def _as_table(
                 "_verdict": outcome.verdicts[at] if read else _unread(version),
             }
         )
-    told = pa.Table.from_pylist(facts, schema=FACTS)
+    table = pa.Table.from_pylist(facts, schema=FACTS)
     names = session.schema.names
     values = pa.Table.from_batches([each.row.select(names) for each in versions])
     for name in names:
-        told = told.append_column(session.schema.arrow.field(name), values.column(name))
-    return told
+        table = table.append_column(session.schema.arrow.field(name), values.column(name))
+    return table

@@ -1,4 +1,4 @@
-"""Simulate a retention: what stays readable, what is freed, what pins what. Touches nothing."""
+"""Simulate a retention: what would be readable, freed and pinned by what. Deletes nothing."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _NUMBERED = re.compile(r"^(snapshot|changelog) \d+")
 
 @record
 class _At:
-    """A clock that stands still at `millis`."""
+    """A clock that always returns `millis`."""
 
     millis: int
     clock: Clock
@@ -64,9 +64,9 @@ def simulate_retention(
         branch=session.paths.branch_name,
     )
     report = expire(then, whole, dry_run=True)
-    gone = {snapshot.id for snapshot in report.plan.expired}
+    expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
-    kept = [snapshot for snapshot in snapshots if snapshot.id not in gone]
+    kept = [snapshot for snapshot in snapshots if snapshot.id not in expired]
     history = dead_candidates(roots.delta_entries(session, snapshots[1:]))
     buckets = candidate_buckets(history)
 

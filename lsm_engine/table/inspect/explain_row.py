@@ -33,9 +33,9 @@ def row_origin(
     A version counts if it gave the row a value. Commits that have expired are known from the
     lineage; a version of which even that knows nothing has no commit.
     """
-    told = explain_key(session, snapshot, key)
+    explanation = explain_key(session, snapshot, key)
     commits = set()
-    for version in told.versions.to_pylist():
+    for version in explanation.versions.to_pylist():
         if not version["_gives"]:
             continue
         writer = version["_snapshot_id"]
@@ -43,7 +43,7 @@ def row_origin(
             writer = _remembered(lineage, table, version)
         if writer is not None:
             commits.add(writer)
-    return RowOrigin(explanation=told, origin=lineage.origin_of_commits(table, commits))
+    return RowOrigin(explanation=explanation, origin=lineage.origin_of_commits(table, commits))
 
 
 def _remembered(lineage: Lineage, table: TableName, version: Mapping[str, Any]) -> int | None:

@@ -35,7 +35,7 @@ class FileOrigins:
 def origins_of(
     session: TableSession, snapshot: Snapshot, place: Bucket, names: Collection[str]
 ) -> FileOrigins:
-    """Return where files of one bucket and their rows came from, as far as snapshots tell."""
+    """Return where files of one bucket and their rows came from, as far as snapshots record it."""
     written: dict[str, int] = {}
     appends: list[tuple[int, int, int]] = []
     for at in snapshots_back(session, snapshot):

@@ -66,23 +66,23 @@ def _chosen(
     if not merged.num_rows:
         ignored = tuple("ignored: its kind of row does nothing here" for _ in places)
         gives: tuple[tuple[str, ...], ...] = tuple(() for _ in places)
-        said = "every version is ignored: the key is not there"
-        return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=said)
+        verdict = "every version is ignored: the key is not there"
+        return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=verdict)
     winner = places.index(merged.column(_MARK)[0].as_py())
-    gone = _is_gone(merged)
-    values = () if gone else _values(schema)
+    deleted = _is_deleted(merged)
+    values = () if deleted else _values(schema)
     verdicts = [
         (f"replaced by version {winner + 1}" if at < winner else f"version {winner + 1} counts")
         if at != winner
-        else ("takes the key away" if gone else "is the row")
+        else ("takes the key away" if deleted else "is the row")
         for at in range(len(places))
     ]
     why = _why(order, versions, winner)
     return KeyOutcome(
-        row=None if gone else _row(schema, merged),
+        row=None if deleted else _row(schema, merged),
         gives=tuple(values if at == winner else () for at in range(len(places))),
         verdicts=tuple(verdicts),
-        verdict=f"version {winner + 1} {'takes the key away' if gone else 'is the row'}{why}",
+        verdict=f"version {winner + 1} {'takes the key away' if deleted else 'is the row'}{why}",
     )
 
 
@@ -109,23 +109,23 @@ def _folded(
         function.merge(_first(order, count), versions) for count in range(1, len(versions) + 1)
     ]
     final = states[-1]
-    gone = _is_gone(final)
+    deleted = _is_deleted(final)
     gives: list[tuple[str, ...]] = [() for _ in states]
-    if gone:
+    if deleted:
         verdicts = [_NOTHING] * len(states)
         at = _since(states, None)
         verdicts[at] = "takes the key away"
-        said = f"version {at + 1} takes the key away"
-        return KeyOutcome(row=None, gives=tuple(gives), verdicts=tuple(verdicts), verdict=said)
+        verdict = f"version {at + 1} takes the key away"
+        return KeyOutcome(row=None, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)
     row = _row(schema, final)
     for name in _values(schema):
         if row[name] is not None:
             at = _since(states, name)
             gives[at] = (*gives[at], name)
-    verdicts = [f"settles {', '.join(names)}" if names else _NOTHING for names in gives]
+    verdicts = [f"decides {', '.join(names)}" if names else _NOTHING for names in gives]
     takers = sum(bool(names) for names in gives)
-    said = f"the row is put together from {takers} of {len(states)} versions"
-    return KeyOutcome(row=row, gives=tuple(gives), verdicts=tuple(verdicts), verdict=said)
+    verdict = f"the row is put together from {takers} of {len(states)} versions"
+    return KeyOutcome(row=row, gives=tuple(gives), verdicts=tuple(verdicts), verdict=verdict)
 
 
 def _since(states: Sequence[pa.Table], name: str | None) -> int:
@@ -139,8 +139,8 @@ def _since(states: Sequence[pa.Table], name: str | None) -> int:
 
 def _text(state: pa.Table, name: str | None) -> str:
     # Equal values of one column look the same: NaN too, which does not equal itself.
-    if _is_gone(state):
-        return "gone"
+    if _is_deleted(state):
+        return "deleted"
     return "there" if name is None else f"value {state.column(name)[0].as_py()!r}"
 
 
@@ -148,7 +148,7 @@ def _first(order: MergeOrder, count: int) -> MergeOrder:
     return MergeOrder(run=order.run[:count], row=order.row[:count], starts=np.zeros(1, np.int64))
 
 
-def _is_gone(state: pa.Table) -> bool:
+def _is_deleted(state: pa.Table) -> bool:
     return not state.num_rows or RowKind(state.column(VALUE_KIND)[0].as_py()).is_retract
 
 

@@ -66,7 +66,7 @@ FILE_INDEXES = pa.schema(
         pa.field("file_path", pa.string(), nullable=False),
         pa.field("index_kind", pa.string(), nullable=False),  # embedded, or sidecar
         ("index_file", pa.string()),  # null: embedded in the manifest
-        ("index_size_in_bytes", pa.int64()),  # null: of a sidecar, manifests do not say
+        ("index_size_in_bytes", pa.int64()),  # null: manifests do not record a sidecar's
     ]
 )
 PARTITIONS = pa.schema(
@@ -211,12 +211,12 @@ def _grouped(
         "last_update_time": "max",
         "total_buckets": "max",
     }
-    wanted = [name for name in schema.names if name not in keys]
+    aggregated = [name for name in schema.names if name not in keys]
     grouped = (
-        pa.table(columns).group_by(list(keys)).aggregate([(name, how[name]) for name in wanted])
+        pa.table(columns).group_by(list(keys)).aggregate([(name, how[name]) for name in aggregated])
     )
     found = {name: grouped.column(name) for name in keys}
-    found |= {name: grouped.column(f"{name}_{how[name]}") for name in wanted}
+    found |= {name: grouped.column(f"{name}_{how[name]}") for name in aggregated}
     return _table(found, schema).sort_by([(name, "ascending") for name in keys])
 
 

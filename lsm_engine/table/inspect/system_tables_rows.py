@@ -59,7 +59,7 @@ def binlog(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     kinds = one_array(rows.column(ROW_KIND))
     starts = _row_starts(rows, session.schema)
     offsets = pa.array(np.append(starts, rows.num_rows).astype(np.int32))
-    # The last of a pair says what the pair did.
+    # The last of a pair holds the pair's row kind.
     last = pa.array(np.append(starts[1:], rows.num_rows)[: len(starts)] - 1)
     columns = [kinds.take(last)]
     fields = [pa.field(ROWKIND, pa.string(), nullable=False)]

@@ -1,4 +1,4 @@
-"""Repair tools: each shows its plan first, and acts only when it is told to."""
+"""Repair tools: each shows its plan first, and acts only with `dry_run=False`."""
 
 from collections.abc import Callable, Sequence
 
@@ -38,9 +38,9 @@ class RepairReport:
 def remove_unexisting_files(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
-    """Take data files out of the newest state whose files are gone, so that the rest can be read.
+    """Remove entries of missing data files from the newest state, so that the rest can be read.
 
-    A file counts as gone only if the storage says so twice over: it is not there, and its
+    A file counts as missing only if the storage reports so twice: it is not there, and its
     directory, listed until two answers agree, does not have it.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
@@ -51,11 +51,11 @@ def remove_unexisting_files(
     if lost and not dry_run:
         names = {entry.identity for entry in lost}
 
-        def gone(on: Snapshot | None) -> Sequence[ManifestEntry]:
+        def missing(on: Snapshot | None) -> Sequence[ManifestEntry]:
             return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
 
-        made = propose(session, _taking(identity, gone))
-    return RepairReport(what="files that are gone", found=paths, dry_run=dry_run, snapshot=made)
+        made = propose(session, _taking(identity, missing))
+    return RepairReport(what="missing files", found=paths, dry_run=dry_run, snapshot=made)
 
 
 def _taking(
@@ -83,7 +83,7 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
 def compact_manifest(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
-    """Write the manifests of the newest state anew, without entries of files that are gone."""
+    """Write the manifests of the newest state anew, without entries of missing files."""
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     base = session.snapshots.latest()
     metas = [] if base is None else session.manifest_metas(base)
@@ -122,7 +122,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
         session.snapshots.hint_earliest(whole)
         for number in broken:
             session.snapshots.delete(number)
-        _tell(session, "snapshots below the oldest whole one", broken)
+        _notify(session, "snapshots below the oldest whole one", broken)
     paths = tuple(session.paths.snapshot_file(number) for number in broken)
     return RepairReport(what="broken snapshots", found=paths, dry_run=dry_run)
 
@@ -134,7 +134,7 @@ def _is_whole(session: TableSession, number: int) -> bool:
         return False
 
 
-def _tell(session: TableSession, reason: str, ids: Sequence[int]) -> None:
+def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:
     if not session.components.listeners:
         return
     removal = Removal(
@@ -151,7 +151,7 @@ def _tell(session: TableSession, reason: str, ids: Sequence[int]) -> None:
 def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: bool) -> RepairReport:
     """Empty a table for good: its rows, snapshots, tags, branches, changelogs and consumers.
 
-    One empty snapshot stays, and the schema. Nothing but the trash, where there is one, gives
+    One empty snapshot is left, and the schema. Nothing but the trash, where there is one, gives
     anything back. A kill leaves part of it done; doing it again finishes.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])

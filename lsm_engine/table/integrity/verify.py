@@ -1,4 +1,4 @@
-"""Verify: can every root be read to its last file, and does what they say about each other hold?
+"""Verify: can every root be read to its last file, and do they agree with each other?
 
 Others go on meanwhile: what is wrong with a root counts only if it is one still when that was found.
 """
@@ -49,7 +49,7 @@ class VerifyReport:
 
     `unchecked_count`: data files that others wrote, or named, without a checksum. `gone_count`: roots
     that were taken away meanwhile, or that an expiry which died had begun to take. `not_honoured`:
-    options of the table that this version does not honour; no problem while it is read.
+    options of the table that this version does not support; no problem while it is read.
     """
 
     problems: tuple[str, ...]
@@ -102,15 +102,15 @@ def verify(
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
         return check.report(snapshot_count=1, tag_count=0)
-    report = _verify_line(session, deep=deep, progress=progress)
+    report = _verify_branch(session, deep=deep, progress=progress)
     if session.paths.branch_name:
         return report
     branches = BranchStore(session.file_io, session.paths)
-    for line in roots.other_branches(session):
-        name = line.paths.branch_name
+    for branch in roots.other_branches(session):
+        name = branch.paths.branch_name
         if not branches.exists(name):
             continue  # of a creation or a deletion that died: nobody can read it
-        found = _verify_line(line, deep=deep, progress=progress)
+        found = _verify_branch(branch, deep=deep, progress=progress)
         problems = (f"branch {name!r}: {one}" for one in found.problems)
         report = VerifyReport(
             problems=(*report.problems, *problems),
@@ -125,12 +125,12 @@ def verify(
     return report
 
 
-def _verify_line(session: TableSession, *, deep: bool, progress: Progress | None) -> VerifyReport:
+def _verify_branch(session: TableSession, *, deep: bool, progress: Progress | None) -> VerifyReport:
     """Check the table itself, or a branch alone."""
     check = _Verification(session, deep=deep, progress=progress)
     for schema_id in session.schemas.ids():
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
-    snapshots, ghosts = session.snapshots.settled_and_ghosts(check.find_snapshot)
+    snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
     check.ghosts(ghosts)
     check.chain(snapshots)
     for snapshot in snapshots:
@@ -178,7 +178,7 @@ class _Verification:
         self._problems.append(f"{name}: {error}")
 
     def found(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return what can be read; what is damaged is listed, what is gone is passed over."""
+        """Return what can be read; what is damaged is listed, what was deleted is passed over."""
         try:
             return read()
         except NotFoundError:
@@ -205,8 +205,8 @@ class _Verification:
         """Ids follow each other, and each total is the one before plus its own delta."""
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
         if any(_wrong_between(snapshots, there)):  # or some went while the others were read
-            again, _ = self._session.snapshots.settled_and_ghosts(self.find_snapshot)
-            left = [one for one in again if not self._is_taken(one)]
+            again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
+            left = [one for one in again if not self._is_deleted(one)]
             self._problems += _wrong_between(left, there)
 
     def ghosts(self, found: Sequence[Snapshot]) -> None:
@@ -220,13 +220,15 @@ class _Verification:
                 )
 
     def snapshot(self, one: Snapshot) -> None:
-        """A snapshot can be read, and says what its files say."""
+        """A snapshot can be read, and agrees with its files."""
         self._note(
-            f"snapshot {one.id}", self._root(one, with_changelog=True), lambda: self._is_taken(one)
+            f"snapshot {one.id}",
+            self._root(one, with_changelog=True),
+            lambda: self._is_deleted(one),
         )
 
     def tag(self, one: Tag) -> None:
-        """A tag's snapshot can be read, and says what its files say."""
+        """A tag's snapshot can be read, and agrees with its files."""
         tags = self._session.tags
         self._note(
             f"tag {one.name!r}",
@@ -238,23 +240,23 @@ class _Verification:
         """The files of a changelog that has outlived its snapshot are there, with their sizes."""
         changelogs = self._session.changelogs
 
-        def is_taken() -> bool:
+        def is_deleted() -> bool:
             marked = changelogs.earliest_hint()
             return not changelogs.exists(one.id) or (
                 marked is not None and changelogs.exists(marked) and one.id < marked
             )
 
-        self._note(f"changelog {one.id}", self._fed(one), is_taken)
+        self._note(f"changelog {one.id}", self._fed(one), is_deleted)
 
-    def _note(self, name: str, found: Iterable[str], is_taken: Callable[[], bool]) -> None:
+    def _note(self, name: str, found: Iterable[str], is_deleted: Callable[[], bool]) -> None:
         problems = list(found)
-        if problems and is_taken():
+        if problems and is_deleted():
             self._gone_count += 1
         else:
             self._problems += [f"{name}: {problem}" for problem in problems]
 
-    def _is_taken(self, one: Snapshot) -> bool:
-        """Whether a snapshot is gone, or older than what an expiry leaves, which has to be there."""
+    def _is_deleted(self, one: Snapshot) -> bool:
+        """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
         snapshots = self._session.snapshots
         marked = snapshots.earliest_hint()
         is_marked = marked is not None and one.id < marked and snapshots.exists(marked)
@@ -310,7 +312,7 @@ class _Verification:
             yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
     def _files(self, live: pa.Table) -> Iterator[str]:
-        """Look at files that no root before named; say again what was wrong with the others."""
+        """Check files that no root before named; report again what was wrong with the others."""
         files = _identities(live)
         new = [at for at, file in enumerate(files) if file not in self._looked]
         if new:

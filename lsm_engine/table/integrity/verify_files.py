@@ -64,7 +64,7 @@ class FileVerification:
 
 
 class _Rows:
-    """What the rows of one file say, compared with its manifest entry."""
+    """The rows of one file, compared with its manifest entry."""
 
     def __init__(self, file: DataFileMeta, schema: TableSchema, *, is_changelog: bool) -> None:
         self._file = file
@@ -96,7 +96,7 @@ class _Rows:
             if outside or max(self._sequences) > file.max_sequence_number:
                 yield "rows have sequence numbers outside of what its manifest entry names"
             if file.delete_row_count not in (None, self._deletes):
-                yield f"{self._deletes} rows are deletes, its manifest entry counts otherwise"
+                yield f"{self._deletes} rows are deletes, its manifest entry records another count"
         yield from self._wrong_null_counts()
         for name in self._outside:
             yield f"column {name!r} has values outside of the bounds in its manifest entry"

@@ -1,6 +1,6 @@
-"""The branch that a batch read falls back on: partitions that the table's line does not have.
+"""The branch that a batch read falls back on: partitions that the read branch lacks.
 
-Both lines are read with schemas of their own; what they share is the columns that come out, and how
+Both branches are read with schemas of their own; what they share is the columns that come out, and how
 rows are parted. A fallback of the fallback is not followed.
 """
 
@@ -33,7 +33,7 @@ class Fallback:
 def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool) -> Fallback | None:
     """Return what `scan.fallback-branch` names, beside a snapshot of the table; None: nothing.
 
-    With `past` it is the branch as it was when the snapshot was made: ids say nothing across lines.
+    With `past` it is the branch as it was when the snapshot was made: ids differ across branches.
     Raises NotFoundError if the branch is not there, UnsupportedError if its columns do not fit.
     """
     name = session.options[core_options.SCAN_FALLBACK_BRANCH]
@@ -58,7 +58,7 @@ def fallback_of(session: TableSession, snapshot: Snapshot | None, *, past: bool)
 
 
 def is_past(session: TableSession, snapshot: Snapshot | None) -> bool:
-    """Whether a snapshot is not the newest of its line."""
+    """Whether a snapshot is not the newest of its branch."""
     latest = session.snapshots.latest()
     return snapshot is not None and not (latest is not None and same_state(latest, snapshot))
 

@@ -35,7 +35,7 @@ def merge_runs(
     """Yield the merged rows of runs in key order; of runs with equal claims the later one wins.
 
     Each run is in key order, over all of its batches. With `drop_deletes` keys whose last word is
-    a -U or -D are left out; otherwise those rows stay, as an older run elsewhere may hold the key.
+    a -U or -D are left out; else those rows are kept, as an older run elsewhere may hold the key.
     `ages`, one per run: of a key's rows in runs of an age above 0 only the youngest counts.
     """
     for parts in merge_slices(runs, rules):
@@ -151,7 +151,7 @@ class _Head:
 
 
 def _emitted(rows: pa.RecordBatch, *, drop_deletes: bool) -> Iterator[pa.RecordBatch]:
-    """Yield rows that no other run has a say in; each key is in them once."""
+    """Yield rows whose keys no other run holds; each key is in them once."""
     if drop_deletes and rows.num_rows:
         kept = adds(fixed_values(rows.column(VALUE_KIND), np.int8))
         if not kept.all():

@@ -104,7 +104,7 @@ def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
 class _Buckets:
     """The buckets that may hold a match, by the number of buckets that a file was written for.
 
-    A partition that was not rescaled yet has another number than the schema says.
+    A partition that was not rescaled yet has another number than the schema.
     """
 
     def __init__(self, schema: TableSchema, pushed: Predicate) -> None:
@@ -140,13 +140,13 @@ class _Buckets:
         """Return which entries lie in buckets to look into."""
         totals = entries.column(TOTAL_BUCKETS).to_numpy()
         buckets = entries.column(BUCKET).to_numpy()
-        wanted = np.ones(entries.num_rows, np.bool_)
+        may_match = np.ones(entries.num_rows, np.bool_)
         for total in np.unique(totals).tolist():
             candidates = self.candidates(total)
             if candidates is not None:
                 own = totals == total
-                wanted[own] = np.isin(buckets[own], list(candidates))
-        return wanted
+                may_match[own] = np.isin(buckets[own], list(candidates))
+        return may_match
 
 
 def _prune_manifests(

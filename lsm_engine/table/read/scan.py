@@ -32,7 +32,7 @@ from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partition
 from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.split_read import ReadRows, SplitSource, read_split
-from lsm_engine.table.tags.read_tag import Line, tag_for_read, tagged
+from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
 
 
 @record
@@ -41,8 +41,8 @@ class ScanRequest:
 
     `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
     opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
-    the table's options say so. `before_changes`: the state that a reader of what this producer tells
-    begins with.
+    the table's options ask for it. `before_changes`: the state that a reader of this producer's
+    changelog begins with.
     """
 
     columns: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ class PlannedScan:
 
 
 class Scan:
-    """One read of one snapshot. Rows of a primary-key table come merged, deletes gone."""
+    """One read of one snapshot. Rows of a primary-key table come merged, without deletes."""
 
     def __init__(
         self, session: TableSession, request: ScanRequest, snapshot: Snapshot | None = None
@@ -141,7 +141,7 @@ class Scan:
         limit = self._request.limit
         names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
-        with tagged(self._lines, self._kept_millis), self._naming_expiry():
+        with tagged(self._branches, self._kept_millis), self._naming_expiry():
             plan = self._planned
             for split in plan.splits:
                 if self._request.where is None and split.raw and split.is_counted:
@@ -170,8 +170,8 @@ class Scan:
         Nobody knows when they are done: a tag made for the read stays until it expires.
         """
         if self._kept_millis is not None:
-            for line in self._lines:
-                tag_for_read(line, self._kept_millis)
+            for branch in self._branches:
+                tag_for_read(branch, self._kept_millis)
         with self._naming_expiry():
             return self._planned
 
@@ -199,18 +199,18 @@ class Scan:
         )
 
     @property
-    def _lines(self) -> list[Line]:
+    def _branches(self) -> list[BranchSnapshot]:
         """What a batch read may tag for itself: not a snapshot that it reads by a tag."""
-        fallback, lines = self._fallback, []
+        fallback, branches = self._fallback, []
         if self._request.is_batch and self._request.tag is None and self.snapshot is not None:
-            lines.append((self._session, self.snapshot))
+            branches.append((self._session, self.snapshot))
         if fallback is not None and fallback.snapshot is not None:
-            lines.append((fallback.session, fallback.snapshot))
-        return lines
+            branches.append((fallback.session, fallback.snapshot))
+        return branches
 
     @contextmanager
     def _naming_expiry(self) -> Iterator[None]:
-        """Say of a file that is missing because its snapshot has expired meanwhile that this is so."""
+        """Raise ExpiredError for a file that is missing because its snapshot has expired."""
         try:
             yield
         except NotFoundError as cause:
@@ -219,7 +219,7 @@ class Scan:
             raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with tagged(self._lines, self._kept_millis), self._naming_expiry():
+        with tagged(self._branches, self._kept_millis), self._naming_expiry():
             if self._fallback is None:
                 yield from self._read()
                 return

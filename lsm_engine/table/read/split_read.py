@@ -75,8 +75,8 @@ class ReadRows:
 
     def needed(self, schema: TableSchema, also: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the table columns to read, in the table's order."""
-        wanted = self.asked.union(also)
-        return tuple(name for name in schema.names if name in wanted)
+        needed = self.asked.union(also)
+        return tuple(name for name in schema.names if name in needed)
 
     def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield rows filtered and projected."""
@@ -155,7 +155,7 @@ def _raw_rows(
 def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
     """Cut the rows of a file into parts of about so many decoded bytes, and not below a row group.
 
-    Opening a file again for each part is cheap where its footer says where row groups are.
+    Opening a file again for each part is cheap where its footer lists the row groups.
     """
     whole = range(file.row_count)
     if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
@@ -166,7 +166,7 @@ def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
 
 
 class BucketReader:
-    """Reads the files of one bucket as rows of the table's present schema, less deleted ones.
+    """Reads a bucket's live rows in the present schema (MergeFileSplitRead, RawFileSplitRead).
 
     `vectors`: where the deletion vectors of the files are.
     """
@@ -225,8 +225,8 @@ class BucketReader:
                 reader.without(deleted)
             groups = reader.groups_from(range(file.row_count) if part is None else part)
             if matching is not None:
-                wanted = set(matching_row_groups(reader, matching))
-                groups = [group for group in groups if group in wanted]
+                may_match = set(matching_row_groups(reader, matching))
+                groups = [group for group in groups if group in may_match]
             yield from reader.batches(groups, max_rows=max_rows)
 
     def merged(
@@ -245,12 +245,13 @@ class BucketReader:
         names = schema.names
         if rows is not None:
             names = rows.needed(schema, self._rules.needs(rows.asked))
-        wanted = (*names, SEQUENCE_NUMBER, VALUE_KIND)
+        read_names = (*names, SEQUENCE_NUMBER, VALUE_KIND)
         limits = MergeLimits.of(schema.options, section)
-        # Of other columns only the merged row counts, so they cannot tell what to leave out.
+        # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate
         runs = [
-            self.run(run, wanted, matching=matching, max_rows=limits.batch_rows) for run in section
+            self.run(run, read_names, matching=matching, max_rows=limits.batch_rows)
+            for run in section
         ]
         # Runs of a section may interleave in time: only a choice among rows can be made in groups.
         if not limits.spills or not self._rules.function.keeps_rows:

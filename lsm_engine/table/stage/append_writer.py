@@ -9,7 +9,7 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 
 
 class AppendWriter:
-    """Writes the rows of one bucket of an append table as they come. Runs in any process.
+    """Writes the rows of one bucket of an append table (AppendOnlyWriter). Runs in any process.
 
     `first_sequence_number` numbers the first row; the numbers stand in manifests only.
     """
@@ -40,7 +40,7 @@ class AppendWriter:
         return self._writer.waiting_bytes
 
     def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Take rows of this bucket; all are new ones, so that kinds say nothing."""
+        """Take rows of this bucket; all are new ones, so that kinds do not matter."""
         del kinds
         self._writer.write(rows)
 

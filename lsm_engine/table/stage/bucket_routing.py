@@ -23,7 +23,7 @@ from lsm_engine.table.stage.cross_partition import CrossPartitionRouting
 from lsm_engine.table.stage.dynamic_buckets import DynamicRouting
 
 POSTPONED = -2
-"""The bucket of rows that wait for a real one, and what manifest entries say of their number."""
+"""The bucket of rows that wait for a real one; also the bucket count in their manifest entries."""
 
 
 class Routing(Protocol):
@@ -38,7 +38,7 @@ class Routing(Protocol):
         ...
 
     def total_buckets(self, partition: bytes) -> int:
-        """Return what manifest entries of a partition say about its number of buckets."""
+        """Return the number of buckets that manifest entries of a partition record."""
         ...
 
     def completed(self, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
@@ -51,7 +51,7 @@ class Routing(Protocol):
 
 
 def routing_of(staging: Staging) -> Routing:
-    """Return what sends rows to their buckets, as the table's `bucket` option says."""
+    """Return what routes rows to their buckets by the table's `bucket` option."""
     match staging.context.schema.bucket_mode:
         case BucketMode.DYNAMIC:
             return DynamicRouting(staging)
@@ -71,7 +71,7 @@ class PartitionRouting:
         self._partition_fields = schema.select(schema.partition_keys)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
-        """Return a batch cut by partition; `bucket` says nothing."""
+        """Return a batch cut by partition; `bucket` has no meaning here."""
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
         return cut(incoming, partitions, partition_ids, None)
 
@@ -82,7 +82,7 @@ def assigns_buckets(mode: BucketMode) -> bool:
 
 
 class FixedRouting:
-    """Fixed buckets, and the single one of an append table: the row and the schema say it all."""
+    """Fixed buckets, and the single one of an append table: row and schema determine them."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -142,7 +142,7 @@ class PostponeRouting:
         if (counts == POSTPONED).all():
             return [_waiting(routed) for routed in cut(incoming, partitions, partition_ids, None)]
         hashes = bucket_hashes(self._bucket_fields, incoming.rows)
-        # What waits is together until its partition tells it apart.
+        # Rows that wait are together until their partition has buckets.
         counts = np.where(counts == POSTPONED, 1, counts)
         buckets = np.abs(np.fmod(hashes.astype(np.int64), counts[partition_ids]))
         return [

@@ -1,7 +1,8 @@
 """Keys that lack partition columns: a row finds its key in whatever partition it is by now.
 
-Incoming rows are gathered, their keys are looked for in the files that may hold them (table/find/row_locations),
-and rows go where plan/key_moves says. What earlier rows of the same write have moved is remembered.
+Incoming rows are gathered, their keys are looked for in the files that may hold them
+(table/find/row_locations), and rows go where plan/key_moves sends them. What earlier rows of the same
+write have moved is remembered.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from lsm_engine.plan.key_moves import MovedKeys, SortedRows, fill_buckets, moves
 from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import moves_records
-from lsm_engine.table.find.row_locations import gone_rows, search_files
+from lsm_engine.table.find.row_locations import rows_deleted_by_vectors, search_files
 from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.bucket_keys import RoutedRows, cut, partition_numbers
@@ -49,7 +50,7 @@ class KeyLocations:
 
 
 class CrossPartitionRouting:
-    """Sends rows to where their keys are, or takes them away from there. One for all partitions."""
+    """Sends rows to where their keys are, or deletes them there (GlobalIndexAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -73,7 +74,7 @@ class CrossPartitionRouting:
         base = staging.buckets.base
         # As columns: there may be very many, and one at a time is looked into.
         self._files = None if base is None else with_buckets(self._session.live_rows(base))
-        self._gone = None if base is None else gone_rows(self._session, base)
+        self._deleted = None if base is None else rows_deleted_by_vectors(self._session, base)
         remembers = self._schema.options[core_options.CROSS_PARTITION_UPSERT_INDEX_TTL]
         self._elsewhere: frozenset[tuple[bytes, int]] | None = None
         if remembers is not None and self._files is not None:
@@ -95,7 +96,7 @@ class CrossPartitionRouting:
         return self._routed(incoming)
 
     def total_buckets(self, partition: bytes) -> int:
-        """What manifest entries say about the number of buckets."""
+        """The number of buckets that manifest entries record."""
         del partition
         return DYNAMIC_TOTAL
 
@@ -136,7 +137,7 @@ class CrossPartitionRouting:
     def _known(
         self, incoming: IncomingRows, keys: KeyBatch, order: Longs, heads: Bools
     ) -> KeyLocations:
-        """Return where each distinct key is: as earlier rows of this write, or else files, say."""
+        """Return where each distinct key is: by earlier rows of this write, or else by files."""
         firsts = np.flatnonzero(heads)
         columns = [column.take(pa.array(firsts)) for column in keys.columns]
         distinct, _ = KeyBatch.of(columns, keys.types)
@@ -162,7 +163,7 @@ class CrossPartitionRouting:
         way = SearchWay(
             by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=options[core_options.INDEX_TYPE].policy.reads_blooms,
-            gone=self._gone,
+            deleted=self._deleted,
             elsewhere=self._elsewhere,
         )
         search_files(self._session, search, self._files, way, everywhere=True)

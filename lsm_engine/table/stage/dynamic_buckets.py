@@ -1,7 +1,7 @@
 """Dynamic buckets: a key keeps the bucket that its hash was given, and new ones fill bucket by bucket.
 
 Whoever assigns is the only one to do so in a partition, as far as one commit goes; two commits that
-did so at once are told apart when the later one lands (table/commit/reassign_buckets).
+did so at once are reconciled when the later one lands (table/commit/reassign_buckets).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.read.split_read import BucketReader
 
 DYNAMIC_TOTAL = -1
-"""What manifest entries say about the number of dynamic buckets."""
+"""What manifest entries record as the number of dynamic buckets."""
 
 
 def assignment_rules(options: TableOptions) -> AssignmentRules:
@@ -77,7 +77,7 @@ class PartitionBuckets:
         return buckets
 
     def write_indexes(self) -> dict[int, DataIncrement]:
-        """Write an index file for each bucket with new hashes; return what a commit says of it."""
+        """Write an index file per bucket with new hashes; return the increments for the commit."""
         counts = self._known.counts
         listed = np.zeros(len(counts), np.int64)
         listed[: len(self._listed)] = self._listed
@@ -115,7 +115,7 @@ def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32
 
 
 class DynamicRouting:
-    """Sends rows to dynamic buckets, and keeps the indexes of those buckets."""
+    """Sends rows to dynamic buckets, and keeps their hash indexes (HashBucketAssigner)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -126,7 +126,7 @@ class DynamicRouting:
         self._written: list[str] = []
 
     def total_buckets(self, partition: bytes) -> int:
-        """What manifest entries say about the number of buckets."""
+        """What manifest entries record as the number of buckets."""
         del partition
         return DYNAMIC_TOTAL
 

@@ -1,7 +1,7 @@
 """Every row that came, before merging: what `changelog-producer` = input writes beside level 0.
 
 Rows are in key order, and of one key in the order in which they came, so that a -U stays right before
-its +U whatever the columns of `sequence.field` say.
+its +U whatever the columns of `sequence.field` hold.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,8 +70,8 @@ class InputLog:
 def _uncut_batches(rows: pa.Table, order: MergeOrder) -> Iterator[pa.RecordBatch]:
     """Yield sorted rows in batches that end where a key does: merging spilled runs relies on it."""
     starts = order.starts
-    wanted = np.arange(SPILL_ROWS, rows.num_rows, SPILL_ROWS)
-    at = np.unique(np.searchsorted(starts, wanted))
+    targets = np.arange(SPILL_ROWS, rows.num_rows, SPILL_ROWS)
+    at = np.unique(np.searchsorted(starts, targets))
     cuts = [0, *starts[at[at < len(starts)]].tolist(), rows.num_rows]
     for start, end in pairwise(cuts):
         yield from rows.slice(start, end - start).combine_chunks().to_batches()

@@ -18,7 +18,7 @@ from lsm_engine.table.stage.write_buffer import WriteBuffer
 
 
 class LocalMerge:
-    """Merges rows that were routed together. For one thread."""
+    """Merges rows that were routed together (LocalMergeOperator). For one thread."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema

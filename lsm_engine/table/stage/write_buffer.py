@@ -15,7 +15,7 @@ from lsm_engine.table.stage.input_changelog import InputLog
 
 
 class WriteBuffer:
-    """Buffered rows of one bucket. `next_sequence_number` numbers the next row that comes.
+    """Buffered rows of one bucket (SortBufferWriteBuffer); `next_sequence_number`: the next row's.
 
     `log` is handed every row as it came; None where nobody asks for them.
     """
@@ -66,7 +66,7 @@ class WriteBuffer:
         """Yield everything buffered as sorted runs, one row per key in each, and forget it.
 
         It is a single run unless a retract reaches below what is buffered (MergeFunction.may_need_full_history):
-        then what one row cannot say comes as several runs, oldest first.
+        then what one row cannot express comes as several runs, oldest first.
         """
         latest = self._drain() if self._rows else []
         spilled, self._spilled = self._spilled, []

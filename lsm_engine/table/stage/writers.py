@@ -24,7 +24,7 @@ from lsm_engine.table.stage.write_buffer import WriteBuffer
 
 
 class BucketWriter:
-    """Writes the rows of one bucket; `finish` gives what a commit needs. Runs in any process."""
+    """Writes the rows of one bucket (MergeTreeWriter); `finish` returns what a commit needs."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ def logs_input(staging: Staging) -> bool:
 
 
 class TableWriter:
-    """Writes rows of any bucket in bounded memory."""
+    """Writes rows of any bucket in bounded memory (FileStoreWrite)."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

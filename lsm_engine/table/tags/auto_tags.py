@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @record
 class AutoTagReport:
-    """Tags, by name, that made themselves, and those that were too many; or would, in a `dry_run`."""
+    """Automatic tags, by name, that were created and deleted, or would be in a `dry_run`."""
 
     created: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ def _tag_batch(
 
 
 def _create(session: TableSession, name: str, snapshot: Snapshot) -> bool:
-    """Create one tag; False if somebody else has, or the snapshot is gone."""
+    """Create one tag; False if somebody else has, or the snapshot is deleted."""
     lifetime = session.options[core_options.TAG_DEFAULT_TIME_RETAINED]
     try:
         tags.of(session, name, snapshot, lifetime, numeric=True)
@@ -166,4 +166,4 @@ def _remove(session: TableSession, names: Iterable[str]) -> None:
         try:
             tags.delete(session, name, kind="expire-tags")
         except NotFoundError:
-            log.info("tag %s was gone already", name)
+            log.info("tag %s was deleted already", name)

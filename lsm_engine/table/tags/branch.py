@@ -1,4 +1,4 @@
-"""Branches: other lines of snapshots over the same data files; made, named anew, taken away.
+"""Branches (BranchManager): snapshots of their own over the same data files; create, rename, delete.
 
 Taking a branch away deletes its metadata alone: files that only it named are then orphans.
 """
@@ -38,7 +38,7 @@ class Branch:
 
 
 def branches(session: TableSession) -> BranchStore:
-    """Return the table's branches; the session must be the table's own line."""
+    """Return the table's branches; the session must be that of main."""
     if session.paths.branch_name:
         raise UnsupportedError(
             "a branch has no branches of its own; go on from the table", branch=_own_name(session)
@@ -120,7 +120,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 
 def delete(session: TableSession, name: str) -> None:
-    """Take a branch away. A kill leaves it whole or gone; deleting again takes what was left."""
+    """Delete a branch. A kill leaves it whole or deleted; deleting again removes what was left."""
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     store = branches(session)
     _require_not_fallen_back_on(session, name)

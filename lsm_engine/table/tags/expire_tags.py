@@ -13,7 +13,7 @@ from lsm_engine.table.tags import tag as tags
 
 @record
 class TagExpiryReport:
-    """Tags, by name, whose lifetime was over; they are gone unless it was a `dry_run`."""
+    """Tags, by name, whose lifetime was over; they are deleted unless it was a `dry_run`."""
 
     names: tuple[str, ...]
     dry_run: bool

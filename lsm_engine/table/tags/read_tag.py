@@ -1,7 +1,7 @@
 """Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
 
 `scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
-who cannot say when that is, or dies, leaves it for the time that the option says.
+who does not know when that is, or dies, leaves it for the time that the option sets.
 """
 
 import logging
@@ -18,26 +18,26 @@ log = logging.getLogger(__name__)
 READ_PREFIX = "batch-read-"
 
 
-Line = tuple[TableSession, Snapshot]
-"""A line of the table, and where a read is at in it."""
+BranchSnapshot = tuple[TableSession, Snapshot]
+"""A branch of the table, and its snapshot that is read."""
 
 
-def tag_for_read(line: Line, lifetime_millis: int) -> Tag:
+def tag_for_read(branch: BranchSnapshot, lifetime_millis: int) -> Tag:
     """Tag what is about to be read.
 
     Raises NotFoundError (expired) for a snapshot that an expiry has got hold of.
     """
-    session, snapshot = line
+    session, snapshot = branch
     return tags.of(session, f"{READ_PREFIX}{session.ids.new_id()}", snapshot, lifetime_millis)
 
 
 @contextmanager
-def tagged(lines: Iterable[Line], lifetime_millis: int | None) -> Iterator[None]:
-    """Keep snapshots of the table's lines while they are read; `lifetime_millis` None: do not."""
+def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> Iterator[None]:
+    """Keep snapshots of branches while they are read; `lifetime_millis` None: do not."""
     with ExitStack() as made:
         if lifetime_millis is not None:
-            for line in lines:
-                made.callback(_take_back, line[0], tag_for_read(line, lifetime_millis))
+            for branch in branches:
+                made.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
         yield
 
 

@@ -1,6 +1,6 @@
 """Carry out what maintenance has planned: delete files in an order that a kill may cut anywhere.
 
-With `maintenance.trash-retained` the files stay, and a record keeps them from everybody else.
+With `maintenance.trash-retained` the files are kept, and a record protects them from others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +21,10 @@ def carry_out(
     kind: str = "expire-snapshots",
     again: Callable[[], ExpirePlan] | None = None,
 ) -> None:
-    """Delete what a plan names, in its order. Files that are gone already are no error.
+    """Delete what a plan names, in its order. Files that are deleted already are no error.
 
-    `again` plans anew once the tags are gone: who made a tag of one of them meanwhile is a root then,
-    or has seen that it was gone.
+    `again` plans anew once the tags are deleted: who made a tag of one of them meanwhile is a root
+    then, or has seen that it was deleted.
     """
     _keep_changelogs(session, plan)
     kept = keep_in_trash(session, plan)
@@ -48,7 +48,7 @@ def carry_out(
 
 
 def notify_removed(session: TableSession, plan: ExpirePlan, kind: str) -> None:
-    """Tell those who keep books what a plan took, and why."""
+    """Notify listeners which snapshots and tags a plan removed, and why."""
     snapshots = (*plan.expired, *plan.expired_changelogs)
     if not session.components.listeners:
         return

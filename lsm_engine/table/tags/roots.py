@@ -26,7 +26,7 @@ Holds = Callable[[bytes, int], bool]
 
 
 def branches(session: TableSession) -> list[TableSession]:
-    """Return the table's lines of snapshots: main, and every branch directory there is.
+    """Return the table's branches: main, and every branch directory there is.
 
     Directories of branches that are half made or half deleted count: their files are roots too.
     """
@@ -36,15 +36,15 @@ def branches(session: TableSession) -> list[TableSession]:
 
 
 def other_branches(session: TableSession) -> list[TableSession]:
-    """Return the lines besides the session's own."""
+    """Return the branches besides the session's own."""
     own = session.paths.branch_name
-    return [line for line in branches(session) if line.paths.branch_name != own]
+    return [branch for branch in branches(session) if branch.paths.branch_name != own]
 
 
 def _branch(session: TableSession, branch: str) -> TableSession:
-    line = TableSession(session.name, session.components, session.schema, branch=branch)
-    line.manifests = session.manifests  # what one line has read, the others need not
-    return line
+    opened = TableSession(session.name, session.components, session.schema, branch=branch)
+    opened.manifests = session.manifests  # what one branch has read, the others need not
+    return opened
 
 
 def _shown(session: TableSession, what: str) -> str:
@@ -56,7 +56,7 @@ def _shown(session: TableSession, what: str) -> str:
 
 
 def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return all metadata files that a snapshot names; raises NotFoundError if a list is gone."""
+    """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     if snapshot.changelog_manifest_list is not None:
         lists.append(snapshot.changelog_manifest_list)
@@ -161,7 +161,7 @@ def fed_by_deltas(session: TableSession, changelog: Snapshot) -> bool:
     )
 
 
-# --- roots that stay -----------------------------------------------------------------------------
+# --- roots that are kept -----------------------------------------------------------------------------
 
 
 def kept_roots(
@@ -172,26 +172,26 @@ def kept_roots(
     changelogs: Iterable[Snapshot] | None = None,
     besides: Iterable[str] = (),
 ) -> Iterator[KeptRoot]:
-    """Yield every root that stays: tags, `kept` snapshots and changelogs of the session's line, and
-    all of the other lines and the trash.
+    """Yield every root that is kept: tags, `kept` snapshots and changelogs of the session's branch, and
+    all of the other branches and the trash.
 
-    `changelogs` None: those there are. `besides`: tags of the session's line that go. One root is
+    `changelogs` None: those there are. `besides`: tags of the session's branch that go. One root is
     held at a time: there may be tens of thousands.
     """
     feeds = session.changelogs.all() if changelogs is None else changelogs
     yield from kept_tags(session, holds, besides=besides)
     yield from kept_snapshots(session, kept, holds)
     yield from kept_changelogs(session, feeds)
-    for line in other_branches(session):
-        snapshots = line.snapshots.stable_listing()
-        yield from kept_tags(line, holds)
-        yield from kept_snapshots(line, snapshots, holds)
-        yield from kept_changelogs(line, line.changelogs.all())
+    for branch in other_branches(session):
+        snapshots = branch.snapshots.stable_listing()
+        yield from kept_tags(branch, holds)
+        yield from kept_snapshots(branch, snapshots, holds)
+        yield from kept_changelogs(branch, branch.changelogs.all())
         yield KeptRoot(
-            name=_shown(line, "changelogs of snapshots"),
+            name=_shown(branch, "changelogs of snapshots"),
             entries=(),
             names=MetadataNames(),
-            changelog=changelog_entries(line, snapshots),
+            changelog=changelog_entries(branch, snapshots),
         )
     yield from kept_trash(session, holds)
 
@@ -201,8 +201,8 @@ def kept_snapshots(
 ) -> Iterator[KeptRoot]:
     """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
 
-    Behind a gap in the ids the whole state is told again. Of snapshots below the EARLIEST hint, which
-    an expiry that died has begun to take, whatever is still there is kept.
+    Behind a gap in the ids the whole state is yielded again. Of snapshots below the EARLIEST hint,
+    which an expiry that died has begun to delete, whatever is still there is kept.
     """
     marked = session.snapshots.earliest_hint() or 0
     before: int | None = None
@@ -229,7 +229,7 @@ def kept_snapshots(
 
 
 def _whats_left(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return the metadata of a snapshot that is half gone: what it names and what those name."""
+    """Return the metadata of a half-deleted snapshot: what it names and what those name."""
     return expiring_names(session, snapshot) | MetadataNames(
         index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
         statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
@@ -240,9 +240,9 @@ def kept_tags(
     session: TableSession, holds: Holds, *, besides: Iterable[str] = ()
 ) -> Iterator[KeptRoot]:
     """Yield tags as roots, but those named `besides`."""
-    gone = set(besides)
+    removed = set(besides)
     for tag in session.tags.stable_listing():
-        if tag.name not in gone:
+        if tag.name not in removed:
             yield _tag_root(session, tag, holds)
 
 
@@ -308,7 +308,7 @@ def consumer_positions(session: TableSession) -> list[int]:
 
 
 def branch_shown(session: TableSession) -> str:
-    """Return the name of the session's line: "main", or the branch."""
+    """Return the name of the session's branch, such as "main"."""
     return session.paths.branch_name or MAIN_BRANCH
 
 

@@ -126,7 +126,7 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
     """Delete a tag; if its snapshot has expired, the files go that only the tag still named."""
     tag = session.tags.load(name)
     if is_there(session, tag.snapshot):
-        reason = f"tag {name!r} was taken back; its snapshot stays"
+        reason = f"tag {name!r} was taken back; its snapshot is kept"
         carry_out(session, empty_plan(reason, tags=[tag]), kind=kind)
     else:
         carry_out(
@@ -143,7 +143,7 @@ def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:
 def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
-    """Plan what goes with tags whose snapshots are gone. `besides`: names that are no roots."""
+    """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots."""
     state: list[ManifestEntry] = []
     names = MetadataNames()
     for tag in tags:
@@ -198,7 +198,7 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
-    """Return a tag's snapshot as it may be a snapshot again: its changelog has gone with it."""
+    """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog."""
     if is_there(session, snapshot):
         return snapshot
     return changed(
@@ -210,7 +210,7 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
 
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
-    """Whether a snapshot is gone, or an expiry has said that it goes (decisions/0004)."""
+    """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
     marked = session.snapshots.earliest_hint()
     return not is_there(session, snapshot) or (marked is not None and snapshot.id < marked)
 

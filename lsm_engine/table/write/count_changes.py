@@ -50,23 +50,23 @@ def _changes_of(
     session: TableSession, base: Snapshot | None, entry: ManifestEntry, newer: list[ManifestEntry]
 ) -> RowCounts:
     keys, kinds = _keys_and_kinds(session, entry)
-    gone = retracts(kinds)
+    retracted = retracts(kinds)
     if newer:
         superseded = KeySearch(session.schema, keys)
         search_files(session, superseded, rows_of(newer), SearchWay(), everywhere=False)
-        stays = superseded.place < 0
-        keys, gone = keys.filter(pa.array(stays)), gone[stays]
+        kept = superseded.place < 0
+        keys, retracted = keys.filter(pa.array(kept)), retracted[kept]
     search = KeySearch(session.schema, keys)
     if base is not None and len(search):
         tag_search(session, search, base, everywhere=False)
-    return _counted(search.is_there, gone, ignores=session.options[core_options.IGNORE_DELETE])
+    return _counted(search.is_there, retracted, ignores=session.options[core_options.IGNORE_DELETE])
 
 
-def _counted(is_there: Bools, gone: Bools, *, ignores: bool) -> RowCounts:
+def _counted(is_there: Bools, retracted: Bools, *, ignores: bool) -> RowCounts:
     return RowCounts(
-        inserted=int((~is_there & ~gone).sum()),
-        updated=int((is_there & ~gone).sum()),
-        deleted=0 if ignores else int((is_there & gone).sum()),
+        inserted=int((~is_there & ~retracted).sum()),
+        updated=int((is_there & ~retracted).sum()),
+        deleted=0 if ignores else int((is_there & retracted).sum()),
     )
 
 

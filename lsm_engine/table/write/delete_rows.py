@@ -24,7 +24,7 @@ from lsm_engine.prune.where import AllOf, col
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
-from lsm_engine.table.find.row_locations import gone_rows, matching_rows
+from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_vectors
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
@@ -51,7 +51,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     before = committed_before(session, identity, CommitKind.OVERWRITE)
     if before is not None:
         return land_again(session, identity, before)
-    session.staging(None)  # refuses what a writer would have to honour
+    session.staging(None)  # refuses options that a writer would have to support
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
         base = session.snapshots.latest()
@@ -109,7 +109,9 @@ def _marked(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> list
     totals: dict[_Bucket, int] = {}
     counts: dict[_Bucket, int] = {}
     entries = _candidates(session, base, keys)
-    for found in matching_rows(session, keys, entries, gone=gone_rows(session, base)):
+    for found in matching_rows(
+        session, keys, entries, deleted=rows_deleted_by_vectors(session, base)
+    ):
         bucket = (found.entry.partition, found.entry.bucket)
         if bucket not in deletions:
             deletions[bucket] = BucketDeletions(context, vectors.get(bucket, ()))

@@ -32,21 +32,25 @@ _SHOWN = 3
 
 
 class OnMismatch(Enum):
-    """What becomes of rows that an insert or update is not for."""
+    """What an insert or update does with rows whose keys do not fit it."""
 
     REFUSE = "refuse"
     SKIP = "skip"
 
 
 class KeyCondition(Enum):
-    """Which rows a write is for."""
+    """Which rows a write accepts: with new keys, or with existing keys."""
 
     NEW = "insert"
     EXISTING = "update"
 
 
 def write_only(
-    session: TableSession, rows: Any, identity: CommitIdentity, wanted: KeyCondition, otherwise: str
+    session: TableSession,
+    rows: Any,
+    identity: CommitIdentity,
+    condition: KeyCondition,
+    mismatch: str,
 ) -> WriteResult | None:
     """Write the rows whose keys are not there (`NEW`), or only those that are (`EXISTING`).
 
@@ -54,23 +58,23 @@ def write_only(
     rows are held in memory. Returns and raises as `upsert` does.
     """
     try:
-        skips = OnMismatch(otherwise) is OnMismatch.SKIP
+        skips = OnMismatch(mismatch) is OnMismatch.SKIP
     except ValueError:
         raise InvalidInputError(
-            "rows can be refused or skipped: give 'refuse' or 'skip'", given=otherwise
+            "rows can be refused or skipped: give 'refuse' or 'skip'", given=mismatch
         ) from None
     before = committed_before(session, identity, CommitKind.APPEND)
     if before is not None:
         return land_again(session, identity, before)
-    held = _held(session.schema, rows, wanted)
+    held = _held(session.schema, rows, condition)
     if not held.num_rows:
         return None
     for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
         base = base_of_write(session, identity)
         tags = locate_rows(session, held, base)
-        fits, counts = _fitting(tags, session.schema, wanted)
+        fits, counts = _fitting(tags, session.schema, condition)
         if not skips and not fits.all():
-            raise _refusal(tags, session.schema, wanted, fits)
+            raise _refusal(tags, session.schema, condition, fits)
         if not fits.any():
             return None
         messages = stage(session, held.filter(pa.array(fits)), base)
@@ -94,7 +98,7 @@ def write_only(
     )
 
 
-def _held(schema: TableSchema, rows: Any, wanted: KeyCondition) -> pa.Table:
+def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
     """Return all rows, made to fit; retracts are refused."""
     if isinstance(rows, list) and not rows:
         return pa.table({})
@@ -102,18 +106,18 @@ def _held(schema: TableSchema, rows: Any, wanted: KeyCondition) -> pa.Table:
     for incoming in conformed(open_rows(rows), schema):
         if retracts(fixed_values(incoming.kinds, np.int8)).any():
             raise InvalidInputError(
-                f"{wanted.value} takes rows to write, and some say -U or -D; use upsert or delete"
+                f"{condition.value} takes rows to write, and some are -U or -D; use upsert or delete"
             )
         batches.append(incoming.rows)
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
 def _fitting(
-    tags: RowLocations, schema: TableSchema, wanted: KeyCondition
+    tags: RowLocations, schema: TableSchema, condition: KeyCondition
 ) -> tuple[Bools, RowCounts]:
     """Return which rows are written, and what that does. A key is inserted once: the first row is."""
     is_first = _firsts(tags.keys, schema)
-    if wanted is KeyCondition.NEW:
+    if condition is KeyCondition.NEW:
         fits = ~tags.is_there & is_first
         return fits, RowCounts(inserted=int(fits.sum()), skipped=int((~fits).sum()))
     fits = tags.is_there
@@ -131,11 +135,11 @@ def _firsts(keys: pa.RecordBatch, schema: TableSchema) -> Bools:
 
 
 def _refusal(
-    tags: RowLocations, schema: TableSchema, wanted: KeyCondition, fits: Bools
+    tags: RowLocations, schema: TableSchema, condition: KeyCondition, fits: Bools
 ) -> InvalidInputError:
     wrong = np.flatnonzero(~fits)
     shown = tags.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
-    if wanted is KeyCondition.NEW:
+    if condition is KeyCondition.NEW:
         text, kind = "keys of rows to insert are there already", ErrorKind.ROW_EXISTS
         remedy = "upsert replaces them, existing='skip' leaves them out"
     else:

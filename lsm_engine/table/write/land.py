@@ -57,7 +57,7 @@ def land(
     """Commit staged rows and do what follows a write; None: there was nothing to commit.
 
     Arguments and errors as of `commit`. Once the rows are committed nothing is raised: what fails
-    after that is logged and stays due, and the result says whether the rows can be read.
+    after that is logged and stays due, and the result holds whether the rows can be read.
     """
     again = _WrittenAgain()
     if row_counts_of(identity.properties) is None:

@@ -61,7 +61,7 @@ def overwrite(
 def _require_whole(
     session: TableSession, partition: Mapping[str, object] | None, scope: OverwriteScope
 ) -> None:
-    """Keys of the new rows may be in partitions that stay, and would then be there twice."""
+    """Keys of the new rows may be in partitions that are kept, and would then exist twice."""
     if partition is not None or isinstance(scope, DynamicPartitions):
         raise InvalidInputError(
             "a key of this table is in one partition only, so that rows cannot replace single "

@@ -28,7 +28,7 @@ def stage(
     """Write rows of any kind that the table's executor or this process can read.
 
     With `replaces` they are all that their partitions will hold. Raises UnsupportedError for tables
-    with an option that writers would have to honour and we do not.
+    with an option that writers would have to support and we do not.
     """
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
     messages = session.components.executor.stage(staging, rows)

@@ -69,7 +69,7 @@ def test_cache_tells_of_the_living_and_sweeps_the_dead(shell, orders, tmp_path):
     with TableQuery(opened.session, cache) as query:
         for _ in range(3):
             query.lookup([{"order_id": 1, "day": "mon"}])
-        cache._told_millis = 0
+        cache._published_millis = 0
         query.lookup([{"order_id": 1, "day": "mon"}])
         (told,) = shell.json("cache", "--directory", root)
         assert told["alive"] is True
@@ -99,7 +99,7 @@ import os
 from lsm_engine.io.process_directory import ProcessDirectory
 held = ProcessDirectory({str(root)!r})
 open(held.new_path(), "wb").write(b"x")
-held.tell({{"pid": os.getpid(), "evictions": {{"size": 2}}}})
+held.publish_state({{"pid": os.getpid(), "evictions": {{"size": 2}}}})
 os._exit(1)
 """
     subprocess.run([sys.executable, "-c", program], check=False)

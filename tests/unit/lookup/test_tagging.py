@@ -147,5 +147,5 @@ def test_rows_of_append_tables_by_key(with_nulls, tmp_path):
     assert found == len(wanted) > 0
     none = keys.slice(0, 0)
     assert list(matching_rows(table.session, none, entries)) == []
-    gone = lambda entry, positions: np.ones(len(positions), np.bool_)  # noqa: E731
-    assert list(matching_rows(table.session, keys, entries, gone=gone)) == []
+    deleted = lambda entry, positions: np.ones(len(positions), np.bool_)  # noqa: E731
+    assert list(matching_rows(table.session, keys, entries, deleted=deleted)) == []

@@ -97,7 +97,7 @@ def test_what_main_has_committed_since_is_not_lost_unasked(table: lsm.Table) -> 
     table.upsert([{"id": 9, "v": "mine"}])
     table.create_tag("mine")
     before = rows(table)
-    with pytest.raises(lsm.CommitConflictError, match="gone on"):
+    with pytest.raises(lsm.CommitConflictError, match="new snapshots since"):
         table.fast_forward("fix")
     assert rows(table) == before
     report = table.fast_forward("fix", force=True)

@@ -63,7 +63,7 @@ def test_who_lands_on_an_id_that_expiry_has_passed_takes_it_back(
         # Nobody takes it for a snapshot meanwhile.
         assert store.ids() == list(range(below, 10))
         assert store.find_live(ghost_id) is None
-        assert store.settled_and_ghosts() == (known[below:], [ghost])
+        assert store.stable_listing_with_ghosts() == (known[below:], [ghost])
     assert store.latest() == known[9]
     assert [one.id for one in store.newest_first()] == list(range(9, below - 1, -1))
     assert not confirm(store, ghost, known[ghost_id - 1])
