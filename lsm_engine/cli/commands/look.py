@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.base.table_options import not_honoured
+from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.base.units import format_bytes
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.failures import REFUSED
@@ -48,7 +48,7 @@ def _show(
 def schema(call: Call, *, table: str, history: bool) -> None:
     """Show a table's columns, types and keys.
 
-    Options that this version does not honour are listed below, on stderr.
+    Options that this version does not support are listed below, on stderr.
     """
     opened = call.table(table)
     if history:
@@ -85,7 +85,7 @@ def schema(call: Call, *, table: str, history: bool) -> None:
     call.out.rows(
         [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
     )
-    for one in not_honoured(found.options):
+    for one in unsupported_options(found.options):
         call.out.note(str(one))
 
 
