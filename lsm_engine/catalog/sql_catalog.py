@@ -32,7 +32,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 @record
 class DatabaseInfo:
-    """A database: its directory and what was said about it."""
+    """A database: its directory and its properties."""
 
     name: str
     location: str
@@ -103,15 +103,15 @@ class SqlCatalog:
     ) -> DatabaseInfo:
         """Create a database; AlreadyExistsError unless `ignore_existing`."""
         check_database_name(name)
-        told = dict(properties or {})
-        check_properties(told)
+        given = dict(properties or {})
+        check_properties(given)
 
         def work(connection: Connection) -> DatabaseInfo:
             if self._rows.has_database(connection, name):
                 if not ignore_existing:
                     raise AlreadyExistsError("this database exists; choose another name", name=name)
             else:
-                self._insert_database(connection, name, told)
+                self._insert_database(connection, name, given)
             return self._database_info(connection, name)
 
         return self.database.write(work)
