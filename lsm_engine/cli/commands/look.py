@@ -24,7 +24,7 @@ SNAPSHOT_OPTION = click.option(
 
 
 def system_rows(table: pa.Table) -> Iterable[dict[str, Any]]:
-    """Return a system table's rows; its timestamps are instants, and say so."""
+    """Return a system table's rows; its timestamps are instants, of type UTC."""
     for position, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is None:
             instants = table.column(position).cast(pa.timestamp(field.type.unit, "UTC"))
