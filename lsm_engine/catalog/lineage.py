@@ -82,10 +82,6 @@ class Lineage(LineageTables):
         """
         self._record(facts.table, [facts])
 
-    def record_inherited(self, files: InheritedFiles) -> None:
-        """Record files that were live before the oldest snapshot that is known."""
-        self._record(files.table, [files])
-
     def record_tag(self, facts: TagFacts) -> None:
         """Record a tag, new or replaced."""
         self._write(

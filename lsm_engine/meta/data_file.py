@@ -52,14 +52,6 @@ class DataFileMeta:
         """Same facts under another name."""
         return replace(self, file_name=file_name)
 
-    def with_extra_files(self, extra_files: tuple[str, ...]) -> Self:
-        """Same file with other sidecars."""
-        return replace(self, extra_files=extra_files)
-
-    def with_external_path(self, external_path: str | None) -> Self:
-        """Same file, stored elsewhere."""
-        return replace(self, external_path=external_path)
-
     def without_stats(self) -> Self:
         """Same file without value statistics."""
         if not self.value_stats.min_values and self.value_stats.null_counts is None:

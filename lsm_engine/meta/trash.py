@@ -21,8 +21,3 @@ class TrashRecord:
     changelogs: tuple[Snapshot, ...] = ()
     tags: tuple[Tag, ...] = ()
     paths: tuple[str, ...] = ()
-
-    @property
-    def created_text(self) -> str:
-        """The record's name, which begins with the time at which it was made."""
-        return self.name

@@ -39,11 +39,6 @@ class BucketPressure:
         """Whether writers wait for a compaction."""
         return self.run_count > self.stop_trigger
 
-    @property
-    def relief_ratio(self) -> float:
-        """Runs in units of the trigger: 1.0 and more is due. Orders buckets by urgency."""
-        return self.run_count / self.run_trigger
-
 
 def pressures(
     live: Iterable[ManifestEntry], *, run_trigger: int, stop_trigger: int
