@@ -12,9 +12,7 @@ from lsm_assets.assets.table import Writer
 from lsm_assets.automation.sensors import table_sensors
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.schema.arrow_types import arrow_fields
-from lsm_engine.schema.types import DataField, parse_type
+from lsm_engine import DataField, ErrorKind, InvalidInputError, arrow_fields, parse_type
 
 
 class LsmColumn(dg.Model, dg.Resolvable):

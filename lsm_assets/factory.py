@@ -16,7 +16,7 @@ from lsm_assets.checks.ops import table_checks
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.translator import LsmTranslator
-from lsm_engine.base.record import record
+from lsm_engine import record
 
 
 @record

@@ -15,13 +15,17 @@ from pyspark.sql import DataFrame
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.settings import Settings
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
-from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.file_rows import FileRows
-from lsm_engine.spark.session import check_java, engine_settings, local_settings
-from lsm_engine.table.ground.bucket_context import Staging
-from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
+from lsm_engine import (
+    CommitMessage,
+    Discard,
+    ErrorKind,
+    Executor,
+    InvalidInputError,
+    LocalExecutor,
+    NotFoundError,
+    Staging,
+)
+from lsm_engine.spark import FileRows, SparkExecutor, check_java, engine_settings, local_settings
 
 T = TypeVar("T")
 

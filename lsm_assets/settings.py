@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.record import record
+from lsm_engine import InvalidOptionError, record
 
 ExecutorName = Literal["spark", "local"]
 

@@ -16,8 +16,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, keys_of
 from lsm_assets.model.metadata import files_metadata, table_metadata
 from lsm_assets.resources import LsmResource
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.table.read.scan import Scan
+from lsm_engine import ErrorKind, InvalidInputError, Scan
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
 PARTITION_COLUMN = "lsm/partition_column"

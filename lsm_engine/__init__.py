@@ -14,96 +14,334 @@ rooms and which may use which: docs/architecture.md.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lsm_engine.base.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    CommitUnknownError,
-    CorruptFileError,
-    ErrorKind,
-    ExpiredError,
-    InvalidInputError,
-    InvalidOptionError,
-    LsmError,
-    NotFoundError,
-    StorageError,
-    UnsafePathError,
-    UnsupportedError,
-)
-from lsm_engine.base.modes import CommitKind, RowKind
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.tag import Tag
-from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.prune.where import Predicate, col
-from lsm_engine.schema.arrow_types import sql_field
-from lsm_engine.schema.changes import (
-    AddColumn,
-    ChangeType,
-    DropColumn,
-    MoveColumn,
-    RemoveOption,
-    RenameColumn,
-    SetColumnComment,
-    SetColumnDefault,
-    SetComment,
-    SetNullable,
-    SetOption,
-)
-from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.open_table import open_table
-from lsm_engine.table.table import Table
-
 if TYPE_CHECKING:
+    from lsm_engine.base import core_options
+    from lsm_engine.base.errors import (
+        AlreadyExistsError,
+        CommitConflictError,
+        CommitUnknownError,
+        CorruptFileError,
+        ErrorKind,
+        ExpiredError,
+        InvalidInputError,
+        InvalidOptionError,
+        LsmError,
+        NotFoundError,
+        StorageError,
+        UnsafePathError,
+        UnsupportedError,
+    )
+    from lsm_engine.base.modes import CommitKind, RowKind
+    from lsm_engine.base.record import record
+    from lsm_engine.base.table_options import unsupported_options
+    from lsm_engine.base.units import format_bytes, format_millis, parse_millis
+    from lsm_engine.base.version import VERSION as __version__
+    from lsm_engine.catalog.lineage import Lineage
+    from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
+    from lsm_engine.catalog.lineage_page import lineage_page
+    from lsm_engine.catalog.names import TableName
+    from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
+    from lsm_engine.catalog.openlineage import run_events as openlineage_events
+    from lsm_engine.catalog.provenance import RUN_DAGSTER_ID, provenance_properties
+    from lsm_engine.catalog.provenance import Input as LineageInput
+    from lsm_engine.catalog.provenance import Run as LineageRun
+    from lsm_engine.io.clock import SystemClock, SystemIds
+    from lsm_engine.io.process_directory import LeftFiles
+    from lsm_engine.io.process_directory import default_root as default_cache_root
+    from lsm_engine.io.process_directory import processes_of as processes_of_directory
+    from lsm_engine.io.process_directory import sweep as sweep_process_directories
+    from lsm_engine.meta.commit_message import CommitMessage
+    from lsm_engine.meta.row_counts import RowCounts, row_counts_of
+    from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
+    from lsm_engine.meta.tag import Tag
+    from lsm_engine.meta.write_result import WriteResult
+    from lsm_engine.plan.amplification import Amplification
+    from lsm_engine.plan.explain import PruneCounts
+    from lsm_engine.plan.file_history import Commit as FileCommit
+    from lsm_engine.plan.file_history import FileExplanation
+    from lsm_engine.plan.file_history import ranges as snapshot_ranges
+    from lsm_engine.plan.incremental import ChangeMode
+    from lsm_engine.plan.key_history import FACTS as KEY_VERSION_FACTS
+    from lsm_engine.plan.retention_pins import RetentionSimulation
+    from lsm_engine.prune.where import Predicate, col
+    from lsm_engine.schema.arrow_types import BOUNDED as BOUNDED_TYPES
+    from lsm_engine.schema.arrow_types import (
+        FieldIds,
+        arrow_fields,
+        arrow_type,
+        sql_field,
+        type_from_arrow,
+    )
+    from lsm_engine.schema.changes import (
+        AddColumn,
+        ChangeType,
+        DropColumn,
+        MoveColumn,
+        RemoveOption,
+        RenameColumn,
+        SetColumnComment,
+        SetColumnDefault,
+        SetComment,
+        SetNullable,
+        SetOption,
+    )
+    from lsm_engine.schema.table_schema import TableSchema
+    from lsm_engine.schema.types import DataField, ScalarType, parse_type, type_text
+    from lsm_engine.table.changes.follow import Follower, StartMode
+    from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
+    from lsm_engine.table.ground.bucket_context import Staging
+    from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
+    from lsm_engine.table.history.expire import ExpiryReport
+    from lsm_engine.table.history.orphans import OrphanReport
+    from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff
+    from lsm_engine.table.inspect.system_tables import TABLES as SYSTEM_TABLES
+    from lsm_engine.table.inspect.system_tables import chosen as choose_rows
+    from lsm_engine.table.inspect.tree import BucketTree, TreeRun
+    from lsm_engine.table.integrity.repair import RepairReport
+    from lsm_engine.table.open_table import open_table
+    from lsm_engine.table.read.scan import Scan
+    from lsm_engine.table.table import Table
     from lsm_engine.table.warehouse import Catalog, open_catalog
+    from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
 
 __all__ = [
+    "BOUNDED_TYPES",
+    "CATALOG_TABLES",
+    "FOUND_COLUMN",
+    "KEY_VERSION_FACTS",
+    "OPENLINEAGE_NAMESPACE",
+    "RUN_DAGSTER_ID",
+    "SNAPSHOT_VERSION",
+    "SYSTEM_DATABASE",
+    "SYSTEM_TABLES",
     "AddColumn",
     "AlreadyExistsError",
+    "Amplification",
+    "BucketTree",
     "Catalog",
+    "ChangeMode",
     "ChangeType",
     "CommitConflictError",
     "CommitKind",
+    "CommitMessage",
     "CommitUnknownError",
     "CorruptFileError",
+    "DataField",
+    "Discard",
     "DropColumn",
     "ErrorKind",
+    "Executor",
     "ExpiredError",
+    "ExpiryReport",
+    "FieldIds",
+    "FileCommit",
+    "FileExplanation",
+    "Follower",
     "InvalidInputError",
     "InvalidOptionError",
+    "LeftFiles",
+    "Lineage",
+    "LineageInput",
+    "LineageOrigin",
+    "LineageRun",
     "LocalExecutor",
     "LsmError",
     "MoveColumn",
     "NotFoundError",
+    "OrphanReport",
     "Predicate",
+    "PruneCounts",
     "RemoveOption",
     "RenameColumn",
+    "RepairReport",
+    "RetentionSimulation",
+    "RowCounts",
     "RowKind",
+    "ScalarType",
+    "Scan",
     "SetColumnComment",
     "SetColumnDefault",
     "SetComment",
     "SetNullable",
     "SetOption",
     "Snapshot",
+    "SnapshotDiff",
+    "Staging",
+    "StartMode",
     "StorageError",
+    "SystemClock",
+    "SystemIds",
     "Table",
+    "TableName",
+    "TableSchema",
     "Tag",
+    "TreeRun",
     "UnsafePathError",
     "UnsupportedError",
     "WriteResult",
+    "__version__",
+    "arrow_fields",
+    "arrow_type",
+    "choose_rows",
     "col",
+    "core_options",
+    "default_cache_root",
+    "format_bytes",
+    "format_millis",
+    "lineage_page",
     "open_catalog",
     "open_table",
+    "openlineage_events",
+    "parse_millis",
+    "parse_type",
+    "processes_of_directory",
+    "provenance_properties",
+    "record",
+    "row_counts_of",
+    "snapshot_ranges",
     "sql_field",
+    "sweep_process_directories",
+    "type_from_arrow",
+    "type_text",
+    "unsupported_options",
 ]
 
-_WITH_DATABASE = ("Catalog", "open_catalog")
-"""Loaded when first asked for: whoever opens a table by its path need not hold SQLAlchemy."""
+_HOMES = {
+    "__version__": "base.version",
+    "AddColumn": "schema.changes",
+    "AlreadyExistsError": "base.errors",
+    "Amplification": "plan.amplification",
+    "BOUNDED_TYPES": "schema.arrow_types",
+    "BucketTree": "table.inspect.tree",
+    "CATALOG_TABLES": "table.warehouse_tables",
+    "Catalog": "table.warehouse",
+    "ChangeMode": "plan.incremental",
+    "ChangeType": "schema.changes",
+    "CommitConflictError": "base.errors",
+    "CommitKind": "base.modes",
+    "CommitMessage": "meta.commit_message",
+    "CommitUnknownError": "base.errors",
+    "CorruptFileError": "base.errors",
+    "DataField": "schema.types",
+    "Discard": "table.ground.executor",
+    "DropColumn": "schema.changes",
+    "ErrorKind": "base.errors",
+    "Executor": "table.ground.executor",
+    "ExpiredError": "base.errors",
+    "ExpiryReport": "table.history.expire",
+    "FOUND_COLUMN": "table.find.lookup",
+    "FieldIds": "schema.arrow_types",
+    "FileCommit": "plan.file_history",
+    "FileExplanation": "plan.file_history",
+    "Follower": "table.changes.follow",
+    "InvalidInputError": "base.errors",
+    "InvalidOptionError": "base.errors",
+    "KEY_VERSION_FACTS": "plan.key_history",
+    "LeftFiles": "io.process_directory",
+    "Lineage": "catalog.lineage",
+    "LineageInput": "catalog.provenance",
+    "LineageOrigin": "catalog.lineage_origins",
+    "LineageRun": "catalog.provenance",
+    "LocalExecutor": "table.ground.executor",
+    "LsmError": "base.errors",
+    "MoveColumn": "schema.changes",
+    "NotFoundError": "base.errors",
+    "OPENLINEAGE_NAMESPACE": "catalog.openlineage",
+    "OrphanReport": "table.history.orphans",
+    "Predicate": "prune.where",
+    "PruneCounts": "plan.explain",
+    "RUN_DAGSTER_ID": "catalog.provenance",
+    "RemoveOption": "schema.changes",
+    "RenameColumn": "schema.changes",
+    "RepairReport": "table.integrity.repair",
+    "RetentionSimulation": "plan.retention_pins",
+    "RowCounts": "meta.row_counts",
+    "RowKind": "base.modes",
+    "SNAPSHOT_VERSION": "meta.snapshot",
+    "SYSTEM_DATABASE": "table.warehouse_tables",
+    "SYSTEM_TABLES": "table.inspect.system_tables",
+    "ScalarType": "schema.types",
+    "Scan": "table.read.scan",
+    "SetColumnComment": "schema.changes",
+    "SetColumnDefault": "schema.changes",
+    "SetComment": "schema.changes",
+    "SetNullable": "schema.changes",
+    "SetOption": "schema.changes",
+    "Snapshot": "meta.snapshot",
+    "SnapshotDiff": "table.inspect.compare_snapshots",
+    "Staging": "table.ground.bucket_context",
+    "StartMode": "table.changes.follow",
+    "StorageError": "base.errors",
+    "SystemClock": "io.clock",
+    "SystemIds": "io.clock",
+    "Table": "table.table",
+    "TableName": "catalog.names",
+    "TableSchema": "schema.table_schema",
+    "Tag": "meta.tag",
+    "TreeRun": "table.inspect.tree",
+    "UnsafePathError": "base.errors",
+    "UnsupportedError": "base.errors",
+    "WriteResult": "meta.write_result",
+    "arrow_fields": "schema.arrow_types",
+    "arrow_type": "schema.arrow_types",
+    "choose_rows": "table.inspect.system_tables",
+    "col": "prune.where",
+    "core_options": "base.core_options",
+    "default_cache_root": "io.process_directory",
+    "format_bytes": "base.units",
+    "format_millis": "base.units",
+    "lineage_page": "catalog.lineage_page",
+    "open_catalog": "table.warehouse",
+    "open_table": "table.open_table",
+    "openlineage_events": "catalog.openlineage",
+    "parse_millis": "base.units",
+    "parse_type": "schema.types",
+    "processes_of_directory": "io.process_directory",
+    "provenance_properties": "catalog.provenance",
+    "record": "base.record",
+    "row_counts_of": "meta.row_counts",
+    "snapshot_ranges": "plan.file_history",
+    "sql_field": "schema.arrow_types",
+    "sweep_process_directories": "io.process_directory",
+    "type_from_arrow": "schema.arrow_types",
+    "type_text": "schema.types",
+    "unsupported_options": "base.table_options",
+}
+"""Where each name lives. Nothing is loaded before it is asked for: a command that lists tables needs no
+compiler, and whoever opens a table by its path needs no database."""
+
+_MODULES = ("core_options",)
+
+_NAMED_THERE = {
+    "__version__": "VERSION",
+    "BOUNDED_TYPES": "BOUNDED",
+    "FOUND_COLUMN": "FOUND",
+    "FileCommit": "Commit",
+    "KEY_VERSION_FACTS": "FACTS",
+    "LineageInput": "Input",
+    "LineageOrigin": "Origin",
+    "LineageRun": "Run",
+    "OPENLINEAGE_NAMESPACE": "NAMESPACE",
+    "SYSTEM_TABLES": "TABLES",
+    "choose_rows": "chosen",
+    "default_cache_root": "default_root",
+    "openlineage_events": "run_events",
+    "processes_of_directory": "processes_of",
+    "snapshot_ranges": "ranges",
+    "sweep_process_directories": "sweep",
+}
+"""Names that say enough inside of their module and too little outside."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_DATABASE:
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lsm_engine.table.warehouse"), name)
+    module = import_module(f"lsm_engine.{home}")
+    found = module if name in _MODULES else getattr(module, _NAMED_THERE.get(name, name))
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WITH_DATABASE})
+    return sorted({*globals(), *__all__})

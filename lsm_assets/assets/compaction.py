@@ -13,7 +13,7 @@ from lsm_assets.ledger.survey import HISTORY_LENGTH, Survey, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import REASON_TAG, compaction_metadata
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import Snapshot
 
 
 class CompactionConfig(dg.Config):

@@ -14,8 +14,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import manifest_lists_metadata
 from lsm_assets.model.partitions import snapshot_id_of
-from lsm_engine.base.errors import NotFoundError
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import NotFoundError, Snapshot
 
 
 def inspect_snapshot(

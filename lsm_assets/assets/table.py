@@ -14,8 +14,8 @@ from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_chang
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, table_metadata
-from lsm_engine.catalog.provenance import Input
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import LineageInput as Input
+from lsm_engine import Snapshot
 
 Writer = Callable[[dg.AssetExecutionContext, lsm.Table], Any]
 """Yields or returns changes (or bare rows, which mean an upsert); None for no change at all."""

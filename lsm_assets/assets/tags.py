@@ -10,7 +10,7 @@ from lsm_assets.ledger.insides import calendar_of
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import tag_metadata
-from lsm_engine.meta.tag import Tag
+from lsm_engine import Tag
 
 
 class TagConfig(dg.Config):

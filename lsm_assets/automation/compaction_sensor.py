@@ -9,7 +9,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import REASON_TAG
 from lsm_assets.resources import LsmResource
-from lsm_engine.base.errors import LsmError
+from lsm_engine import LsmError
 
 INTERVAL_SECONDS = 30
 

@@ -6,7 +6,7 @@ import dagster as dg
 
 from lsm_assets.resources import LsmResource
 from lsm_assets.settings import LINEAGE_PAGE, lineage_page_url
-from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine import lineage_page
 
 HOURLY = "10 * * * *"
 JOB = "lsm_lineage_page"

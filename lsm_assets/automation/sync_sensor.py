@@ -25,8 +25,7 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_engine.base.errors import LsmError
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000

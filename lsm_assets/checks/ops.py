@@ -15,7 +15,7 @@ from lsm_assets.checks.references import (
 from lsm_assets.checks.tree import sorted_runs_result, sorted_runs_spec, stop_trigger_of
 from lsm_assets.ledger.survey import recent_snapshots, survey
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import Snapshot
 
 
 def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition]:

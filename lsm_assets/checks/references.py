@@ -8,7 +8,7 @@ import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.tree import TreeFacts
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import Snapshot
 
 REFERENCES = "references"
 TOTALS = "totals"

@@ -8,8 +8,7 @@ from lsm_assets.model.calendars import tag_calendar, tag_table
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link
 from lsm_assets.model.metadata import Metadata, level_table
 from lsm_assets.model.tree import tree_of
-from lsm_engine.base.errors import LsmError
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import LsmError, Snapshot
 
 FILES_MAX = 20_000
 """Files of a snapshot up to which its state is read to show what changed."""

@@ -8,7 +8,7 @@ from lsm_assets.ledger.recording import DATA_VERSION_TAG
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import keys_of
 from lsm_assets.model.metadata import snapshot_link
-from lsm_engine.catalog.provenance import Input
+from lsm_engine import LineageInput as Input
 
 
 def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int | None:

@@ -19,9 +19,9 @@ from lsm_assets.model.partitions import (
     snapshot_partitions,
 )
 from lsm_assets.settings import lineage_page_url
-from lsm_engine.catalog.provenance import RUN_DAGSTER_ID, Input, Run, provenance_properties
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.tag import Tag
+from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, provenance_properties
+from lsm_engine import LineageInput as Input
+from lsm_engine import LineageRun as Run
 
 DATA_VERSION_TAG = "dagster/data_version"
 

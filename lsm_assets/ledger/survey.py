@@ -9,9 +9,7 @@ import lsm_engine as lsm
 from lsm_assets.ledger.insides import prospects
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.tree import TreeFacts, tree_of
-from lsm_engine.base.modes import CommitKind
-from lsm_engine.base.record import record
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import CommitKind, Snapshot, record
 
 HISTORY_LENGTH = 40
 """Snapshots that a sparkline goes back."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from lsm_assets.model.pictures import INLINE_CHARACTERS_MAX, markdown_picture, markdown_table
-from lsm_engine.meta.tag import Tag
+from lsm_engine import Tag
 
 WEEKS = 26
 _STEP = 10

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from lsm_engine.base.record import record
+from lsm_engine import record
 
 
 @record

@@ -7,7 +7,7 @@ import dagster as dg
 import pyarrow as pa
 
 from lsm_assets.model.keys import TableKeys
-from lsm_engine.base.record import record
+from lsm_engine import record
 
 
 @record

@@ -9,9 +9,8 @@ import dagster as dg
 
 from lsm_assets.model import pictures
 from lsm_assets.model.metadata import Metadata
-from lsm_engine.plan.file_history import ranges
-from lsm_engine.plan.retention_pins import RetentionSimulation
-from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff
+from lsm_engine import RetentionSimulation, SnapshotDiff
+from lsm_engine import snapshot_ranges as ranges
 
 MANIFESTS_MAX = 100
 PINS_SHOWN = 10

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from lsm_engine.base.record import record
+from lsm_engine import record
 
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]")
 

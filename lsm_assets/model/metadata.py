@@ -15,10 +15,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, run_link
 from lsm_assets.model.partitions import snapshot_partition
 from lsm_assets.model.tree import LevelFacts, TreeFacts
-from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.amplification import Amplification
+from lsm_engine import Amplification, RowCounts, Snapshot, Tag, row_counts_of
 
 STORAGE_KIND = "paimon"
 LABEL_PROPERTY = "lsm.label"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from lsm_assets.model.partitions import in_order, snapshot_id_of, snapshot_partition
-from lsm_engine.base.record import record
+from lsm_engine import record
 
 EVENTS_MAX = 20
 """Snapshots per table and tick that get events of their own: reporting one takes some 0.1 s."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from lsm_engine.base.record import record
-from lsm_engine.table.inspect.tree import BucketTree as BucketRuns
+from lsm_engine import BucketTree as BucketRuns
+from lsm_engine import record
 
 
 @record

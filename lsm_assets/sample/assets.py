@@ -32,7 +32,7 @@ from lsm_assets.sample.tables import (
     REFERENCE_TABLES,
     WEATHER,
 )
-from lsm_engine.spark.read import read_dataframe
+from lsm_engine.spark import read_dataframe
 
 ONE_RUN = dg.BackfillPolicy.single_run()
 """A backfill of many days is one run: one Spark session, one look at the source."""

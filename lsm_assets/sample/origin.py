@@ -11,9 +11,7 @@ from lsm_assets.ledger.survey import is_data_change
 from lsm_assets.model.metadata import label_of
 from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import CARRIER_DAYS
-from lsm_engine.base.record import record
-from lsm_engine.catalog.names import TableName
-from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine import Snapshot, TableName, record
 
 SNAPSHOTS_SEARCHED_MAX = 60
 

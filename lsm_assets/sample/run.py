@@ -23,7 +23,7 @@ from lsm_assets.sample.pipeline import SamplePipeline
 from lsm_assets.sample.report import print_report
 from lsm_assets.sample.tables import FLIGHTS, TABLES
 from lsm_assets.settings import EXECUTOR, Settings, settings_from
-from lsm_engine.base.errors import LsmError
+from lsm_engine import LsmError
 
 DAYS_PER_RUN = 8
 CHANGES_PER_DAY = 2

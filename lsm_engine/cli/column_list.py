@@ -5,9 +5,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, UnsupportedError
-from lsm_engine.schema.arrow_types import BOUNDED, FieldIds, arrow_type, sql_field, type_from_arrow
-from lsm_engine.schema.types import ScalarType, parse_type, type_text
+from lsm_engine import BOUNDED_TYPES as BOUNDED
+from lsm_engine import (
+    ErrorKind,
+    FieldIds,
+    InvalidInputError,
+    LsmError,
+    ScalarType,
+    UnsupportedError,
+    arrow_type,
+    parse_type,
+    sql_field,
+    type_from_arrow,
+    type_text,
+)
 
 _OPEN, _CLOSE = "<(", ">)"
 

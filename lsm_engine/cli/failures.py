@@ -5,7 +5,7 @@ import traceback
 
 import click
 
-from lsm_engine.base.errors import (
+from lsm_engine import (
     AlreadyExistsError,
     CommitConflictError,
     CommitUnknownError,

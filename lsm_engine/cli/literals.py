@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine import ErrorKind, InvalidInputError
 
 _ZONED = r"(Z|\d:\d{2}.*[+-]\d{2}(:?\d{2})?)$"
 _DAY_ONLY = r"^[^ T:]+$"

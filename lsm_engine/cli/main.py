@@ -3,11 +3,11 @@
 import os
 import platform
 import sys
-from importlib import metadata
 
 import click
 import pyarrow as pa
 
+from lsm_engine import SNAPSHOT_VERSION, __version__
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend, read, write
 from lsm_engine.cli.commands.cache import cache
@@ -18,12 +18,10 @@ from lsm_engine.cli.commands.origins import VERBS as ORIGIN_VERBS
 from lsm_engine.cli.commands.system import system
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.verb import Lsm, Verb
-from lsm_engine.meta.snapshot import SNAPSHOT_VERSION
-
-DISTRIBUTION = "lsm-assets"
 
 
 @click.group(cls=Lsm)
+@click.version_option(__version__, prog_name="lsm")
 def lsm() -> None:
     """Upsertable lake tables in the Apache Paimon format, from a shell.
 
@@ -37,7 +35,7 @@ def lsm() -> None:
 def version(call: Call) -> None:
     """Print the version of lsm and of what it runs on."""
     facts = {
-        "lsm": metadata.version(DISTRIBUTION),
+        "lsm": __version__,
         "snapshot_format": SNAPSHOT_VERSION,
         "pyarrow": pa.__version__,
         "python": platform.python_version(),

@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
+from lsm_engine import format_bytes, record
 from lsm_engine.cli.values import cell_text, json_text, neutral
 
 BROKEN_PIPE = 141

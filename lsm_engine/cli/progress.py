@@ -12,15 +12,21 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lsm_engine.catalog.provenance import Input, Run, provenance_properties
+from lsm_engine import (
+    CommitMessage,
+    Discard,
+    LocalExecutor,
+    Staging,
+    SystemClock,
+    SystemIds,
+    Table,
+    provenance_properties,
+)
+from lsm_engine import LineageInput as Input
+from lsm_engine import LineageRun as Run
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.row_files import STDIN, RowSource
-from lsm_engine.io.clock import SystemClock, SystemIds
-from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.table.ground.bucket_context import Staging
-from lsm_engine.table.ground.executor import Discard, LocalExecutor
-from lsm_engine.table.table import Table
 
 T = TypeVar("T")
 

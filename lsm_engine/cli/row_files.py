@@ -10,8 +10,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, StorageError
-from lsm_engine.base.record import record
+from lsm_engine import ErrorKind, InvalidInputError, StorageError, record
 from lsm_engine.cli.literals import parsed
 
 STDIN = "-"

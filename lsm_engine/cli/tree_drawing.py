@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from lsm_engine.base.units import format_bytes
+from lsm_engine import BucketTree, TreeRun, format_bytes
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.values import neutral
-from lsm_engine.table.inspect.tree import BucketTree, TreeRun
 
 BAR_CELLS = 36
 RUNS_MAX = 24

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lsm_engine.base.errors import LsmError
+from lsm_engine import LsmError
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.failures import (
     INTERRUPTED,

@@ -72,7 +72,7 @@ def decode_schema(data: bytes, *, file_name: str) -> TableSchema:
         comment=found.optional_text("comment"),
         time_millis=found.optional_long("timeMillis") or 0,
         version=version,
-        checksum=checksum_of(data),
+        read_from=(found.long("id"), checksum_of(data)),
     )
     _check_names(schema, file_name)
     return schema

@@ -40,6 +40,8 @@ SUBSTRAIT_DEPTH_MAX = 10
 
 _NUMBERED = re.compile(r"FieldPath\(\d")
 _QUOTED = re.compile(r'"[^"]*"')
+_SET = re.compile(r"is_in\(([^,]+), \{value_set=([^:]+(?:\[[^]]*\])?):\[")
+"""A set of values in Arrow's text of an expression: the column, and the type of the values."""
 _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.\w+\((?:FieldRef\.Name\()?([^)]*)\)")
 
 
@@ -74,6 +76,7 @@ def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
             "name the columns of a filter instead of numbering them", filter=str(expression)
         )
     _require_evaluable(expression, schema)
+    _require_exact_sets(expression, schema)
     read = _read(expression, schema)
     tree = bind(read, schema)
     if is_known(read):
@@ -197,6 +200,27 @@ def _require_evaluable(expression: pc.Expression, schema: pa.Schema) -> None:
             f"Arrow cannot evaluate this filter: {str(cause).splitlines()[0]}",
             filter=str(expression),
         ) from cause
+
+
+def _require_exact_sets(expression: pc.Expression, schema: pa.Schema) -> None:
+    """Refuse a set of values that Arrow would round to its column's type before it compares them."""
+    for name, values in _SET.findall(str(expression)):
+        index = schema.get_field_index(name)
+        if index < 0 or str(schema.field(index).type) == values:
+            continue
+        column = schema.field(index).type
+        whole = pa.types.is_integer(column) and values.lstrip("u").startswith("int")
+        if not whole and not (_is_text(str(column)) and _is_text(values)):
+            raise _invalid(
+                f"the set for column {name!r} holds values of type {values}, which Arrow rounds to "
+                f"{column}; give values of that type, or use lsm.col({name!r}).is_in([...])",
+                column=name,
+                filter=str(expression),
+            )
+
+
+def _is_text(kind: str) -> bool:
+    return kind.endswith(("string", "binary", "null"))
 
 
 def _invalid(message: str, **facts: object) -> InvalidInputError:

@@ -35,7 +35,13 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = SCHEMA_VERSION
-    checksum: int | None = attribute(default=None, compare=False)  # of the file it was read from
+    read_from: tuple[int, int] | None = attribute(default=None, compare=False)
+    """The id and the checksum of the file that it was read from; a copy with another id has none."""
+
+    @property
+    def checksum(self) -> int | None:
+        """The checksum of the schema's file; None where it was not read from one."""
+        return self.read_from[1] if self.read_from and self.read_from[0] == self.id else None
 
     @property
     def has_primary_key(self) -> bool:

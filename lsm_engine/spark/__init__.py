@@ -13,7 +13,7 @@ from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.locate import locate_dataframe
 from lsm_engine.spark.lookup_join import lookup_join
 from lsm_engine.spark.read import read_dataframe
-from lsm_engine.spark.session import engine_settings, local_session, local_settings
+from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
 from lsm_engine.spark.upsert import on_spark, upsert_dataframe, upsert_files
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "TaskFailedError",
     "arrow_schema_of",
     "changes_dataframe",
+    "check_java",
     "engine_settings",
     "local_session",
     "local_settings",

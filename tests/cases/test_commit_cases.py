@@ -13,6 +13,7 @@ from lsm_engine.plan.commit import (
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.conflicts import find_conflict
 from lsm_engine.plan.ownership import already_committed, resolve_publish, same_state
+from lsm_engine.plan.proposal import LiveChange
 from lsm_engine.plan.vector_conflicts import find_vector_conflict
 from tests.cases.notation import (
     entries,
@@ -49,7 +50,7 @@ def plan_of(case):
         snapshot_like(case.get("base", "none")),
         planned_on=planned_on,
         since=None if since == "unknown" else snapshots(since),
-        overwritten=entries(case.get("overwritten", "")),
+        change=LiveChange(gone=tuple(entries(case.get("overwritten", "")))),
         counts_differ="counts may differ" in case,
     )
 
@@ -144,11 +145,16 @@ def replay(case):
     return f"{verdict}; read {' '.join(map(str, read)) or 'nothing'}"
 
 
+def attempted_of(case):
+    found = snapshot_like(f"{case['attempted']} uuid={case['uuid']}")
+    assert found is not None
+    return found
+
+
 def outcome(case):
     latest = case["latest"]
     return resolve_publish(
-        step_of(case),
-        int(case["attempted"]),
+        attempted_of(case),
         found=snapshot_like(case["found"]),
         latest_id=None if latest == "none" else int(latest),
     ).value

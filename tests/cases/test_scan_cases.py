@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lsm_engine.cli.filter import parse_filter
 from lsm_engine.codec.binary_row import encode_row
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.stats import SimpleStats
 from lsm_engine.plan.scan import Packing, Reach, ReadMode, plan_splits
 from lsm_engine.prune.bucket import candidate_buckets
-from lsm_engine.prune.expression import from_expression
+from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import manifest_mask, manifests_holding
 from lsm_engine.prune.stats import ColumnBounds, may_match
 from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
@@ -74,7 +73,7 @@ def literal(text, kind):
 
 def predicate_of(case, fields):
     schema = arrow_schema(fields)
-    return from_expression(parse_filter(case["filter"], schema), schema)
+    return tree_of(case["filter"], schema)
 
 
 def file_pruning(case):

@@ -18,6 +18,7 @@ from lsm_engine.table.commit.commit_metadata import MetadataWriter
 from lsm_engine.table.ddl.create import create_table, load_schema
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Lie, Misread, RecordingFileIO
+from tests.foreign_documents import edited
 from tests.unit.table.history_tables import COLUMNS, Story
 
 EXPIRE_ALL = {"retain_min": 1, "retain_max": 1, "older_than": "0 s"}
@@ -235,7 +236,7 @@ def test_paimon_4871_files_in_a_directory_that_is_not_looked_into_are_nobodys_or
     told.disk.replace("data/bucket-0/data-elsewhere-0.parquet", b"x")
     schema = json.loads(told.disk.read("schema/schema-0"))
     schema["options"][option] = "data"
-    told.disk.replace("schema/schema-0", json.dumps(schema).encode())
+    told.disk.replace("schema/schema-0", edited(json.dumps(schema).encode()))
     before = told.files()
     with pytest.raises(lsm.UnsupportedError, match=option):
         told.reopened().remove_orphan_files(dry_run=False, older_than="0 s", force=True)
@@ -246,13 +247,13 @@ def test_hudi_19332_a_snapshot_with_members_missing_is_named(told: Story) -> Non
     whole = json.loads(told.disk.read("snapshot/snapshot-2"))
     for member in ("baseManifestList", "deltaManifestList", "commitKind", "id", "schemaId"):
         less = {name: value for name, value in whole.items() if name != member}
-        told.disk.replace("snapshot/snapshot-2", json.dumps(less).encode())
+        told.disk.replace("snapshot/snapshot-2", edited(json.dumps(less).encode()))
         before = told.files()
         with pytest.raises(lsm.CorruptFileError) as caught:
             told.table.expire_snapshots(**EXPIRE_ALL)
         assert caught.value.facts["file"] == "snapshot/snapshot-2"
         assert told.files() == before
-    told.disk.replace("snapshot/snapshot-2", json.dumps(whole | {"unknown": [1]}).encode())
+    told.disk.replace("snapshot/snapshot-2", edited(json.dumps(whole), unknown=[1]))
     told.table.expire_snapshots(**EXPIRE_ALL)
     told.check()
 

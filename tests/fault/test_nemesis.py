@@ -261,6 +261,6 @@ def test_without_the_fence_the_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -
         store.announce(landed.id, is_first=base is None)
         return True
 
-    monkeypatch.setattr("lsm_engine.table.commit.commit.confirm", unfenced)
+    monkeypatch.setattr("lsm_engine.table.commit.fence.confirm", unfenced)
     with pytest.raises(AssertionError):
         test_a_writer_that_is_stopped_loses_and_doubles_nothing("fixed", expire, "sample")

@@ -4,12 +4,14 @@ from typing import Any
 
 import click
 
-from lsm_engine.base.units import format_bytes
+from lsm_engine import LeftFiles, format_bytes
+from lsm_engine import default_cache_root as default_root
+from lsm_engine import processes_of_directory as processes_of
+from lsm_engine import sweep_process_directories as sweep
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import code, counted, number, size, words
 from lsm_engine.cli.values import utc_text
 from lsm_engine.cli.verb import Verb
-from lsm_engine.io.process_directory import LeftFiles, default_root, processes_of, sweep
 
 
 @click.command(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidOptionError, LsmError
+from lsm_engine import InvalidOptionError, LsmError
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.output import code, counted, listed, number, words

@@ -6,15 +6,12 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.read import ROWS_SHOWN, millis_of
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
-from lsm_engine.plan.incremental import ChangeMode
-from lsm_engine.table.changes.follow import Follower, StartMode
-from lsm_engine.table.table import Table
 
 _MODES = [mode.value for mode in ChangeMode]
 _STARTS = [start.value for start in StartMode]

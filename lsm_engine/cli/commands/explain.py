@@ -6,17 +6,15 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine import KEY_VERSION_FACTS as FACTS
+from lsm_engine import ErrorKind, FileExplanation, InvalidInputError, RetentionSimulation, Table
+from lsm_engine import FileCommit as Commit
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.read import explain as scan
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.values import plain_rows, utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup
-from lsm_engine.plan.file_history import Commit, FileExplanation
-from lsm_engine.plan.key_history import FACTS
-from lsm_engine.plan.retention_pins import RetentionSimulation
-from lsm_engine.table.table import Table
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
 _WITH_VALUE = ("--catalog", "--warehouse")

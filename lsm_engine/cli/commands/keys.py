@@ -6,7 +6,8 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine import FOUND_COLUMN as FOUND
+from lsm_engine import InvalidInputError, RowCounts, Table, TableSchema, WriteResult, row_counts_of
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint
 from lsm_engine.cli.literals import parsed
@@ -15,11 +16,6 @@ from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
-from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.find.lookup import FOUND
-from lsm_engine.table.table import Table
 
 KEY_OPTION = click.option(
     "--key", "pairs", metavar="COLUMN=VALUE", multiple=True,

@@ -6,9 +6,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.catalog.lineage import Lineage
-from lsm_engine.catalog.lineage_page import lineage_page
-from lsm_engine.catalog.names import TableName
+from lsm_engine import Lineage, TableName, lineage_page
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import Column, code, number, size, words
 from lsm_engine.cli.values import plain_rows, utc_text

@@ -6,17 +6,13 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine.base.table_options import unsupported_options
-from lsm_engine.base.units import format_bytes
+from lsm_engine import Snapshot, Table, format_bytes, type_text, unsupported_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.failures import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.tree_drawing import draw_tree, largest_run
 from lsm_engine.cli.values import plain_rows, utc_text
 from lsm_engine.cli.verb import Verb
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.schema.types import type_text
-from lsm_engine.table.table import Table
 
 SNAPSHOT_OPTION = click.option(
     "--snapshot", "snapshot_id", type=int, metavar="ID", help="Of this snapshot.  [default: newest]"

@@ -5,8 +5,15 @@ from typing import Any
 
 import click
 
-from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.units import format_bytes, format_millis, parse_millis
+from lsm_engine import (
+    ExpiryReport,
+    InvalidInputError,
+    Table,
+    Tag,
+    format_bytes,
+    format_millis,
+    parse_millis,
+)
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.read import millis_of
 from lsm_engine.cli.commands.write import committed, partition_of
@@ -14,9 +21,6 @@ from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.values import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
-from lsm_engine.meta.tag import Tag
-from lsm_engine.table.history.expire import ExpiryReport
-from lsm_engine.table.table import Table
 
 
 @click.command(

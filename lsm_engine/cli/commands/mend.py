@@ -4,14 +4,11 @@ from typing import Any
 
 import click
 
-from lsm_engine.base.units import format_bytes
+from lsm_engine import OrphanReport, RepairReport, Table, format_bytes
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import counted, number, size, words
 from lsm_engine.cli.values import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
-from lsm_engine.table.history.orphans import OrphanReport
-from lsm_engine.table.integrity.repair import RepairReport
-from lsm_engine.table.table import Table
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 YES = click.option("--yes", is_flag=True, help="Do not ask.")

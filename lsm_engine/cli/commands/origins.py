@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from lsm_engine.catalog.lineage_origins import Origin
-from lsm_engine.catalog.names import TableName
-from lsm_engine.catalog.openlineage import NAMESPACE, run_events
+from lsm_engine import OPENLINEAGE_NAMESPACE as NAMESPACE
+from lsm_engine import LineageOrigin as Origin
+from lsm_engine import TableName
+from lsm_engine import openlineage_events as run_events
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.lineage import FILES, WALK, of, part, plain

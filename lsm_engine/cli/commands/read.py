@@ -6,14 +6,12 @@ from typing import Any, TypeVar
 import click
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine import InvalidInputError, PruneCounts, Scan
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
-from lsm_engine.plan.explain import PruneCounts
-from lsm_engine.table.read.scan import Scan
 
 F = TypeVar("F", bound=Callable[..., Any])
 

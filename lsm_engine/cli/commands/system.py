@@ -3,12 +3,13 @@
 import click
 import pyarrow as pa
 
+from lsm_engine import CATALOG_TABLES, SYSTEM_DATABASE
+from lsm_engine import SYSTEM_TABLES as TABLES
+from lsm_engine import choose_rows as chosen
 from lsm_engine.cli.call import Call, is_path, pass_call
 from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, system_rows
 from lsm_engine.cli.output import Column, code, words
 from lsm_engine.cli.verb import Verb
-from lsm_engine.table.inspect.system_tables import TABLES, chosen
-from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
 
 
 @click.command(

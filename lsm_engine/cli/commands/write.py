@@ -5,16 +5,13 @@ from typing import Any
 
 import click
 
-from lsm_engine.base import core_options
+from lsm_engine import Snapshot, Table, WriteResult, core_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import FORMATS, RowSource, open_row_files
 from lsm_engine.cli.verb import Verb
-from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.table.table import Table
 
 FORMAT_OPTION = click.option(
     "--format", "kind", type=click.Choice(FORMATS),

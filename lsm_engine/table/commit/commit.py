@@ -20,6 +20,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.base.version import VERSION
 from lsm_engine.catalog.provenance import INPUTS, RUN_KIND
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.index_file import IndexManifestEntry
@@ -54,7 +55,7 @@ from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.auto_tags import tag_after_commit
 
-WRITER_VERSION = "lsm-engine-0.1"
+WRITER_VERSION = f"lsm-engine-{VERSION}"
 LOOKBACK_SNAPSHOTS = 100
 
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]

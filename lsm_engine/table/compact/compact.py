@@ -11,7 +11,6 @@ from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.proposal import retry_wait_millis
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.compact.compact_append import compact_appends
 from lsm_engine.table.compact.compact_bucket import compact_bucket
@@ -109,13 +108,10 @@ def compact_due(
             if given_up:
                 log.warning("buckets stay due: their compaction lost %d times", lost)
                 return None
-            wait = retry_wait_millis(
-                lost,
-                least=options[core_options.COMMIT_MIN_RETRY_WAIT],
-                longest=options[core_options.COMMIT_MAX_RETRY_WAIT],
-                fraction=session.ids.fraction(),
-            )
-            clock.sleep_millis(wait)
+            # Unlike a commit, which is cheap to try again, each try rewrites rows: the wait doubles.
+            longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
+            wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
+            clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
     except LsmError as error:
         log.warning("a compaction after a write failed and stays due: %s", error)
     return None

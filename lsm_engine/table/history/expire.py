@@ -144,24 +144,40 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 
 
 def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
-    """Move EARLIEST to what stays, for good, before any root is read and anything deleted; then plan.
+    """Plan an expiry that other writers know of.
+
+    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
+    """
+    _raise_fence(session, choice, marked)
+    try:
+        return _plan(session, choice)
+    except LsmError:
+        _lower_fence(session, choice, marked)
+        raise
+
+
+def _raise_fence(session: TableSession, choice: ExpiryChoice, marked: int) -> None:
+    """Move EARLIEST to what stays, for good, before any root is read and anything deleted.
 
     Who tags one of the others from now on sees it and gives up, and who did before is a root that the
     plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
-    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
     """
-    snapshots, first = session.snapshots, choice.kept[0].id
-    snapshots.advance_earliest(first, choice.kept[-1].id)
+    snapshots = session.snapshots
+    snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id)
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # no power cut may bring ids back that were passed
         session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
     try:
         refuse_while_rolled_back(session, choice.kept[-1])
-        return _plan(session, choice)
     except LsmError:
-        if snapshots.earliest_hint() == first:
-            snapshots.hint_earliest(marked or choice.expired[0].id)
+        _lower_fence(session, choice, marked)
         raise
+
+
+def _lower_fence(session: TableSession, choice: ExpiryChoice, marked: int) -> None:
+    """Move EARLIEST back, as nothing was deleted, unless another expiry has moved it on."""
+    if session.snapshots.earliest_hint() == choice.kept[0].id:
+        session.snapshots.hint_earliest(marked or choice.expired[0].id)
 
 
 def _positions(session: TableSession, over: Sequence[str]) -> list[int]:

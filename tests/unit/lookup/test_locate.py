@@ -292,7 +292,7 @@ def read_calls(monkeypatch, table, rows):
         return called
 
     with monkeypatch.context() as patched:
-        for verb in ("expect", "open_input"):
+        for verb in ("prefetch", "open_input"):
             patched.setattr(LocalFileIO, verb, noting(verb))
         table.locate(rows)
     return calls
@@ -308,7 +308,7 @@ def test_ten_thousand_files_waited_three_times_for_each(tmp_path, monkeypatch):
     opened = [path for verb, path in calls if verb == "open_input"]
     assert len(opened) == len(set(opened)) == 4
     for before, after in pairwise(opened):
-        assert calls.index(("expect", after)) < calls.index(("open_input", before))
+        assert calls.index(("prefetch", after)) < calls.index(("open_input", before))
     assert len(calls) == 4 + 3
 
 

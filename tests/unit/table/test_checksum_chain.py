@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.documents import encode_snapshot
@@ -199,3 +201,16 @@ def test_a_copy_that_names_another_file_has_no_checksum_of_it() -> None:
 def test_a_file_that_is_opened_for_writing_gets_the_checksum_of_its_pieces() -> None:
     assert checksum_of(b"cd", checksum_of(b"ab")) == checksum_of(b"abcd")
     assert checksum_of(pa.py_buffer(b"abcd")) == checksum_of(b"abcd")
+
+
+def test_a_rescaled_table_is_read_under_the_checksum_of_its_new_schema(tmp_path: Path) -> None:
+    """The schema with another number of buckets is a copy of one that was read from a file."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path / 'c.db'}", warehouse=str(tmp_path)) as catalog:
+        schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+        catalog.create_table("s.t", schema, primary_key=["k"], options={"bucket": "2"})
+        table = catalog.table("s.t")  # read from its file
+        table.upsert(pa.table({"k": [1, 2, 3], "v": [1, 2, 3]}))
+        table.rescale(4)
+        table.upsert(pa.table({"k": [4], "v": [4]}))
+        assert catalog.table("s.t").scan().count() == 4
+        assert catalog.table("s.t").verify(deep=True).is_clean

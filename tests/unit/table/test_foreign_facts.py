@@ -16,6 +16,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry
 from lsm_engine.meta.manifest import EntryKind, ManifestFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW
+from tests.foreign_documents import forget_checksums
 from tests.unit.table.history_tables import Story
 
 
@@ -37,6 +38,7 @@ def newest_manifest(story: Story) -> ManifestFileMeta:
 
 def change_files(story: Story, **facts: Any) -> None:
     """Rewrite the newest manifest with other facts about its files."""
+    forget_checksums(story.disk)
     meta = newest_manifest(story)
     entries = story.table.session.manifests.read_entries(meta)
     changed = [
@@ -51,6 +53,7 @@ def change_files(story: Story, **facts: Any) -> None:
 
 def change_snapshot(story: Story, **members: Any) -> None:
     """Give the newest snapshot other members."""
+    forget_checksums(story.disk)
     snapshot = story.table.latest_snapshot()
     assert snapshot is not None
     path = f"snapshot/snapshot-{snapshot.id}"
@@ -59,6 +62,7 @@ def change_snapshot(story: Story, **members: Any) -> None:
 
 
 def count_row_ids(story: Story) -> None:
+    forget_checksums(story.disk)
     snapshot = story.table.latest_snapshot()
     assert snapshot is not None
     listed = [replace(newest_manifest(story), min_row_id=0, max_row_id=1)]

@@ -9,6 +9,7 @@ import lsm_engine as lsm
 from lsm_engine.base import core_options
 from lsm_engine.base.other_options import OTHER_OPTIONS, Verdict, other_option
 from lsm_engine.base.table_options import foreign_options
+from tests.foreign_documents import forget_checksums
 from tests.unit.table.history_tables import Story
 
 
@@ -19,6 +20,7 @@ def foreign(**options: str) -> Story:
     stored = json.loads(story.disk.read("schema/schema-0"))
     stored["options"] |= {key.replace("__", "-").replace("_", "."): options[key] for key in options}
     story.disk.replace("schema/schema-0", json.dumps(stored).encode())
+    forget_checksums(story.disk)
     return story
 
 
