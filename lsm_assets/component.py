@@ -47,7 +47,7 @@ class LsmTableComponent(dg.Component, dg.Model, dg.Resolvable):
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
 
     def declaration(self) -> TableDeclaration:
-        """Return what the YAML says as a value."""
+        """Return the YAML as a value."""
         return TableDeclaration(
             name=self.table,
             schema=arrow_schema_of(self.columns),

@@ -56,7 +56,7 @@ def lsm_table_assets(
     `writer(context, table)` returns or yields changes: rows with `__arrow_c_stream__`, a Spark
     DataFrame, or `Upsert`, `Delete` and `Overwrite`; each becomes one commit. Without a writer the
     table is an external asset that others write, and the sync sensor reports what they commit.
-    `partitions_def` and `backfill_policy` partition the writer's work; they say nothing about the
+    `partitions_def` and `backfill_policy` partition the writer's work; they are independent of the
     table's own partitions. `automation_condition` and `retry_policy` are the table asset's.
     `tag_daily` adds a schedule that tags the table's newest snapshot every day.
     """

@@ -83,7 +83,7 @@ class LsmResource(dg.ConfigurableResource):
     _catalog: lsm.Catalog | None = PrivateAttr(default=None)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Close the catalog; a Spark session stays, as the next run may use it."""
+        """Close the catalog; a Spark session is kept, as the next run may use it."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
@@ -123,10 +123,10 @@ class LsmResource(dg.ConfigurableResource):
             raise
 
     def table(self, declaration: TableDeclaration) -> lsm.Table:
-        """Return the declared table, created only if the catalog says that it has none.
+        """Return the declared table, created only if the catalog has none of that name.
 
         Any other failure to open it is raised: a table that cannot be read is not an absent one.
-        Raises InvalidInputError if the table there was declared otherwise.
+        Raises InvalidInputError if the table there was declared differently.
         """
         found = self.existing_table(declaration.name)
         if found is None:
@@ -151,12 +151,12 @@ def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Tab
 
 def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
     """Raise InvalidInputError, naming the difference, unless `table` is what was declared."""
-    told: Mapping[str, tuple[object, object]] = {
+    facts: Mapping[str, tuple[object, object]] = {
         "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
         "partitioned_by": (tuple(declaration.partitioned_by), tuple(table.schema.partition_keys)),
         "columns": (tuple(declaration.schema.names), tuple(table.schema.names)),
     }
-    for what, (declared, stored) in told.items():
+    for what, (declared, stored) in facts.items():
         if declared != stored:
             raise InvalidInputError(
                 f"the table has another {what} than its asset declares; alter the table or the "

@@ -27,7 +27,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
     """Stores what an asset returns in the table that its key names, and loads it again, pinned.
 
     The key `[shop, orders]` is the table `shop.orders`; a key of one part lives in the database
-    `default`. The asset's definition metadata says the rest: `lsm/primary_key` (a list, or names
+    `default`. The asset's definition metadata holds the rest: `lsm/primary_key` (a list, or names
     joined by commas; required to create a table), `lsm/partitioned_by`, `lsm/options`, and
     `lsm/partition_column`, the column that holds the asset's partition key.
 
@@ -43,7 +43,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
     )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Commit the rows; None means that the asset had nothing to say."""
+        """Commit the rows; None means that the asset has nothing to write."""
         if obj is None:
             return
         declaration = declaration_of(context.asset_key, context.definition_metadata, obj)
@@ -93,20 +93,20 @@ def declaration_of(
     key: dg.AssetKey, metadata: Mapping[str, Any] | None, rows: Any
 ) -> TableDeclaration:
     """Return the table that an asset's metadata declares, with the columns of its rows."""
-    told = metadata or {}
-    primary_key = _names(told.get(PRIMARY_KEY))
+    declared = metadata or {}
+    primary_key = _names(declared.get(PRIMARY_KEY))
     if not primary_key:
         raise InvalidInputError(
             f"the asset has no metadata {PRIMARY_KEY!r}; name the columns of its key",
             kind=ErrorKind.INVALID_KEY,
             asset=key.to_user_string(),
         )
-    options = told.get(OPTIONS) or {}
+    options = declared.get(OPTIONS) or {}
     return TableDeclaration(
         name=keys_of(key).name,
         schema=_schema_of(rows),
         primary_key=primary_key,
-        partitioned_by=_names(told.get(PARTITIONED_BY)),
+        partitioned_by=_names(declared.get(PARTITIONED_BY)),
         options={str(name): str(value) for name, value in _plain(options).items()},
     )
 
@@ -119,8 +119,8 @@ def _schema_of(rows: Any) -> pa.Schema:
     return pa.schema([field for field in found if field.name != "_row_kind"])
 
 
-def _names(told: Any) -> tuple[str, ...]:
-    plain = _plain(told)
+def _names(value: Any) -> tuple[str, ...]:
+    plain = _plain(value)
     if plain is None:
         return ()
     if isinstance(plain, str):
@@ -129,8 +129,8 @@ def _names(told: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in plain)
 
 
-def _plain(told: Any) -> Any:
-    return told.value if isinstance(told, dg.MetadataValue) else told
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, dg.MetadataValue) else value
 
 
 def _partition_filter(context: dg.InputContext, table: lsm.Table) -> pc.Expression | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from lsm_engine.base.modes import CommitKind, RowKind
     from lsm_engine.base.record import record
-    from lsm_engine.base.table_options import not_honoured
+    from lsm_engine.base.table_options import unsupported_options
     from lsm_engine.base.units import format_bytes, format_millis, parse_millis
     from lsm_engine.base.version import VERSION as __version__
     from lsm_engine.catalog.lineage import Lineage
@@ -189,7 +189,6 @@ __all__ = [
     "format_bytes",
     "format_millis",
     "lineage_page",
-    "not_honoured",
     "open_catalog",
     "open_table",
     "openlineage_events",
@@ -204,6 +203,7 @@ __all__ = [
     "sweep_process_directories",
     "type_from_arrow",
     "type_text",
+    "unsupported_options",
 ]
 
 _HOMES = {
@@ -291,7 +291,6 @@ _HOMES = {
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "lineage_page": "catalog.lineage_page",
-    "not_honoured": "base.table_options",
     "open_catalog": "table.warehouse",
     "open_table": "table.open_table",
     "openlineage_events": "catalog.openlineage",
@@ -306,6 +305,7 @@ _HOMES = {
     "sweep_process_directories": "io.process_directory",
     "type_from_arrow": "schema.arrow_types",
     "type_text": "schema.types",
+    "unsupported_options": "base.table_options",
 }
 """Where each name lives. Nothing is loaded before it is asked for: a command that lists tables needs no
 compiler, and whoever opens a table by its path needs no database."""

@@ -17,7 +17,7 @@ from lsm_engine import Snapshot
 
 
 class CompactionConfig(dg.Config):
-    """What to compact; by default whatever the table's own options say is due."""
+    """What to compact; by default what is due by the table's own options."""
 
     full: bool = Field(default=False, description="Merge every bucket into one run")
     partitions: list[dict[str, Any]] = Field(

@@ -65,6 +65,6 @@ def _snapshot_of_partition(
     except NotFoundError as error:
         raise dg.Failure(
             f"snapshot {snapshot_id} of {declaration.name} cannot be read: {error}. Its history "
-            "stays; the sync sensor removes its partition",
+            "is kept; the sync sensor removes its partition",
             allow_retries=False,
         ) from error

@@ -45,20 +45,20 @@ def write_table(
     yield _materialised(declaration, table, newest, commits, inputs)
 
 
-def changes_of(told: Any) -> Iterator[Change]:
-    """Return a writer's word as changes: nothing, one change, bare rows, or several of either."""
-    if told is None:
+def changes_of(written: Any) -> Iterator[Change]:
+    """Return what a writer returned as changes: nothing, one change, bare rows, or several of either."""
+    if written is None:
         return
-    if isinstance(told, Upsert | Delete | Overwrite) or not _is_plain_iterable(told):
-        yield as_change(told)
+    if isinstance(written, Upsert | Delete | Overwrite) or not _is_plain_iterable(written):
+        yield as_change(written)
         return
-    for each in told:
+    for each in written:
         yield as_change(each)
 
 
-def _is_plain_iterable(told: Any) -> bool:
+def _is_plain_iterable(written: Any) -> bool:
     # Arrow tables and data frames can be iterated over too, by column or by row.
-    return isinstance(told, Iterable) and not hasattr(told, "__arrow_c_stream__")
+    return isinstance(written, Iterable) and not hasattr(written, "__arrow_c_stream__")
 
 
 def _commit(

@@ -20,7 +20,7 @@ def compaction_sensor(
     name: str = "lsm_compaction",
     interval_seconds: int = INTERVAL_SECONDS,
 ) -> dg.SensorDefinition:
-    """Return the sensor that compacts tables whose pressure says that it is due.
+    """Return the sensor that compacts tables whose pressure makes it due.
 
     The run key names the table's snapshot, so that asking twice about one state makes one run. The
     cursor remembers the snapshot that was looked at: a quiet table costs one look at its newest id.
@@ -49,7 +49,7 @@ def compaction_sensor(
             if request is not None:
                 requests.append(request)
         if failed and not requests:
-            # Nothing else to tell: let the tick itself be red.
+            # Nothing else to report: the tick itself fails.
             raise failed[0]
         return dg.SensorResult(
             run_requests=requests,

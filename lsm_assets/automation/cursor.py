@@ -8,12 +8,12 @@ from typing import Any
 def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
     """Return what a cursor remembers; nothing for a first tick, or for text that is not ours."""
     try:
-        told = json.loads(text) if text else {}
+        states = json.loads(text) if text else {}
     except ValueError:
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(states, dict):
         return {}
-    return {str(name): state for name, state in told.items() if isinstance(state, dict)}
+    return {str(name): state for name, state in states.items() if isinstance(state, dict)}
 
 
 def write_cursor(states: Mapping[str, Mapping[str, Any]]) -> str:

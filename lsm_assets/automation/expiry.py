@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from lsm_assets.automation.upkeep import tell
+from lsm_assets.automation.upkeep import log_observation
 from lsm_assets.ledger.recording import remove_partitions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.insides import retention_metadata
@@ -18,7 +18,7 @@ NIGHTLY = "15 3 * * *"
 
 
 class ExpiryConfig(dg.Config):
-    """Whether to act; what is kept is said by the table's options."""
+    """Whether to act; the table's options decide what is kept."""
 
     dry_run: bool = Field(default=False, description="Only show what would go")
 
@@ -34,7 +34,7 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
             context.log.info("nothing to expire, not created yet table=%s", declaration.name)
             return False
         found = retention_metadata(table.simulate_retention())
-        tell(context, declaration, "expiry, as planned", found)
+        log_observation(context, declaration, "expiry, as planned", found)
         report = table.expire_snapshots(dry_run=True)
         context.log.info("expiry plan table=%s %s", declaration.name, report)
         return not config.dry_run
@@ -61,7 +61,7 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
 
 def _remove_expired(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:
-    """Take the partitions of expired snapshots away at once; their history stays."""
+    """Take the partitions of expired snapshots away at once; their history is kept."""
     name = partition_set_name(snapshot_partitions(declaration.keys))
     # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
     known = context.instance.get_dynamic_partitions(name)

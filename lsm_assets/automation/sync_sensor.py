@@ -44,7 +44,7 @@ def sync_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor that keeps Dagster's partitions equal to the live snapshots and tags.
 
-    Dagster's own partitions are its memory, so a second tick over the same table says nothing. On a
+    Dagster's own partitions are its memory, so a second tick over the same table reports nothing. On a
     table with a long past only the newest snapshots get events, the others just their partitions.
     """
 
@@ -53,7 +53,7 @@ def sync_sensor(
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
-        description="Tells Dagster of commits, tags and expiry that happened outside of it.",
+        description="Reports to Dagster commits, tags and expiry that happened outside of it.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         states = read_cursor(context.cursor)
@@ -72,10 +72,10 @@ def sync_sensor(
                 context.log.error("cannot look at %s: %s", declaration.name, error)
                 failed.append(error)
         if failed and not requests:
-            # Nothing else to tell: let the tick itself be red.
+            # Nothing else to report: the tick itself fails.
             raise failed[0]
         return dg.SensorResult(
-            skip_reason=dg.SkipReason(said(events, requests)),
+            skip_reason=dg.SkipReason(tick_summary(events, requests)),
             asset_events=events,
             dynamic_partitions_requests=requests,
             cursor=write_cursor(states),
@@ -84,15 +84,15 @@ def sync_sensor(
     return sensor
 
 
-def said(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
-    """Say in a line what a tick did; it requests no runs."""
+def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
+    """Return in one line what a tick did; it requests no runs."""
     if not requests:
         return "Dagster knows every snapshot and tag"
     added, removed = (
         sum(len(each.partition_keys) for each in requests if isinstance(each, kind))
         for kind in (dg.AddDynamicPartitionsRequest, dg.DeleteDynamicPartitionsRequest)
     )
-    return f"added {added} partitions, removed {removed}, told of {len(events)} events"
+    return f"added {added} partitions, removed {removed}, reported {len(events)} events"
 
 
 def look(
@@ -121,12 +121,14 @@ def look(
         live_tags=tags,
         known_tags=set(known_tags),
         seen_tags=seen_tags,
-        replaced=[int(key) for key, told in commits.items() if seen_commits.get(key, told) != told],
+        replaced=[
+            int(key) for key, commit in commits.items() if seen_commits.get(key, commit) != commit
+        ],
     )
 
 
 def commits_of(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
-    """Return what tells the newest commits apart, by id: after a rollback an id names another."""
+    """Return a mark of each of the newest commits, by id: after a rollback an id names another."""
     newest = snapshots_of(table, live[-COMMITS_REMEMBERED:])
     return {
         snapshot_partition(each.id): each.delta_manifest_list.removeprefix("manifest-list-")

@@ -1,4 +1,4 @@
-"""Upkeep as jobs of two steps: a plan that everybody can see, then what it says; with schedules.
+"""Upkeep as jobs of two steps: a plan that everybody can see, then its execution; with schedules.
 
 Whoever starts a job by hand may leave it at the plan (`dry_run`). Schedules start switched off, as
 they delete files.
@@ -24,7 +24,7 @@ PATHS_SHOWN = 20
 class OrphansConfig(dg.Config):
     """How old an orphan has to be, and whether to act."""
 
-    dry_run: bool = Field(default=False, description="Only say what would go")
+    dry_run: bool = Field(default=False, description="Only report what would be removed")
     older_than: str = Field(default="1 d", description="Only files older than this")
 
 
@@ -36,7 +36,7 @@ class DiffConfig(dg.Config):
 
 
 def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that removes files which no root names, after it has said which."""
+    """Return the job that removes files which no root names, after it has listed them."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("plan_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
@@ -53,7 +53,7 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
                 pictures.markdown_table(["file", "size"], rows[:PATHS_SHOWN])
             ),
         }
-        tell(context, declaration, "orphan files, as planned", found)
+        log_observation(context, declaration, "orphan files, as planned", found)
         return {"act": bool(paths) and not config.dry_run, "older_than": config.older_than}
 
     @dg.op(name=keys.op("remove_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
@@ -66,7 +66,7 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
         report = table.remove_orphan_files(dry_run=False, older_than=planned["older_than"])
         context.log.info("orphans table=%s %s", declaration.name, report)
         done: Metadata = {"lsm/orphans": dg.MetadataValue.text(str(report))}
-        tell(context, declaration, "orphan files, removed", done)
+        log_observation(context, declaration, "orphan files, removed", done)
 
     @dg.job(
         name=keys.op("orphans"),
@@ -90,7 +90,7 @@ def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
             return
         report = table.verify()
         found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
-        tell(context, declaration, "every root, verified", found)
+        log_observation(context, declaration, "every root, verified", found)
         if not report.is_clean:
             raise dg.Failure(
                 f"{declaration.name} is damaged: {report.problems[0]}",
@@ -110,7 +110,7 @@ def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
 
 def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that tells, on the snapshots' page, what lies between two snapshots."""
+    """Return the job that reports the difference of two snapshots on the snapshots' page."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("compare_snapshots"), required_resource_keys={"lsm"})
@@ -120,12 +120,14 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
             return
         diff = table.diff_snapshots(config.first, config.second)
         found = insides.diff_metadata(diff)
-        tell(context, declaration, diff.text().splitlines()[0], found, AssetKind.SNAPSHOTS)
+        log_observation(
+            context, declaration, diff.text().splitlines()[0], found, AssetKind.SNAPSHOTS
+        )
         context.log.info("%s", diff)
 
     @dg.job(
         name=keys.op("diff"),
-        description=f"Tell what changed between two snapshots of {declaration.name}.",
+        description=f"Report what changed between two snapshots of {declaration.name}.",
         tags={"lsm/table": keys.identifier},
         config={"ops": {keys.op("compare_snapshots"): {"config": {"first": 1}}}},
     )
@@ -165,7 +167,7 @@ def _existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> 
     return table
 
 
-def tell(
+def log_observation(
     context: dg.OpExecutionContext,
     declaration: TableDeclaration,
     what: str,

@@ -49,11 +49,11 @@ def references_result(
 def totals_result(
     declaration: TableDeclaration, snapshot: Snapshot, before: Snapshot | None, tree: TreeFacts
 ) -> dg.AssetCheckResult:
-    """Compare what a snapshot says about records with its files, and with the snapshot before it."""
+    """Compare the record counts of a snapshot with its files, and with the snapshot before it."""
     problems = []
     if snapshot.total_record_count not in (None, tree.rows):
         problems.append(
-            f"snapshot {snapshot.id} tells {snapshot.total_record_count} records in total, "
+            f"snapshot {snapshot.id} counts {snapshot.total_record_count} records in total, "
             f"its files hold {tree.rows}"
         )
     counts = [snapshot.total_record_count, snapshot.delta_record_count]
@@ -62,7 +62,7 @@ def totals_result(
         known = [count for count in counts if count is not None]
         if len(known) == 3 and known[0] != known[2] + known[1]:
             problems.append(
-                f"snapshot {snapshot.id} tells {known[0]} records, which is not the {known[2]} of "
+                f"snapshot {snapshot.id} counts {known[0]} records, which is not the {known[2]} of "
                 f"snapshot {before.id} and {known[1]} more"
             )
     return dg.AssetCheckResult(

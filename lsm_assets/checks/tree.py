@@ -1,4 +1,4 @@
-"""The check on `files`: every bucket stays below the number of sorted runs at which writers wait."""
+"""The check on `files`: every bucket is below the number of sorted runs at which writers wait."""
 
 from collections.abc import Sequence
 

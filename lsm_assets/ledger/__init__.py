@@ -1,1 +1,1 @@
-"""Looking at tables and telling Dagster: survey a table, record a commit, pin an input."""
+"""Between tables and Dagster: survey a table, record a commit, pin an input."""

@@ -18,7 +18,7 @@ SNAPSHOTS_MAX = 100
 
 
 def change_of(table: lsm.Table, snapshot: Snapshot) -> Metadata:
-    """Return what a snapshot changed since the one before it; nothing where that cannot be told."""
+    """Return what a snapshot changed since the one before it; nothing where that is too large to read."""
     manifests = _manifests(table, snapshot)
     files = sum(row["num_added_files"] - row["num_deleted_files"] for row in manifests)
     if files > FILES_MAX:

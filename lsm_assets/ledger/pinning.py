@@ -39,7 +39,7 @@ def inputs_of_run(
 
 
 def inputs_markdown(inputs: Iterable[Input]) -> str:
-    """Say in Markdown which snapshots were read; empty text for none."""
+    """Return as Markdown which snapshots were read; empty text for none."""
     shown = []
     for each in inputs:
         if each.snapshot_id is None:

@@ -1,4 +1,4 @@
-"""Tell Dagster about a commit: its partition, and a materialisation of everything it made."""
+"""Record a commit in Dagster: its partition, and a materialisation of everything it made."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,13 +110,13 @@ def recorded(
 
 
 def remove_partitions(instance: dg.DagsterInstance, name: str, partitions: Sequence[str]) -> None:
-    """Remove dynamic partitions; what was recorded for them stays."""
+    """Remove dynamic partitions; what was recorded for them is kept."""
     for partition in partitions:
         instance.delete_dynamic_partition(name, partition)
 
 
 def dagster_run_of(snapshot: Snapshot) -> str | None:
-    """Return the Dagster run that made a snapshot, as its own properties tell."""
+    """Return the Dagster run that made a snapshot, by its own properties."""
     return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
 
 
@@ -157,7 +157,7 @@ def run_properties_of(
     user: str | None = None,
     inputs: tuple[Input, ...] = (),
 ) -> dict[str, str]:
-    """Return the snapshot properties of a Dagster run that is told by its id."""
+    """Return the snapshot properties of a Dagster run, given its id."""
     act = "compact" if kind is AssetKind.COMPACTION else "upsert"
     run = Run(
         run_id=f"{run_id}/{keys.op(act)}",

@@ -1,4 +1,4 @@
-"""Look at a table once and keep what assets, checks and sensors tell about it."""
+"""Look at a table once and keep what assets, checks and sensors report about it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field

@@ -19,7 +19,7 @@ def day_of(tag: Tag) -> date:
 def tag_calendar(tags: Iterable[Tag]) -> str:
     """Draw the last weeks before the newest tag, a column per week, Monday on top; "" without tags.
 
-    Days with a tag are filled. The Markdown stays short enough to be drawn in place.
+    Days with a tag are filled. The Markdown is short enough to be drawn in place.
     """
     days = sorted({day_of(tag) for tag in tags}, reverse=True)
     if not days:

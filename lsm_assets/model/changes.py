@@ -12,7 +12,7 @@ class Upsert:
     """Insert or replace rows by key.
 
     `rows` is anything with `__arrow_c_stream__` (Arrow, polars, pandas) or a Spark DataFrame; the
-    optional column `_row_kind` (+I -U +U -D) mixes deletes in. `label` says in a few words what the
+    optional column `_row_kind` (+I -U +U -D) mixes deletes in. `label` names in a few words what the
     rows are; it is shown on the snapshot. `properties` are stored in the snapshot.
     """
 

@@ -1,4 +1,4 @@
-"""What a user says about one table: the values that assets, checks and sensors are built from."""
+"""What a user declares about one table: the values that assets, checks and sensors are built from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field

@@ -1,7 +1,7 @@
 """Metadata of each kind of asset: Dagster's standard `dagster/` keys, and ours in `lsm/`.
 
 Ids are text or links, as the UI plots every number over time; Markdown that has to be drawn in
-place stays below `pictures.INLINE_CHARACTERS_MAX` characters.
+place is kept below `pictures.INLINE_CHARACTERS_MAX` characters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ from lsm_engine import Amplification, RowCounts, Snapshot, Tag, row_counts_of
 
 STORAGE_KIND = "paimon"
 LABEL_PROPERTY = "lsm.label"
-"""The snapshot property that says in a few words what a commit was."""
+"""The snapshot property that labels a commit in a few words."""
 
 REASON_TAG = "lsm/reason"
-"""The run tag that says why a compaction was asked for."""
+"""The run tag with the reason why a compaction was requested."""
 
 Metadata = dict[str, dg.MetadataValue]
 
@@ -111,7 +111,7 @@ def table_metadata(
 ) -> Metadata:
     """Metadata of a table's materialisation. `row_count` counts merged rows; None: not counted.
 
-    `commits` are the snapshots that this run made; `inputs` says in Markdown what was read.
+    `commits` are the snapshots that this run made; `inputs` lists in Markdown what was read.
     """
     found: Metadata = {
         "dagster/table_name": dg.MetadataValue.text(keys.name),
@@ -212,8 +212,8 @@ def snapshot_metadata(
 
 def row_counts_metadata(commits: Iterable[Snapshot]) -> Metadata:
     """How many rows commits inserted, updated, deleted and skipped, where they counted them."""
-    told = [row_counts_of(commit.properties) for commit in commits]
-    counts = [one for one in told if one is not None]
+    recorded = [row_counts_of(commit.properties) for commit in commits]
+    counts = [one for one in recorded if one is not None]
     if not counts:
         return {}
     total = sum(counts, RowCounts())
@@ -319,8 +319,8 @@ def snapshot_link(keys: TableKeys, snapshot_id: int) -> str:
 
 def label_of(snapshot: Snapshot) -> str:
     """What a commit was, in a few words: the writer's own, else its kind."""
-    told = (snapshot.properties or {}).get(LABEL_PROPERTY)
-    return told or snapshot.commit_kind.name.lower()
+    label = (snapshot.properties or {}).get(LABEL_PROPERTY)
+    return label or snapshot.commit_kind.name.lower()
 
 
 def _lifetime(retained_millis: int | None) -> str:

@@ -99,7 +99,7 @@ def tree_of(buckets: Iterable[BucketRuns]) -> TreeFacts:
 
 
 def summed(levels: Iterable[LevelFacts]) -> tuple[LevelFacts, ...]:
-    """Add up levels, or runs told as levels, by number."""
+    """Add up levels, or runs given as levels, by number."""
     parts: dict[int, list[LevelFacts]] = {}
     for level in levels:
         parts.setdefault(level.level, []).append(level)

@@ -95,27 +95,27 @@ def _first_with(table: lsm.Table, figure: dict[str, Any]) -> Snapshot | None:
     return None
 
 
-def _read_state(catalog: lsm.Catalog, told: dict[str, Any], figure: dict[str, Any]) -> ReadState:
-    dataset, snapshot_id = told["dataset"], told["input_snapshot_id"]
+def _read_state(catalog: lsm.Catalog, row: dict[str, Any], figure: dict[str, Any]) -> ReadState:
+    dataset, snapshot_id = row["dataset"], row["input_snapshot_id"]
     if snapshot_id is None:
         return ReadState(dataset=dataset, snapshot_id=None)
     files = catalog.lineage.live_files_at(TableName.parse(dataset), snapshot_id)
-    told_of_day = (snapshot for snapshot in catalog.table(dataset).snapshots())
+    snapshots = (snapshot for snapshot in catalog.table(dataset).snapshots())
     return ReadState(
         dataset=dataset,
         snapshot_id=snapshot_id,
         file_count=files.num_rows,
         commits=tuple(
             _commit_files(catalog, TableName.parse(dataset), snapshot)
-            for snapshot in told_of_day
+            for snapshot in snapshots
             if snapshot.id <= snapshot_id and _is_about(snapshot, day_text(figure))
         ),
     )
 
 
 def _is_about(snapshot: Snapshot, day: str) -> bool:
-    told = snapshot.properties or {}
-    return told.get(FIRST_DAY, "9") <= day <= told.get(LAST_DAY, "")
+    properties = snapshot.properties or {}
+    return properties.get(FIRST_DAY, "9") <= day <= properties.get(LAST_DAY, "")
 
 
 def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> CommitFiles:
@@ -131,7 +131,7 @@ def _commit_files(catalog: lsm.Catalog, name: TableName, snapshot: Snapshot) -> 
 
 
 def _fate(catalog: lsm.Catalog, name: TableName, files: Sequence[str]) -> str:
-    """Say which compaction took the files, and how many files it made of them."""
+    """Return in words which compaction rewrote the files, and into how many."""
     became = [catalog.lineage.life_of_file(name, file).became for file in files]
     edges = [row for table in became for row in table.to_pylist()]
     if not edges:

@@ -58,10 +58,10 @@ class SamplePipeline:
             sensor_name=sensor.name,
             resources={"lsm": (self.definitions.resources or {})["lsm"]},
         ) as context:
-            told = sensor.evaluate_tick(context)
-        self._cursor = told.cursor
+            result = sensor.evaluate_tick(context)
+        self._cursor = result.cursor
         names = []
-        for request in told.run_requests or []:
+        for request in result.run_requests or []:
             # The daemon knows a request that was served by these tags, and does not repeat it.
             tags = {
                 **request.tags,
@@ -108,5 +108,5 @@ def _listen(entry: dg.EventLogEntry, heard: Heard) -> None:
         return
     materialization = event.step_materialization_data.materialization
     if materialization.asset_key.path[-1].endswith(f".{AssetKind.SNAPSHOTS.value}"):
-        told = materialization.metadata.get("lsm/what") or materialization.metadata.get("lsm/kind")
-        heard(str(told.value) if told is not None else "")
+        label = materialization.metadata.get("lsm/what") or materialization.metadata.get("lsm/kind")
+        heard(str(label.value) if label is not None else "")

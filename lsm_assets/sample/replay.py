@@ -14,7 +14,7 @@ SCHEDULED = ("dest", "sched_dep_time", "sched_arr_time", "distance", "time_hour"
 DEPARTED = ("tailnum", "dep_time", "dep_delay")
 ARRIVED = ("arr_time", "arr_delay", "air_time")
 FIRST_DAY, LAST_DAY = "sample.first-day", "sample.last-day"
-"""Snapshot properties that say which days a commit is about."""
+"""Snapshot properties with the first and the last day that a commit is about."""
 
 WHOLE_ROWS = True
 """Whether an update repeats what was known before, as a table needs that keeps the newest row."""
@@ -69,8 +69,8 @@ def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
 
 def _known(flights: pa.Table, status: str, columns: Sequence[str], *, whole_rows: bool) -> pa.Table:
     """Return rows with their key, status and `columns`; the rest is null, or absent if not whole."""
-    wanted = {*FLIGHTS_KEY, *columns}
-    shown = flights.select([name for name in flights.column_names if name in wanted])
+    names = {*FLIGHTS_KEY, *columns}
+    shown = flights.select([name for name in flights.column_names if name in names])
     shown = shown.append_column("status", pa.repeat(status, flights.num_rows))
     schema = FLIGHTS.schema
     if not whole_rows:

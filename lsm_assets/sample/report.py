@@ -101,7 +101,7 @@ def _origin(origin: Origin) -> Tree:
 
 
 def _ui_command(settings: Settings) -> str:
-    """Say how to open the UI, in words that work in the directory where the sample was started."""
+    """Print how to open the UI, with a command that works in the directory where the sample was started."""
     program = Path(sys.argv[0])
     shown = os.path.relpath(program) if program.is_absolute() else str(program)
     words = [shown if not shown.startswith("..") else str(program), "--days", "0", "--ui"]

@@ -60,7 +60,7 @@ def main(
     """Replay flights that left New York in 2013: schedules, departures, arrivals, cancellations.
 
     Each run continues where the last one stopped. Tables are compacted when their sensor asks for
-    it, and tagged after each period. Nothing has to be set up; everything stays in one directory.
+    it, and tagged after each period. Nothing has to be set up; everything is in one directory.
     """
     console = Console()
     try:

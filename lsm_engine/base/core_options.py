@@ -1,6 +1,6 @@
-"""Every table option, declared once: Paimon's names and defaults, and which values we honour.
+"""Every table option, declared once: Paimon's names and defaults, and which values are supported.
 
-Read as `options[declared.TARGET_FILE_SIZE]`. docs/options.md is generated from here.
+Read as `options[core_options.TARGET_FILE_SIZE]`. docs/options.md is generated from here.
 """
 
 from collections.abc import Mapping
@@ -221,7 +221,7 @@ POSTPONE_TARGET_SIZE_PER_BUCKET = Option(
 )  # fmt: skip
 CROSS_PARTITION_UPSERT_INDEX_TTL = Option(
     key="cross-partition-upsert.index-ttl", parse=optional(parse_millis), default=None,
-    doc="A key is not looked for in buckets of other partitions whose newest file is older than this: its row there stays, beside the new one. Default: no row is forgotten.",
+    doc="A key is not looked for in buckets of other partitions whose newest file is older than this: its row there remains, beside the new one. Default: no row is forgotten.",
 )  # fmt: skip
 CROSS_PARTITION_UPSERT_BOOTSTRAP_PARALLELISM = Option(
     key="cross-partition-upsert.bootstrap-parallelism", parse=at_least(1), default=10,
@@ -451,7 +451,7 @@ COMMIT_FSYNC = Option(
 )  # fmt: skip
 WRITE_COUNT_CHANGES = Option(
     key="write.count-changes", parse=parse_bool, default=False,
-    doc="Say in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), whichever way it came, Spark's data source included. Costs reading the key columns of the files that the rows may be in.",
+    doc="Record in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), by whichever way of writing, Spark's data source included. Costs reading the key columns of the files that the rows may be in.",
 )  # fmt: skip
 
 # --- retention -----------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ CONSUMER_MODE = Option(
 )  # fmt: skip
 CONSUMER_IGNORE_PROGRESS = Option(
     key="consumer.ignore-progress", parse=parse_bool, default=False,
-    doc="Start where the read says, not where the consumer stands.",
+    doc="Start where the read's own options name, not at the consumer's progress.",
 )  # fmt: skip
 CONSUMER_CHANGELOG_ONLY = Option(
     key="consumer.changelog-only", parse=parse_bool, default=False,
@@ -581,7 +581,7 @@ PARTITION_EXPIRATION_CHECK_INTERVAL = Option(
 PARTITION_EXPIRATION_STRATEGY = Option(
     key="partition.expiration-strategy", parse=one_of(("values-time", "update-time")),
     default="values-time",
-    doc="Whether a partition's age is told by its values, or by its newest file.",
+    doc="Whether a partition's age follows from its values (values-time) or from its newest file (update-time).",
 )  # fmt: skip
 PARTITION_EXPIRATION_MAX_NUM = Option(
     key="partition.expiration-max-num", parse=at_least(1), default=100,
@@ -772,7 +772,7 @@ ALTER_COLUMN_LOSSY_CASTS = Option(
 )  # fmt: skip
 ALTER_COLUMN_NULL_TO_NOT_NULL_DISABLED = Option(
     key="alter-column-null-to-not-null.disabled", parse=parse_bool, default=True, supported=bool,
-    doc="A column that may hold nulls cannot be told to refuse them.",
+    doc="A nullable column cannot be altered to NOT NULL.",
 )  # fmt: skip
 
 FIELD_OPTIONS = (
@@ -812,20 +812,20 @@ FIELD_OPTIONS = (
     ),
     FieldOption(
         suffix="ts-field", guards=READ,
-        doc="The field of a map's values that says which is newest (merge_map_with_keytime).",
+        doc="The field of a map's values by which the newest wins (merge_map_with_keytime).",
     ),
 )  # fmt: skip
 
-DECLARED: Mapping[str, Option[Any]] = MappingProxyType(
+BY_KEY: Mapping[str, Option[Any]] = MappingProxyType(
     {value.key: value for value in tuple(globals().values()) if isinstance(value, Option)}
 )
-_BY_ALIAS = {alias: option for option in DECLARED.values() for alias in option.aliases}
+_BY_ALIAS = {alias: option for option in BY_KEY.values() for alias in option.aliases}
 
 
 def find(key: str) -> Option[Any] | FieldOption | None:
     """Return the declaration behind an option key, aliases and `fields.*` included."""
-    if key in DECLARED or key in _BY_ALIAS:
-        return DECLARED.get(key) or _BY_ALIAS[key]
+    if key in BY_KEY or key in _BY_ALIAS:
+        return BY_KEY.get(key) or _BY_ALIAS[key]
     if key.startswith("fields."):
         for option in FIELD_OPTIONS:
             if key.endswith("." + option.suffix) and len(key) > len(f"fields..{option.suffix}"):

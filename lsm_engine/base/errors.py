@@ -13,7 +13,7 @@ LsmError
 ├── UnsafePathError          a path leaves the table's directory: nothing was touched
 └── StorageError             (also OSError) the disk or the store failed: free space, then retry
 
-A message says what is wrong and what to do, in lower case, without a full stop; the facts follow as
+A message states what is wrong and what to do, in lower case, without a full stop; the facts follow as
 `name=value`. Facts are kept in `facts`, the machine-readable reason in `kind`.
 """
 

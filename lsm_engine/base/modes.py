@@ -294,7 +294,7 @@ class BucketPolicy:
 
     @property
     def routes_by_hash(self) -> bool:
-        """Whether the row alone says its bucket."""
+        """Whether the bucket follows from the row alone."""
         return self.is_fixed or self.is_unaware
 
 
@@ -333,7 +333,7 @@ class BucketMode(Enum):
 
 
 class ExternalAccess(Enum):
-    """What an option that we do not honour stands in the way of."""
+    """What an unsupported option stands in the way of."""
 
     READ = "read"
     WRITE = "write"

@@ -1,4 +1,4 @@
-"""One declaration per table option: key, parser, default, meaning, and what is honoured."""
+"""One declaration per table option: key, parser, default, meaning, and what is supported."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, overload
@@ -13,11 +13,11 @@ D = TypeVar("D")
 
 @record
 class Option(Generic[T]):
-    """A table option. `honoured` None means that every parsed value is honoured.
+    """A table option. `supported` None means that every parsed value is.
 
-    A value outside `honoured` is refused by name: when a table is created or altered always, when
-    somebody else's table is opened if `guards` says that reading it needs the option, and before
-    the first write otherwise.
+    A value that `supported` refuses is an error that names the option: always when a table is
+    created or altered, when another client's table is opened if `guards` is READ, and before the
+    first write to it otherwise.
     """
 
     key: str

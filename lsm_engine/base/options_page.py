@@ -15,11 +15,12 @@ Generated from `lsm_engine/base/core_options.py` and `other_options.py`; rewrite
 `pytest tests/tidy/test_options_page.py --rewrite`.
 
 Names and defaults are Apache Paimon's. An option that is not in this first list is refused when a
-table is created or altered; the second list sorts those of other clients. *Not yet* marks options whose other values are refused by name: a table that
-needs them is not created, and one that somebody else made is not read (or not written) wrongly.
+table is created or altered; the second list sorts those of other clients. *Not yet* marks options
+whose other values are refused by name: a table that needs them is not created, and one that another
+client made is not read (or not written) wrongly.
 *Fixed* options cannot change once a table has data.
 
-| option | default | honoured | meaning |
+| option | default | supported | meaning |
 |---|---|---|---|
 """
 
@@ -27,7 +28,7 @@ needs them is not created, and one that somebody else made is not read (or not w
 _OTHERS = """
 ## Options of other clients
 
-What becomes of tables that somebody else made with options that are not honoured here. *Refuses* is
+What becomes of tables that another client made with options that are not supported here. *Refuses* is
 by name, before anything is read or written. An option in neither list refuses writing, and reading
 warns, once for a table; `lsm verify` and `lsm schema` list them all.
 
@@ -38,7 +39,7 @@ warns, once for a table; `lsm verify` and `lsm schema` list them all.
 
 def options_page() -> str:
     """Return the whole page as Markdown."""
-    rows = [_row(option) for _, option in sorted(core_options.DECLARED.items())]
+    rows = [_row(option) for _, option in sorted(core_options.BY_KEY.items())]
     rows += [_field_row(option) for option in core_options.FIELD_OPTIONS]
     return _HEAD + "\n".join(rows) + "\n" + _OTHERS + other_options_page()
 
@@ -53,8 +54,8 @@ def _row(option: Option[Any]) -> str:
 
 
 def _field_row(option: FieldOption) -> str:
-    honoured = "yes" if option.supported else "not yet"
-    return f"| `fields.<column>.{option.suffix}` | none | {honoured} | {_cell(option.doc)} |"
+    supported = "yes" if option.supported else "not yet"
+    return f"| `fields.<column>.{option.suffix}` | none | {supported} | {_cell(option.doc)} |"
 
 
 def _default(option: Option[Any]) -> str:
@@ -80,7 +81,7 @@ def _supported(option: Option[Any]) -> str:
 
 
 def _supported_members(option: Option[Any]) -> Iterator[str]:
-    """The words of a closed vocabulary that are honoured, where there is one."""
+    """The words of a closed vocabulary that are supported, where there is one."""
     if isinstance(option.default, Enum):
         for member in type(option.default):
             if option.is_supported(member):

@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 
 
 class Verdict(Enum):
-    """What an option that we do not honour stands in the way of."""
+    """What an unsupported option stands in the way of."""
 
     HARMLESS = "harmless"
     REFUSES_WRITING = "refuses writing"

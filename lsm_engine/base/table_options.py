@@ -1,4 +1,4 @@
-"""The options of one table: as text, read typed, and refused by name where we do not honour them."""
+"""The options of one table: as text, read typed, and refused by name where unsupported."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -116,15 +116,15 @@ def _restored(texts: dict[str, str]) -> TableOptions:
 
 
 def given_options(texts: Mapping[str, object]) -> TableOptions:
-    """Return options that a user hands in: every key must be known, parse, and be honoured.
+    """Return options that a user hands in: every key must be known, parse, and be supported.
 
     Raises InvalidOptionError for unknown keys (with the nearest known one) and for values that do
-    not parse, UnsupportedError for known options that this version does not honour.
+    not parse, UnsupportedError for known options that this version does not support.
     """
     plain = {key: _as_text(value) for key, value in texts.items()}
     for key in plain:
         if core_options.find(key) is None:
-            near = difflib.get_close_matches(key, core_options.DECLARED, n=1)
+            near = difflib.get_close_matches(key, core_options.BY_KEY, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "; see docs/options.md"
             raise InvalidOptionError(
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
@@ -140,8 +140,8 @@ def foreign_options(texts: Mapping[str, str]) -> TableOptions:
 
 
 @record
-class NotHonoured:
-    """An option of a table that this version does not honour, and what it keeps us from."""
+class UnsupportedOption:
+    """An option of a table that this version does not support, and what access it prevents."""
 
     key: str
     text: str
@@ -152,25 +152,27 @@ class NotHonoured:
         return f"option {self.key!r} = {self.text!r} {self.verdict.value}: {self.reason}"
 
 
-def not_honoured(options: TableOptions) -> list[NotHonoured]:
-    """Return every option of a table that this version does not honour, harmless ones included."""
+def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
+    """Return every option of a table that this version does not support, harmless ones included."""
     found = []
     # The table's own options first: a merge engine means more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
         match core_options.find(key):
             case Option() as option:
                 if not _parses(option, text):
-                    found.append(_one(key, text, option.guards, "the value is unknown"))
+                    found.append(_unsupported(key, text, option.guards, "the value is unknown"))
                 elif not option.is_supported(option.parsed(text)):
-                    found.append(_one(key, text, option.guards, option.doc))
+                    found.append(_unsupported(key, text, option.guards, option.doc))
             case FieldOption(supported=False, guards=guards, doc=doc):
-                found.append(_one(key, text, guards, doc))
+                found.append(_unsupported(key, text, guards, doc))
             case FieldOption():
                 pass
             case None:
                 other = other_option(key)
                 verdict = other.verdict_of(text)
-                found.append(NotHonoured(key=key, text=text, verdict=verdict, reason=other.reason))
+                found.append(
+                    UnsupportedOption(key=key, text=text, verdict=verdict, reason=other.reason)
+                )
     return found
 
 
@@ -182,10 +184,10 @@ def _parses(option: Option[Any], text: str) -> bool:
     return True
 
 
-def _one(key: str, text: str, guards: ExternalAccess, reason: str) -> NotHonoured:
+def _unsupported(key: str, text: str, guards: ExternalAccess, reason: str) -> UnsupportedOption:
     reads = guards is ExternalAccess.READ
     verdict = Verdict.REFUSES_READING if reads else Verdict.REFUSES_WRITING
-    return NotHonoured(key=key, text=text, verdict=verdict, reason=reason)
+    return UnsupportedOption(key=key, text=text, verdict=verdict, reason=reason)
 
 
 def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
@@ -193,10 +195,10 @@ def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]
 
     Unknown options stand in the way of writing: what writers owe them is not known.
     """
-    wanted = {Verdict.REFUSES_READING}
+    verdicts = {Verdict.REFUSES_READING}
     if ExternalAccess.WRITE in accesses:
-        wanted |= {Verdict.REFUSES_WRITING, Verdict.UNKNOWN}
-    refusing = [one for one in not_honoured(options) if one.verdict in wanted]
+        verdicts |= {Verdict.REFUSES_WRITING, Verdict.UNKNOWN}
+    refusing = [one for one in unsupported_options(options) if one.verdict in verdicts]
     if not refusing:
         return
     first = refusing[0]
@@ -205,7 +207,7 @@ def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]
         option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
     more = "".join(f"; also {one}" for one in refusing[1:])
     raise UnsupportedError(
-        f"option {first.key!r} = {first.text!r} is not honoured by this version ({first.reason}); "
+        f"option {first.key!r} = {first.text!r} is not supported by this version ({first.reason}); "
         f"nothing was read or written{more}",
         option=first.key,
         value=first.text,

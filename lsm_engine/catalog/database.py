@@ -224,7 +224,7 @@ def _engine(url: URL, busy_timeout_millis: int) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # the driver must not begin on its own: we say how
+    connection.isolation_level = None  # the driver must not begin transactions; _begin_sqlite does
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")

@@ -1,4 +1,4 @@
-"""What a compaction turned into what, told by its manifest entries alone."""
+"""Which files a compaction made of which, from its manifest entries alone."""
 
 from bisect import bisect_right
 from collections import defaultdict

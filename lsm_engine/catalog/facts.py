@@ -1,7 +1,7 @@
-"""What the table floor tells the lineage: one commit, one tag, the files that were there before.
+"""What the lineage records of a table: one commit, one tag, the files that were there before.
 
-Everything in a fact can be read again from the table's files, wall clocks included, so that telling
-it anew gives the same rows. Facts need no SQL.
+Everything in a fact can be read again from the table's files, wall clocks included, so that
+recording it anew gives the same rows. Facts need no SQL.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +43,7 @@ class ManifestListFacts:
 
 @record
 class TagFacts:
-    """A tag of `table` as its file tells it."""
+    """A tag of `table` as its file holds it."""
 
     table: TableName
     tag: Tag
@@ -51,11 +51,11 @@ class TagFacts:
 
 @record
 class CommitFacts:
-    """All that one snapshot says. Build it with `commit_facts`.
+    """All facts of one snapshot. Build it with `commit_facts`.
 
     `entries` are those of the delta list, in order; `changelog_entries` those of the changelog
     list. `partitions` gives the path text ("dt=2013-01-01") of every partition in them. `expired`:
-    the snapshot's file is gone and a tag or changelog told of it.
+    the snapshot's file is gone, and the facts come from a tag or changelog.
     """
 
     table: TableName
@@ -77,7 +77,7 @@ class InheritedFiles:
     """Files live in the base of the oldest snapshot that is still known; who added them is not.
 
     Needed once per table, when its first snapshots have expired before they were recorded. May be
-    told in pieces of any size. `entries` are folded: ADD entries only.
+    recorded in pieces of any size. `entries` are folded: ADD entries only.
     """
 
     table: TableName

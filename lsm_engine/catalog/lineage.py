@@ -82,10 +82,6 @@ class Lineage(LineageTables):
         """
         self._record(facts.table, [facts])
 
-    def record_inherited(self, files: InheritedFiles) -> None:
-        """Record files that were live before the oldest snapshot that is known."""
-        self._record(files.table, [files])
-
     def record_tag(self, facts: TagFacts) -> None:
         """Record a tag, new or replaced."""
         self._write(
@@ -93,7 +89,7 @@ class Lineage(LineageTables):
         )
 
     def record_tag_deletion(self, table: TableName, tag_name: str) -> None:
-        """Record that a tag is gone; its row stays as history."""
+        """Record that a tag is gone; its row is kept as history."""
         self._write(
             table,
             lambda connection, table_id: connection.execute(
@@ -148,7 +144,7 @@ class Lineage(LineageTables):
         *,
         keep_history: bool = True,
     ) -> int:
-        """Record all that a table's files say; return the number of snapshots told.
+        """Record all facts in a table's files; return the number of snapshots recorded.
 
         `facts` may stream; they are written in pieces, so that others can write in between, and a
         rebuild that died is finished by the next. Snapshots and tags that the files no longer know
@@ -162,10 +158,12 @@ class Lineage(LineageTables):
             for fact in piece:
                 if isinstance(fact, CommitFacts):
                     states[fact.snapshot.id] = EXPIRED if fact.expired else LIVE
-        told = [fact.tag for fact in tags]
+        known_tags = [fact.tag for fact in tags]
         self._write(
             table,
-            lambda connection, table_id: self._recorder.settle(connection, table_id, states, told),
+            lambda connection, table_id: self._recorder.reconcile(
+                connection, table_id, states, known_tags
+            ),
         )
         return len(states)
 
@@ -194,7 +192,7 @@ class Lineage(LineageTables):
 
 
 class _Recorder:
-    """Writes rows inside a transaction. Every insert says what to do if the row is there."""
+    """Writes rows inside a transaction. Every insert handles a row that is already there."""
 
     def __init__(self, database: Database, catalog_key: str) -> None:
         self._database = database
@@ -230,7 +228,7 @@ class _Recorder:
         self._add(connection, COLUMN_INPUTS, columns)
         self._add(connection, COMPACTIONS, compaction_rows(table_id, facts))
         self._add(connection, FILE_EDGES, edge_rows(table_id, snapshot, facts.edges))
-        # A deletion may be told before the addition: either makes the row, the addition fills it.
+        # A deletion may be recorded before the addition: either makes the row, the addition fills it.
         from_additions = [
             column.name
             for column in FILES.columns
@@ -248,8 +246,8 @@ class _Recorder:
 
     def tag(self, connection: Connection, table_id: int, tag: Tag) -> None:
         """Write a tag, in place of an older one of the same name."""
-        told = ["snapshot_id", "created", "retained_millis", "deleted"]
-        self._put(connection, TAGS, [tag_row(table_id, tag)], told)
+        replaced = ["snapshot_id", "created", "retained_millis", "deleted"]
+        self._put(connection, TAGS, [tag_row(table_id, tag)], replaced)
 
     def expiry(
         self, connection: Connection, table_id: int, ids: Sequence[int], names: Sequence[str]
@@ -260,22 +258,22 @@ class _Recorder:
             rows = and_(FILES.c.table_id == table_id, FILES.c.file_name.in_(some))
             connection.execute(update(FILES).where(rows).values(removed=True))
 
-    def settle(
+    def reconcile(
         self, connection: Connection, table_id: int, states: dict[int, str], tags: Sequence[Tag]
     ) -> None:
         """After a rebuild: states of snapshots and tags as the files have them.
 
-        Snapshots newer than all that were told may have been committed meanwhile: left alone.
+        Snapshots newer than all in `states` may have been committed meanwhile: left alone.
         """
         newest = max(states, default=0)
         known = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.state).where(
             SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id <= newest
         )
-        wanted: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
+        changed: dict[str, list[int]] = {LIVE: [], EXPIRED: []}
         for snapshot_id, state in connection.execute(known):
             if states.get(snapshot_id, EXPIRED) != state:
-                wanted[states.get(snapshot_id, EXPIRED)].append(snapshot_id)
-        for state, ids in wanted.items():
+                changed[states.get(snapshot_id, EXPIRED)].append(snapshot_id)
+        for state, ids in changed.items():
             self._set_state(connection, table_id, ids, state)
         connection.execute(update(TAGS).where(TAGS.c.table_id == table_id).values(deleted=True))
         for tag in tags:
@@ -329,17 +327,17 @@ class _Recorder:
         connection.execute(delete(RUNS).where(~busy.exists()))
 
     def _run(self, connection: Connection, row: Row) -> None:
-        """Add a run. If what it told of itself differs, the same word stays in whatever order."""
+        """Add a run. Of values that differ between its snapshots, the smallest is kept, in any order."""
         new = self._database.insert(RUNS)
         chosen = {}
         for name in ("engine", "kind", "dagster_run_id", "user_name", "started_millis"):
-            known, told = RUNS.c[name], new.excluded[name]
-            chosen[name] = case((known.is_(None), told), (told < known, told), else_=known)
+            known, given = RUNS.c[name], new.excluded[name]
+            chosen[name] = case((known.is_(None), given), (given < known, given), else_=known)
         keys = ["run_id", "asset_key"]
         connection.execute(new.on_conflict_do_update(index_elements=keys, set_=chosen), [row])
 
     def _add(self, connection: Connection, model: Table, rows: Iterable[Row]) -> None:
-        """Insert rows; those that are there stay."""
+        """Insert rows; those that are there are kept."""
         statement = self._database.insert(model).on_conflict_do_nothing()
         for some in _pieces(rows, ROWS_PER_STATEMENT):
             connection.execute(statement, some)
@@ -350,8 +348,8 @@ class _Recorder:
         """Insert rows; of those that are there, replace the columns named."""
         new = self._database.insert(model)
         keys = [column.name for column in model.primary_key]
-        told = {name: new.excluded[name] for name in replaced}
-        statement = new.on_conflict_do_update(index_elements=keys, set_=told)
+        values = {name: new.excluded[name] for name in replaced}
+        statement = new.on_conflict_do_update(index_elements=keys, set_=values)
         for some in _pieces(rows, ROWS_PER_STATEMENT):
             connection.execute(statement, some)
 

@@ -64,12 +64,12 @@ class ExpiryImpact:
 
     @property
     def verdict(self) -> str:
-        """Say it in a sentence."""
+        """The impact as a sentence."""
         if not self.is_live and not self.tags.num_rows:
             return "it has expired already"
         if self.tags.num_rows:
             names = ", ".join(map(repr, self.tags.column("tag_name").to_pylist()))
-            return f"its state stays readable through tag {names}; no file goes"
+            return f"its state remains readable through tag {names}; no file goes"
         count = self.readers.num_rows
         lost = f"{self.files.num_rows} files go with it"
         if not count:

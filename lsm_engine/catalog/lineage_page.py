@@ -124,8 +124,8 @@ def _snapshot(
 
 
 def _label(properties: str | None) -> str | None:
-    told = json.loads(properties) if properties else {}
-    return told.get(_LABEL) if isinstance(told, dict) else None
+    members = json.loads(properties) if properties else {}
+    return members.get(_LABEL) if isinstance(members, dict) else None
 
 
 def _files(rows: pa.Table) -> dict[str, dict[str, Any]]:

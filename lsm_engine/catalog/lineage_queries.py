@@ -89,7 +89,7 @@ class LineageQueries:
     ) -> pa.Table:
         """Return the run that made a snapshot; with `history`, all whose rows may be in it.
 
-        A run that did not tell started with its first snapshot; all end with their last.
+        A run without a recorded start began with its first snapshot; all end with their last.
         """
         here = SNAPSHOTS.c.snapshot_id
         made = here <= snapshot_id if history else here == snapshot_id
@@ -133,7 +133,7 @@ class LineageQueries:
     # ---- inputs ---------------------------------------------------------------------------------
 
     def inputs_of_snapshot(self, table: TableName, snapshot_id: int) -> pa.Table:
-        """Return the datasets that the commit of a snapshot says it read."""
+        """Return the datasets that the commit of a snapshot records as read."""
         columns = INPUTS.c
         statement = (
             select(
@@ -183,7 +183,7 @@ class LineageQueries:
     # ---- files ----------------------------------------------------------------------------------
 
     def files_of_snapshot(self, table: TableName, snapshot_id: int) -> pa.Table:
-        """Return the files that a commit added and deleted; column `change` says which."""
+        """Return the files that a commit added and deleted; column `change` holds which."""
         added, deleted = FILES.c.added_by == snapshot_id, FILES.c.deleted_by == snapshot_id
         number = self._number(table)
         sides = [

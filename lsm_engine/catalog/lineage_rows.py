@@ -24,7 +24,7 @@ _AS_THEY_ARE = (
 
 
 def run_row(facts: CommitFacts) -> Row:
-    """The run of a snapshot, as it told of itself."""
+    """The run of a snapshot, as its properties record it."""
     run = facts.run
     return {
         "run_id": run.run_id,
@@ -106,7 +106,7 @@ def added_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
 
 
 def deleted_file_rows(table_id: int, facts: CommitFacts) -> Iterator[Row]:
-    """Files that a snapshot deleted; who added them is told by another snapshot."""
+    """Files that a snapshot deleted; another snapshot records who added them."""
     for entry in facts.entries:
         if entry.kind is EntryKind.DELETE:
             row = file_row(table_id, entry, facts.partitions, DATA)
@@ -192,7 +192,7 @@ def edge_rows(table_id: int, snapshot: Snapshot, edges: Iterable[FileEdge]) -> l
 
 
 def input_rows(table_id: int, facts: CommitFacts) -> tuple[list[Row], list[Row]]:
-    """What a snapshot was made from: datasets, and columns where they were told."""
+    """What a snapshot was made from: datasets, and columns where they were recorded."""
     of_snapshot = {"table_id": table_id, "snapshot_id": facts.snapshot.id}
     datasets: list[Row] = []
     columns: list[Row] = []

@@ -43,7 +43,7 @@ class LineageTables(LineageOrigins):
         ]
 
     def inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
-        """Return what each commit of a table says it read."""
+        """Return the inputs that each commit of a table records."""
         rows = INPUTS.c
         return self._ask(
             select(
@@ -55,7 +55,7 @@ class LineageTables(LineageOrigins):
         )  # fmt: skip
 
     def column_inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
-        """Return which columns each commit of a table says it computed from which."""
+        """Return the columns that each commit of a table records as computed from which others."""
         rows = COLUMN_INPUTS.c
         return self._ask(
             select(rows.snapshot_id, rows.column_name, rows.dataset, rows.input_column)

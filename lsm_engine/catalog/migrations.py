@@ -168,7 +168,7 @@ def _header(path: Path) -> bytes:
 def _names_without_touching(path: Path) -> set[str]:
     """Return the tables of a SQLite file, nothing beside it created.
 
-    Without a log beside it the file is complete, and SQLite may be told that it will not change.
+    Without a log beside it the file is complete, and SQLite may open it as immutable.
     """
     has_log = any(Path(f"{path}{suffix}").exists() for suffix in ("-wal", "-journal"))
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"
@@ -184,7 +184,7 @@ def _names_without_touching(path: Path) -> set[str]:
 
 
 def _restrict(path: Path) -> None:
-    """Take away what others may do with the file, once: a later deliberate change stays."""
+    """Take away what others may do with the file, once: a later deliberate change is kept."""
     for suffix in ("", "-wal", "-shm"):
         beside = Path(f"{path}{suffix}")
         try:

@@ -135,7 +135,7 @@ RUNS = Table(
     Column("kind", Text),
     Column("dagster_run_id", Text, index=True),
     Column("user_name", Text),
-    Column("started_millis", BigInteger),  # as told; null: when its first snapshot was made
+    Column("started_millis", BigInteger),  # as recorded; null: that of its first snapshot
 )
 
 SNAPSHOTS = Table(
@@ -211,7 +211,7 @@ MANIFESTS = Table(
 )
 
 STILL_LIVE = text("lsm_files.deleted_by IS NULL AND lsm_files.content = 'data'")
-"""A query must say exactly this to be answered from the index of live files."""
+"""A query needs exactly this condition to be answered from the index of live files."""
 
 _INDEXED_LIVE = text("deleted_by IS NULL AND content = 'data'")
 
@@ -344,7 +344,7 @@ REMOVALS = Table(
     Column("freed_bytes", BigInteger, nullable=False),
     Index("lsm_removals_at", "table_id", "at_millis"),
 )
-"""What maintenance took, and why. The files of a table do not tell, so no rebuild brings it back."""
+"""What maintenance took, and why. Not in the files of a table, so no rebuild brings it back."""
 
 OF_A_SNAPSHOT = (COLUMN_INPUTS, INPUTS, FILE_EDGES, COMPACTIONS, MANIFESTS, MANIFEST_LISTS)
 """Tables whose rows belong to one snapshot and go with it."""

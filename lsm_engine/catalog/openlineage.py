@@ -1,6 +1,6 @@
 """The lineage as OpenLineage run events, one per commit, for the tools that read that format.
 
-Identifiers follow from what was recorded, so that telling an event twice tells the same run.
+Identifiers follow from what was recorded, so that an event emitted twice names the same run.
 """
 
 import hashlib
@@ -91,9 +91,9 @@ def _job(name: TableName, commit: Mapping[str, Any]) -> str:
 
 def _parent(commit: Mapping[str, Any], namespace: str) -> Event:
     run = commit["dagster_run_id"] or commit["run_id"]
-    told = run if _UUID.fullmatch(run) else _uuid(run)
+    run_id = run if _UUID.fullmatch(run) else _uuid(run)
     job = commit["asset_key"] or commit["engine"] or "unknown"
-    return _facet("parent", run={"runId": told}, job={"namespace": namespace, "name": job})
+    return _facet("parent", run={"runId": run_id}, job={"namespace": namespace, "name": job})
 
 
 def _input(row: Mapping[str, Any], namespace: str) -> Event:
@@ -103,13 +103,13 @@ def _input(row: Mapping[str, Any], namespace: str) -> Event:
 
 
 def _statistics(commit: Mapping[str, Any]) -> Event:
-    told = {
+    counts = {
         "rowCount": commit["delta_record_count"],
         "size": commit["bytes_added"],
         "fileCount": commit["files_added"],
     }
     # A commit may take more rows away than it brings; the format counts what was written.
-    kept = {key: count for key, count in told.items() if count is not None and count >= 0}
+    kept = {key: count for key, count in counts.items() if count is not None and count >= 0}
     return _facet("outputStatistics", **kept)
 
 

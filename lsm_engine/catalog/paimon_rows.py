@@ -80,7 +80,7 @@ class PaimonRows:
         raise NotFoundError(f"no such table{hint}", kind=ErrorKind.NO_SUCH_TABLE, table=name.text)
 
     def database_properties(self, connection: Connection, name: str) -> dict[str, str]:
-        """Return what was said about a database, without the mark that it exists."""
+        """Return the properties of a database, without the mark that it exists."""
         found = self._properties(connection, PAIMON_DATABASE_PROPERTIES, name)
         found.pop(EXISTS_PROPERTY, None)
         return found
@@ -105,9 +105,9 @@ class PaimonRows:
         self, connection: Connection, name: str, location: str, properties: Mapping[str, str]
     ) -> None:
         """Add a database as other clients do: a mark that it exists, its location, the rest."""
-        told = {EXISTS_PROPERTY: "true", LOCATION_PROPERTY: location, **properties}
+        stored = {EXISTS_PROPERTY: "true", LOCATION_PROPERTY: location, **properties}
         where = {"catalog_key": self.catalog_key, "database_name": name}
-        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(where, told))
+        connection.execute(insert(PAIMON_DATABASE_PROPERTIES), _property_rows(where, stored))
 
     def insert_table(self, connection: Connection, name: TableName) -> None:
         """Add a table's name."""
@@ -158,17 +158,19 @@ def copied_options(
 
     What does not fit is left out: half a value would be a lie, and the schema file has it whole.
     """
-    told = dict(options)
+    copied = dict(options)
     if primary_key:
-        told[PRIMARY_KEY_PROPERTY] = ",".join(primary_key)
+        copied[PRIMARY_KEY_PROPERTY] = ",".join(primary_key)
     if partitioned_by:
-        told[PARTITION_PROPERTY] = ",".join(partitioned_by)
+        copied[PARTITION_PROPERTY] = ",".join(partitioned_by)
     return {
         key: value
-        for key, value in told.items()
+        for key, value in copied.items()
         if 0 < len(key) <= PROPERTY_KEY_MAX and len(value) <= PROPERTY_VALUE_MAX
     }
 
 
-def _property_rows(where: Mapping[str, Any], told: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{**where, "property_key": key, "property_value": value} for key, value in told.items()]
+def _property_rows(where: Mapping[str, Any], properties: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {**where, "property_key": key, "property_value": value} for key, value in properties.items()
+    ]

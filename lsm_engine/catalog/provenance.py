@@ -38,7 +38,7 @@ _INT64_MAX = (1 << 63) - 1
 class Run:
     """One act that made snapshots. A run that fills several assets counts once per asset.
 
-    `started_millis` None: not told, then the time of its first snapshot stands in. When a run ended
+    `started_millis` None: not recorded; then the time of its first snapshot stands in. When a run ended
     is the time of its last snapshot.
     """
 
@@ -71,7 +71,7 @@ class Input:
 
 def provenance_properties(run: Run, inputs: Iterable[Input] = ()) -> dict[str, str]:
     """Return the snapshot properties that carry `run` and `inputs`."""
-    told = {
+    texts = {
         RUN_ID: run.run_id,
         RUN_ENGINE: run.engine,
         RUN_KIND: run.kind,
@@ -81,31 +81,31 @@ def provenance_properties(run: Run, inputs: Iterable[Input] = ()) -> dict[str, s
         RUN_STARTED_MILLIS: None if run.started_millis is None else str(run.started_millis),
         INPUTS: encode_inputs(inputs) or None,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in texts.items() if value is not None}
 
 
 def run_of(snapshot: Snapshot) -> Run:
     """Return the run that made `snapshot`.
 
-    Snapshots of clients that do not tell are gathered under their commit user, which is what such a
+    Snapshots of clients that record no run are gathered under their commit user, which is what such a
     client has in place of a run.
     """
-    told = snapshot.properties or {}
-    if not told.get(RUN_ID):
+    properties = snapshot.properties or {}
+    if not properties.get(RUN_ID):
         return Run(run_id=_FOREIGN_RUN + snapshot.commit_user)
     return Run(
-        run_id=told[RUN_ID],
-        engine=told.get(RUN_ENGINE),
-        kind=told.get(RUN_KIND),
-        dagster_run_id=told.get(RUN_DAGSTER_ID),
-        asset_key=told.get(RUN_ASSET),
-        user=told.get(RUN_USER),
-        started_millis=_whole_number(told.get(RUN_STARTED_MILLIS)),
+        run_id=properties[RUN_ID],
+        engine=properties.get(RUN_ENGINE),
+        kind=properties.get(RUN_KIND),
+        dagster_run_id=properties.get(RUN_DAGSTER_ID),
+        asset_key=properties.get(RUN_ASSET),
+        user=properties.get(RUN_USER),
+        started_millis=_whole_number(properties.get(RUN_STARTED_MILLIS)),
     )
 
 
 def encode_inputs(inputs: Iterable[Input]) -> str:
-    """Return the JSON text of `lsm.inputs`, "" for no inputs; members that say nothing left out.
+    """Return the JSON text of `lsm.inputs`, "" for no inputs; empty members left out.
 
     [{"dataset": "shop.orders", "snapshot": 12, "after": 9, "role": "source",
       "columns": [["delay", "dep_delay"]]}, {"dataset": "weather.csv", "version": "2013-01"}]
@@ -121,8 +121,8 @@ def encode_inputs(inputs: Iterable[Input]) -> str:
         }
         for item in inputs
     ]
-    told = [{key: value for key, value in item.items() if value is not None} for item in listed]
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+    members = [{key: value for key, value in item.items() if value is not None} for item in listed]
+    return json.dumps(members, separators=(",", ":"), ensure_ascii=False) if members else ""
 
 
 def inputs_of(snapshot: Snapshot) -> tuple[Input, ...]:

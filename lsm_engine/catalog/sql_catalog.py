@@ -14,7 +14,6 @@ from sqlalchemy import Connection, delete, update
 
 from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.catalog.commit_lock import ACQUIRE_TIMEOUT_MILLIS, CommitLock
 from lsm_engine.catalog.database import BUSY_TIMEOUT_MILLIS, Database, open_url
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.migrations import open_database
@@ -26,7 +25,6 @@ from lsm_engine.catalog.models import (
 )
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
 from lsm_engine.catalog.paimon_rows import PaimonRows, check_properties, copied_options
-from lsm_engine.io.clock import Clock
 
 DEFAULT_CATALOG_KEY = "jdbc"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -34,7 +32,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 @record
 class DatabaseInfo:
-    """A database: its directory and what was said about it."""
+    """A database: its directory and its properties."""
 
     name: str
     location: str
@@ -94,21 +92,6 @@ class SqlCatalog:
         """Return the directory of a table, whether it exists or not."""
         return f"{self.database_location(name.database)}/{name.checked().table}"
 
-    def commit_lock(
-        self,
-        name: TableName,
-        clock: Clock,
-        *,
-        acquire_timeout_millis: int = ACQUIRE_TIMEOUT_MILLIS,
-    ) -> CommitLock:
-        """Return the lock that Paimon clients with `lock.enabled` share; a context manager."""
-        return CommitLock(
-            self.database,
-            lock_id=f"{self.catalog_key}.{name.database}.{name.table}",
-            clock=clock,
-            acquire_timeout_millis=acquire_timeout_millis,
-        )
-
     # ---- databases ------------------------------------------------------------------------------
 
     def create_database(
@@ -120,15 +103,15 @@ class SqlCatalog:
     ) -> DatabaseInfo:
         """Create a database; AlreadyExistsError unless `ignore_existing`."""
         check_database_name(name)
-        told = dict(properties or {})
-        check_properties(told)
+        given = dict(properties or {})
+        check_properties(given)
 
         def work(connection: Connection) -> DatabaseInfo:
             if self._rows.has_database(connection, name):
                 if not ignore_existing:
                     raise AlreadyExistsError("this database exists; choose another name", name=name)
             else:
-                self._insert_database(connection, name, told)
+                self._insert_database(connection, name, given)
             return self._database_info(connection, name)
 
         return self.database.write(work)

@@ -1,4 +1,4 @@
-"""What one invocation was told, and how it finds its catalog and tables."""
+"""The options of one invocation, and how it finds its catalog and tables."""
 
 import os
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Call:
         given = self.catalog_given or next(filter(None, named), None)
         if given is None:
             return f"{_SQLITE}{self.warehouse}/catalog.db"
-        # A path is what people have at hand for a database file; a URL says so itself.
+        # A path is what people have at hand for a database file; a URL has a scheme.
         return given if "://" in given else f"{_SQLITE}{os.path.abspath(given)}"
 
     def catalog(self, *, create: bool = False, executor: Executor | None = None) -> Catalog:

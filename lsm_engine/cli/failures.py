@@ -64,7 +64,7 @@ def exit_code_lines() -> list[tuple[str, str]]:
     """Return exit codes and their meanings for the help page."""
     meanings: dict[int, list[str]] = {
         0: ["done"],
-        REFUSED: ["'verify' found problems, or you were asked and said no"],
+        REFUSED: ["'verify' found problems, or you answered no to a question"],
         2: ["the command line is wrong"],
     }
     for _, number, meaning in EXIT_CODES:
@@ -75,24 +75,24 @@ def exit_code_lines() -> list[tuple[str, str]]:
     return [(str(number), "; ".join(meaning)) for number, meaning in sorted(meanings.items())]
 
 
-def tell(call: Call, error: LsmError) -> int:
-    """Say what went wrong on stderr; return the exit code."""
+def report_error(call: Call, error: LsmError) -> int:
+    """Print the error on stderr; return the exit code."""
     number = exit_code_of(error)
     if call.debug:
         _trace(error)
     if call.as_json:
-        told = {
+        members = {
             "error": error.kind.value,
             "message": error.message,
             "facts": {name: _plain(value) for name, value in error.facts.items()},
             "exit_code": number,
         }
-        click.echo(json_text(told), err=True)
+        click.echo(json_text(members), err=True)
         return number
     click.echo(f"lsm: {neutral(error.message)}", err=True)
     facts = " ".join(f"{name}={value!r}" for name, value in error.facts.items())
-    told_more = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(error)
-    click.echo(neutral(told_more), err=True)
+    details = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(error)
+    click.echo(neutral(details), err=True)
     return number
 
 
@@ -106,13 +106,13 @@ def _where_to_look(error: LsmError) -> str:
 
 
 def report_bug(call: Call, error: Exception) -> int:
-    """Say that something unforeseen happened; return the exit code."""
+    """Print an unforeseen error on stderr; return the exit code."""
     if call.debug:
         _trace(error)
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if call.as_json:
-        told = {"error": "internal", "message": text, "facts": {}, "exit_code": INTERNAL}
-        click.echo(json_text(told), err=True)
+        members = {"error": "internal", "message": text, "facts": {}, "exit_code": INTERNAL}
+        click.echo(json_text(members), err=True)
     else:
         click.echo(f"lsm: this should not have happened: {neutral(text)}", err=True)
         click.echo("     run it again with --debug and report what it prints", err=True)

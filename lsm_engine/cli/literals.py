@@ -21,7 +21,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return texts as values of a type; null stays null.
+    """Return texts as values of a type; null remains null.
 
     Dates "2024-05-01"; timestamps with a blank or T between date and time, UTC where the column is
     an instant and no offset is written; times "08:00:00"; binary in hexadecimal. Raises

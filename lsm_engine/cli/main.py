@@ -110,7 +110,7 @@ def main() -> None:
         if done.code != INTERRUPTED:
             raise
         # A thread may still wait for input that never comes; an orderly exit would wait with it, or
-        # abort when it wakes up. Everything is closed, and all has been said.
+        # abort when it wakes up. Everything is closed, and all output is written.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(INTERRUPTED)

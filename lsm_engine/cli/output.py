@@ -144,14 +144,14 @@ class Output:
         self._write(json_text(facts) + "\n")
 
     def report(self, text: str, facts: Mapping[str, Any]) -> None:
-        """Say what was done: a sentence, or one JSON object. Quiet people hear nothing."""
+        """Print what was done: a sentence, or one JSON object. --quiet prints nothing."""
         if self.as_json:
             self._write(json_text(facts) + "\n")
         elif not self.quiet:
             self._write(text + "\n")
 
     def text(self, text: str | Text) -> None:
-        """Show text to people; with --json it has to be told as facts instead."""
+        """Show text to people; with --json nothing: callers print facts instead."""
         if not self.as_json:
             self._print(text if isinstance(text, Text) else Text(neutral_lines(text)))
 
@@ -160,7 +160,7 @@ class Output:
         self.text(Text(f"\n{neutral(text)}", style="bold"))
 
     def note(self, text: str) -> None:
-        """Say something beside the output, on stderr."""
+        """Print a note on stderr, beside the output."""
         if not self.as_json and not self.quiet:
             click.echo(neutral(text), err=True)
 

@@ -31,7 +31,7 @@ from lsm_engine.cli.row_files import STDIN, RowSource
 T = TypeVar("T")
 
 INPUTS_MAX = 100
-"""Files that a commit tells of; a commit of thousands has its first ones as a sample."""
+"""Input files that a commit records; of thousands it records the first ones as a sample."""
 
 
 class Interrupted(click.ClickException):
@@ -40,7 +40,7 @@ class Interrupted(click.ClickException):
     exit_code = INTERRUPTED
 
     def show(self, file: Any = None) -> None:
-        """Say it on stderr."""
+        """Print the message on stderr."""
         click.echo(f"lsm: {self.message}", err=True, file=file)
 
 
@@ -48,7 +48,7 @@ class Interrupted(click.ClickException):
 def writing(table: Table, kind: str, files: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield who commits, for a verb of the table, with the run and its files for the lineage.
 
-    On Ctrl-C say whether the commit is there or not.
+    On Ctrl-C the message states whether the commit is there or not.
     """
     user = f"lsm-{SystemIds().new_id()}"
     run = Run(

@@ -37,7 +37,7 @@ class RowSource:
 def open_row_files(
     paths: Sequence[str], schema: pa.Schema | None, given: str | None = None
 ) -> RowSource:
-    """Open files one after the other as one stream. `schema`: the table's; None: as files say.
+    """Open files one after the other as one stream. `schema`: the table's; None: the files' own.
 
     CSV and JSON cells are read as the table's types (an empty CSV cell is null, '""' is empty text);
     files with fewer columns than others give null. Raises InvalidInputError for files that are not
@@ -82,7 +82,7 @@ def _read_next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
 
 
 def _guarded(path: str, work: Any, *arguments: Any) -> Any:
-    """Run a step of reading; say which file it was that failed."""
+    """Run a step of reading; an error names the file that failed."""
     shown = "standard input" if path == STDIN else path
     try:
         return work(*arguments)
@@ -106,7 +106,7 @@ def _format_of(path: str) -> str:
     found = _ENDINGS.get(Path(name).suffix)
     if found is None:
         raise InvalidInputError(
-            f"cannot tell the format of {path} from its name; say --format {'|'.join(FORMATS)}",
+            f"the name of {path} has no known extension; give --format {'|'.join(FORMATS)}",
             kind=ErrorKind.INVALID_NAME,
         )
     return found

@@ -1,4 +1,4 @@
-"""How commands are built: global options anywhere, help that teaches, failures that tell."""
+"""How commands are built: global options anywhere, help with examples, errors on stderr."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from lsm_engine.cli.failures import (
     WarningLines,
     exit_code_lines,
     report_bug,
-    tell,
+    report_error,
 )
 
 ENGINE = "lsm_engine"
@@ -75,7 +75,7 @@ class VerbGroup(click.Group):
 
 
 class Lsm(click.Group):
-    """The command itself: verbs in sections, exit codes on the help page, failures told."""
+    """The command itself: verbs in sections, exit codes on the help page, errors reported."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, context_settings=SETTINGS, **settings)
@@ -102,19 +102,19 @@ class Lsm(click.Group):
             formatter.write_dl(exit_code_lines())
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        """Run, tell failures, and exit with their code."""
+        """Run, report errors, and exit with their code."""
         call = Call()
-        told = WarningLines(call)
+        warnings = WarningLines(call)
         log = logging.getLogger(ENGINE)
         level = log.level
-        log.addHandler(told)
+        log.addHandler(warnings)
         extra |= {"standalone_mode": False, "obj": call}
         extra["prog_name"] = "lsm"
         try:
             with call.open:
                 number = _run(call, lambda: super(Lsm, self).main(args, **extra))
         finally:
-            log.removeHandler(told)
+            log.removeHandler(warnings)
             log.setLevel(level)
         sys.exit(number)
 
@@ -132,13 +132,13 @@ def _run(call: Call, work: Any) -> int:
         click.echo("lsm: stopped; nothing was changed", err=True)
         return INTERRUPTED if interrupted else REFUSED
     except LsmError as error:
-        return tell(call, error)
+        return report_error(call, error)
     except Exception as error:  # noqa: BLE001  the last resort: people get a line, not a traceback
         return report_bug(call, error)
     return result if isinstance(result, int) else 0
 
 
 def asked(question: str, *, yes: bool) -> None:
-    """Ask before what has no way back; Abort unless the answer, or `--yes`, says so."""
+    """Ask before an irreversible act; Abort unless the answer is yes, or `--yes` is given."""
     if not yes:
         click.confirm(question, abort=True, err=True)

@@ -173,7 +173,7 @@ def _chunk(
 
 @record
 class _Decoded:
-    """The columns of one chunk: `bases` says where each begins in `slots` and `valid`."""
+    """The columns of one chunk: `bases` holds where each begins in `slots` and `valid`."""
 
     file_name: str
     data: Bytes

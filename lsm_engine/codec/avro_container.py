@@ -73,7 +73,7 @@ class Container:
 
     @property
     def row_count(self) -> int:
-        """How many records the file says it holds."""
+        """How many records the file's block headers count."""
         return sum(block.row_count for block in self.blocks)
 
 
@@ -262,7 +262,8 @@ def encode_container(
     """Return an Avro file of records, given as mappings of the schema's field names.
 
     `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
-    schema and codec equal headers, so that blocks may move between them: the marker between blocks is made of the schema, not of chance.
+    schema and codec equal headers, so that blocks may move between them: the sync marker is
+    derived from the schema, not random.
     Raises UnsupportedError for codecs that are read but not written.
     """
     if codec not in CODECS_WRITTEN:

@@ -1,6 +1,6 @@
 """The loop that runs a compiled Avro schema over blocks of records.
 
-A position below zero says what is wrong: it is minus one of the codes. Strings, bytes and fixed values
+A position below zero is an error: minus one of the codes. Strings, bytes and fixed values
 become (start << 32) | length. Everything together takes about 3 s to compile, once per machine.
 """
 

@@ -1,4 +1,4 @@
-"""An Avro schema compiled: a small program for the decoding loop, and a tree that says what it fills.
+"""An Avro schema compiled: a program for the decoding loop, and the tree of columns it fills.
 
 Every value goes into a numbered column. A column belongs to a level: level 0 has one row per record,
 and every array or map opens a level of its own with one row per item. Values wider than a word are
@@ -45,7 +45,7 @@ class Leaf:
 
 @record
 class Struct:
-    """A record. `presence` is the column that says where it is not null, if it can be."""
+    """A record. `presence` is the column that holds where it is not null, if it can be."""
 
     name: str
     presence: int | None

@@ -56,7 +56,7 @@ def encode_rows(
     type and UnsupportedError for nested values that are not null.
     """
     assert len(columns) == len(types), (len(columns), len(types))
-    assert columns or row_count is not None, "no column says how many rows there are"
+    assert columns or row_count is not None, "without columns the number of rows must be given"
     count = len(columns[0]) if columns else int(row_count or 0)
     parts = [
         part_of(column, kind, reserve_null_wide=reserve_null_wide)
@@ -98,7 +98,7 @@ def decode_columns(
 ) -> list[pa.Array]:
     """Return the columns of stored rows: those at positions `wanted`, in that order; None: all.
 
-    A null or empty stored row, with which writers say "nothing known", gives nulls. Raises
+    A null or empty stored row, which writers store for "nothing known", gives nulls. Raises
     CorruptFileError for rows of another arity, rows that end early, values that lie outside their
     row, text that is no UTF-8 and decimals with too many digits; UnsupportedError for nested values
     that are not null and for timestamps that Arrow cannot hold.

@@ -17,7 +17,7 @@ def decode_bucket_index(data: bytes, *, row_count: int, file_name: str) -> NDArr
     """Return the hashes that a file lists; CorruptFileError, naming it, unless there are `row_count`."""
     if len(data) != _STORED.itemsize * row_count:
         raise CorruptFileError(
-            "a bucket index has not as many hashes as its index manifest says; restore it, or "
+            "a bucket index has not as many hashes as its index manifest records; restore it, or "
             "overwrite the partition",
             file=file_name,
             bytes=len(data),

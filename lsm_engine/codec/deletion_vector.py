@@ -89,7 +89,7 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     """Return the vector in `data`, the bytes of an index file from the vector's offset on.
 
     Raises CorruptFileError, naming the index file, for bytes that end early, another size than the
-    index manifest says, unknown magic numbers, wrong checksums and bitmaps, and another cardinality.
+    index manifest records, unknown magic numbers, wrong checksums and bitmaps, and another cardinality.
     """
 
     def corrupt(what: str) -> CorruptFileError:
@@ -110,7 +110,7 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     if is_wide is None:
         raise corrupt("has no magic number that is known")
     if meta.length != (size + FRAME_BYTES if is_wide else size):
-        raise corrupt(f"is of {size} bytes, and its index manifest says otherwise")
+        raise corrupt(f"is of {size} bytes, and its index manifest records {meta.length}")
     (checksum,) = struct.unpack_from(">I", data, 4 + size)
     if checksum != zlib.crc32(body):
         raise corrupt("does not match its checksum")
@@ -125,7 +125,9 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
     if len(positions) > 1 and not bool((np.diff(positions) > 0).all()):
         raise corrupt("is no roaring bitmap")
     if meta.cardinality is not None and meta.cardinality != len(positions):
-        raise corrupt(f"holds {len(positions)} rows, and its index manifest says otherwise")
+        raise corrupt(
+            f"holds {len(positions)} rows, and its index manifest records {meta.cardinality}"
+        )
     return DeletionVector(positions)
 
 
@@ -148,7 +150,7 @@ def encode_vector(vector: DeletionVector, *, wide: bool = False) -> bytes:
     else:
         if len(positions) and positions[-1] >= POSITIONS_MAX_32:
             raise InvalidInputError(
-                "a row lies beyond what 32-bit deletion vectors can say; set "
+                "a row lies beyond what 32-bit deletion vectors can hold; set "
                 "'deletion-vectors.bitmap64', or write smaller files",
                 position=int(positions[-1]),
             )

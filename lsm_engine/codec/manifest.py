@@ -52,7 +52,7 @@ def decode_manifest(
     """Return the entries of a manifest as columns with flat names such as `_FILE._FILE_NAME`.
 
     All of MANIFEST_COLUMNS, or those of `columns`, in that order; what the writer left out is null.
-    `expected_count`: entries that the manifest list says there are. Raises CorruptFileError for
+    `expected_count`: entries that the manifest list counts. Raises CorruptFileError for
     wrong bytes, counts and values, UnsupportedError for another format version.
     """
     table = decode_known(
@@ -60,7 +60,7 @@ def decode_manifest(
     )
     if expected_count is not None and table.num_rows != expected_count:
         raise CorruptFileError(
-            "the manifest does not hold as many entries as its list says; restore it",
+            "the manifest does not hold as many entries as its list records; restore it",
             file=file_name,
             entries=table.num_rows,
             expected=expected_count,
@@ -169,7 +169,7 @@ def _files(values: dict[str, list[Any]]) -> Iterable[DataFileMeta]:
             creation_millis=created,
             delete_row_count=deletes,
             embedded_index=index,
-            # Sources that later versions may invent say nothing to this one.
+            # Sources that later versions may add are unknown to this one.
             file_source=_SOURCES.get(source),
             value_stats_columns=stats_columns,
             external_path=external,

@@ -1,7 +1,7 @@
 """Facts in metadata that only features of newer clients leave behind, refused by name.
 
-Whatever the table's options say: rows read past such a fact would be wrong, and files written
-beside it would make other clients refuse the table.
+Refused whatever the table's options are: rows read past such a fact would be wrong, and files
+written beside it would make other clients refuse the table.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Commit messages as JSON, for travel between tasks and the driver. Never stored in a table.
 
 A message of records becomes objects of the same member names; bytes become base64. The types that
-the records declare say how to read it back, so the text names no class and can build none but these.
+the records declare decide how it is read back: the text names no class and builds none but these.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """The directory of a partition: `a=1/b=x`, escaped (format section 9).
 
 A path is made of a partition, never the other way round: several partitions may share a directory,
-so the stored row alone says which one it is.
+so only the stored row identifies the partition.
 """
 
 import re
@@ -72,7 +72,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Return text with every %XX as its character; a lone % stays."""
+    """Return text with every %XX as its character; a % without two hexadecimal digits is kept."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
 
 

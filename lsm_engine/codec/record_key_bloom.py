@@ -89,7 +89,7 @@ class RecordKeys:
 
 @record
 class KeyFooter:
-    """What a data file's footer says about its record keys; None: nothing."""
+    """What a data file's footer holds about its record keys; None: nothing."""
 
     lowest: bytes | None
     highest: bytes | None
@@ -170,7 +170,7 @@ def footer_entries(
 
 
 def read_key_footer(members: Mapping[bytes, bytes] | None, *, file_name: str) -> KeyFooter:
-    """Return what a footer says. Absence says nothing: the file is a candidate for every key.
+    """Return what a footer holds. Without any of it the file is a candidate for every key.
 
     Raises UnsupportedError for filters of another type, CorruptFileError, naming the file, for
     filters that are torn and for bounds the wrong way round.

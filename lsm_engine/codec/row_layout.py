@@ -84,7 +84,7 @@ def part_of(column: Column, kind: DataType, *, reserve_null_wide: bool) -> Part:
 
 
 def _null_bit(field: int) -> tuple[int, np.uint64]:
-    """Return the header word and the bit in it that says that a field is null."""
+    """Return the header word and the bit in it that marks a field as null."""
     return (field + 8) // 64, np.uint64(1 << ((field + 8) % 64))
 
 

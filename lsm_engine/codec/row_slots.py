@@ -1,7 +1,5 @@
 """Columns ⇄ the 8-byte slots of BinaryRow: fixed-width values, wide decimals, wide timestamps."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -175,8 +173,3 @@ def decimal_column(
     array = fixed_array(little.reshape(-1), kind, valid)
     array.validate(full=True)
     return array
-
-
-def fixed_any(array: npt.NDArray[Any]) -> Words:
-    """Return a column of signed numbers as words."""
-    return array.astype(np.int64).view(np.uint64)

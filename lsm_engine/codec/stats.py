@@ -48,7 +48,7 @@ class StatsMode:
 
     @classmethod
     def parse(cls, text: str) -> "StatsMode":
-        """Return the mode that an option's text says; raises InvalidOptionError for other text."""
+        """Return the mode that an option's text names; raises InvalidOptionError for other text."""
         word = text.strip().lower()
         if found := _TRUNCATE.fullmatch(word):
             length = int(found[1])

@@ -1,4 +1,4 @@
-"""Per key: which of its rows was there before, whether any is new, and the rows that tell the change.
+"""Per key: its before image, whether any row is new, and the changelog rows of its change.
 
 Inputs have an age each: 0 is new, greater is older. Rows of one key come in the order of a merge.
 """

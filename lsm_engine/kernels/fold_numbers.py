@@ -28,7 +28,7 @@ SUM = 0
 PRODUCT = 1
 GREATEST = 2
 LEAST = 3
-FITS = -1
+NO_OVERFLOW = -1
 _LEAST = np.int64(-(2**63))
 _GREATEST = np.int64(2**63 - 1)
 
@@ -58,7 +58,7 @@ def _quotient(a: Any, b: Any) -> Any:
     return whole
 
 
-# Arithmetic that would wrap is undefined once compiled: what does not fit is told beforehand.
+# Arithmetic that would wrap is undefined once compiled: so overflow is detected beforehand.
 
 
 @compiled
@@ -154,7 +154,7 @@ def fold_integers(
         out[step * group], valid[group] = total, seen
         if step == 2:
             out[2 * group + 1] = total >> 63
-    return FITS
+    return NO_OVERFLOW
 
 
 @compiled
@@ -188,7 +188,7 @@ def fold_floats(
             if operation == SUM:
                 made = total - value if marked else total + value
                 if not seen:
-                    made = -value if marked else value  # keeps the sign of a lone zero
+                    made = -value if marked else value  # keeps the sign of a single zero
             elif not seen:
                 if marked:
                     continue
@@ -203,7 +203,7 @@ def fold_floats(
             total = np.float64(np.float32(made)) if width == 4 else made
             seen = True
         out[group], valid[group] = total, seen
-    return FITS
+    return NO_OVERFLOW
 
 
 # The usual case: nothing is taken back, no group is empty. One step per row and no branch that the
@@ -343,4 +343,4 @@ def sum_wide(
                 return group
             seen = True
         low[group], high[group], valid[group] = sum_low, sum_high, seen
-    return FITS
+    return NO_OVERFLOW

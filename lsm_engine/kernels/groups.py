@@ -41,21 +41,6 @@ def last_valid_of_each(valid: Bools, starts: Longs) -> Longs:
     return _reduced(np.maximum, np.where(valid, np.arange(len(valid)), -1), starts)
 
 
-def first_valid_of_each(valid: Bools, starts: Longs) -> Longs:
-    """Return the position of the first valid row of every group, or -1 where a group has none."""
-    beyond = len(valid)
-    found = _reduced(np.minimum, np.where(valid, np.arange(beyond), beyond), starts)
-    return np.where(found == beyond, -1, found)
-
-
-def any_of_each(flags: Bools, starts: Longs) -> Bools:
-    """Return whether some row of the group is flagged, for every group."""
-    if not len(starts):
-        return np.zeros(0, np.bool_)
-    some: Bools = np.logical_or.reduceat(flags, starts)
-    return some
-
-
 def _reduced(reduce: np.ufunc, positions: NDArray[np.int64], starts: Longs) -> Longs:
     if not len(starts):
         return np.zeros(0, np.int64)

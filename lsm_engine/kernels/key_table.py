@@ -35,7 +35,7 @@ class KeyTable:
 
     @staticmethod
     def of(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
-        """Return the table of inputs, which are sorted by key if `in_order` says so."""
+        """Return the table of inputs, which are sorted by key if `in_order`."""
         form = max((one.form for one in keys if len(one)), default=ONE_WORD)
         assert all(one.form == form for one in keys if len(one)), "keys of different columns"
         first = [np.ascontiguousarray(one.prefix) for one in keys]

@@ -47,7 +47,7 @@ class SortKeys:
         """ONE_WORD, TWO_WORDS or WORDS_AND_BYTES."""
         if len(self.offsets):
             return WORDS_AND_BYTES
-        # Empty keys say nothing about their form, and any form will do for them.
+        # No key has bytes, so any form will do.
         return TWO_WORDS if len(self.second) else ONE_WORD
 
     def slice(self, start: int, stop: int) -> "SortKeys":

@@ -29,8 +29,7 @@ def assembled(
 ) -> pa.Table:
     """Return one row per key of an order.
 
-    `flags` says which keys `versions`, `folded` and `kinds` speak of: all that have more than one
-    version. Others, and columns that are not folded, keep their newest version.
+    `flags` marks the keys of `versions`, `folded` and `kinds`: all that have more than one version. Others, and columns that are not folded, keep their newest version.
     """
     lasts = last_of_each(order.starts, len(order))
     newest: Places = (order.run[lasts], order.row[lasts])

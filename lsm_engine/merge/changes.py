@@ -60,10 +60,10 @@ def _found(order: MergeOrder, ages: Sequence[int]) -> tuple[BeforeMerge, int, Bo
 
 @record
 class ChangeRules:
-    """Which changes a table tells.
+    """Which changes a table's changelog emits.
 
-    `inserts_only`: a row that is there never changes, it only goes with age (first-row). `compared`: replacing a row by one
-    that is equal in these columns is no change; None: it is.
+    `inserts_only`: an existing row never changes, it only expires (first-row). `compared`: replacing
+    a row by one that is equal in these columns is no change; None: it is.
     """
 
     inserts_only: bool = False
@@ -86,7 +86,7 @@ class ChangeRules:
     def changes(
         self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table
     ) -> pa.Table | None:
-        """Return the rows that tell what a merge changed, in key order; None: nothing.
+        """Return the changelog rows of a merge, in key order; None: nothing changed.
 
         `after` has one row per key of the merge, deletes included.
         """
@@ -98,9 +98,9 @@ class ChangeRules:
         kinds = np.empty(count, np.int8)
         order = merge.order
         lay_out_changes(codes, merge.before, order.run, order.row, len(sources), runs, rows, kinds)
-        told = gather([*sources, after], runs, rows)
-        at = told.schema.get_field_index(VALUE_KIND)
-        return told.set_column(at, told.schema.field(at), pa.array(kinds))
+        emitted = gather([*sources, after], runs, rows)
+        at = emitted.schema.get_field_index(VALUE_KIND)
+        return emitted.set_column(at, emitted.schema.field(at), pa.array(kinds))
 
     def _codes(
         self, merge: BeforeMerge, sources: Sequence[Source], after: pa.Table
@@ -110,7 +110,7 @@ class ChangeRules:
         there = merge.order.take(merge.before[found])
         was[found] = True if self.inserts_only else adds(kinds_of(there, sources))
         kinds = fixed_values(one_array(after.column(VALUE_KIND)), np.int8)
-        # A first row that lies below the merge is there too: it has the mark of a settled key.
+        # A first row below the merge is there too: its key is marked as already emitted.
         is_now = ~retracts(kinds) if self.inserts_only else adds(kinds)
         codes = np.full(len(was), UNCHANGED, np.int8)
         codes[~was & is_now & merge.is_new] = CREATED

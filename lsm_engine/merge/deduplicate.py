@@ -10,7 +10,7 @@ from lsm_engine.merge.selection import Source
 
 @record
 class Deduplicate:
-    """The newest row wins with its kind: +U stays +U, and a delete stays for the caller to drop."""
+    """The newest row wins with its kind; a delete is kept, for the caller to drop."""
 
     def select(self, order: MergeOrder, sources: Sequence[Source]) -> MergeOrder:
         """Return the last version of each key."""

@@ -167,7 +167,7 @@ class Folding:
         self._check(versions)
         lasts = kinds[last_of_each(rows.starts, len(rows))]
         versions, was_reset[flags] = self._without_removed(versions, kinds)
-        # What is left alone stays as it is, as if nothing had ever been before it.
+        # The only version that is left is kept unchanged, as if nothing had been before it.
         several = np.diff(versions.offsets) > 1
         if not several.all():
             versions, lasts = versions.groups(several), lasts[several]
@@ -211,9 +211,9 @@ class Folding:
         return all(rule.keeps_single_row for rule in self.rules)
 
     def _without_removed(self, versions: Versions, kinds: Kinds) -> tuple[Versions, Bools]:
-        """Leave out what came before a removal, and the removal too unless it is the last word.
+        """Leave out what came before a removal, and the removal too unless it is the newest version.
 
-        A removal by a clock stays as the first version: later rows have to be newer than it was.
+        A removal by a clock is kept as the first version: later rows have to be newer than it was.
         Also returns the keys of which one row cannot stand for the versions: something came after
         the removal, or before one by a clock, which may be behind the clock of versions below.
         """

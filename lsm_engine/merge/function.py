@@ -20,8 +20,8 @@ class MergeFunction(Protocol):
     """Folds the versions of each key into at most one row. Pure.
 
     Merging neighbouring versions first, then the result with the others, gives the same: in the
-    write buffer, when spilled, read or compacted. Where `may_need_full_history`, only `layers` promises that for
-    a part of a key's versions that is not its oldest part.
+    write buffer, when spilled, read or compacted. Where `may_need_full_history`, only
+    `history_layers` promises that for a part of a key's versions that is not its oldest part.
     """
 
     @property
@@ -36,7 +36,7 @@ class MergeFunction(Protocol):
 
     @property
     def may_need_full_history(self) -> bool:
-        """Whether a retract among newer versions may reach below what one merged row can say.
+        """Whether a retract among newer versions may undo more than one merged row can represent.
 
         Then rows that hold retracts are merged only together with everything that is older.
         """
@@ -52,12 +52,12 @@ class MergeFunction(Protocol):
         """Return the surviving rows in key order, in the sources' schema.
 
         A key whose answer is a delete keeps it, as a row of kind -U or -D: only the caller knows
-        whether an older run still holds the key, and says so with `drop_deletes`.
+        whether an older run still holds the key, and passes `drop_deletes` if none does.
         """
         ...
 
     def history_layers(self, order: MergeOrder, sources: Sequence[Source]) -> list[pa.Table]:
-        """Return runs, oldest first, that say all that the versions say; usually a single one."""
+        """Return runs, oldest first, that merge like the versions themselves; usually one."""
         ...
 
 

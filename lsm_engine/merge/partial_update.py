@@ -75,7 +75,7 @@ def partial_update(schema: TableSchema) -> Folding:
 def _ignored(*, ignores: bool, removal: Removal) -> frozenset[RowKind]:
     if ignores:
         return frozenset({RowKind.UPDATE_BEFORE, RowKind.DELETE})
-    # Only -D removes; a -U says nothing that the +U after it does not say.
+    # Only -D removes; a -U adds nothing to what the +U after it states.
     return frozenset({RowKind.UPDATE_BEFORE}) if removal.on_delete else frozenset()
 
 

@@ -24,9 +24,9 @@ _LEAST_MILLIS = 10**12
 class RecordExpiry:
     """Rows whose `column` lies before `before_millis` (since 1970, UTC) have expired.
 
-    A row without a time never expires. `marks`: an expired row that may hide an older one stays, as
-    a delete; False: it stays as it is until nothing is below it, because a delete would be a
-    retract to its merge engine.
+    A row without a time never expires. `marks`: an expired row that may hide an older one
+    becomes a delete; False: it is kept as it is until nothing is below it, because a delete
+    would be a retract to its merge engine.
     """
 
     column: str
@@ -37,7 +37,7 @@ class RecordExpiry:
     def of(schema: TableSchema, now_millis: int) -> "RecordExpiry | None":
         """Return what expires at a time; None: the table keeps its rows.
 
-        Raises InvalidOptionError, naming option and column, for a time that cannot be told.
+        Raises InvalidOptionError, naming option and column, for a column that holds no time.
         """
         options = schema.options
         age, column = (
@@ -80,7 +80,7 @@ class RecordExpiry:
     def applied(self, rows: Rows, *, is_oldest: bool) -> Rows:
         """Return merged rows without the expired ones. `is_oldest`: nothing below holds their keys.
 
-        Otherwise an expired row becomes a delete, or stays (see `marks`).
+        Otherwise an expired row becomes a delete, or is kept (see `marks`).
         """
         gone = self.expired(rows.column(self.column))
         if not gone.any() or not (is_oldest or self.marks):

@@ -10,7 +10,7 @@ _LAST_NON_NULL = "the newest value that is not null"
 
 
 def order_text(schema: TableSchema) -> str:
-    """Say what makes one version newer than another."""
+    """Return, in words, what makes one version newer than another."""
     if not schema.sequence_fields:
         return "a greater sequence number is newer"
     falling = schema.options[core_options.SEQUENCE_FIELD_SORT_ORDER] is SortOrder.DESCENDING
@@ -20,7 +20,7 @@ def order_text(schema: TableSchema) -> str:
 
 
 def row_rule_text(schema: TableSchema) -> str:
-    """Say what becomes of several versions of a key."""
+    """Return, in words, how the merge engine merges versions of a key."""
     match schema.options[core_options.MERGE_ENGINE]:
         case MergeEngine.DEDUPLICATE:
             rule = "deduplicate: the newest version is the row"
@@ -35,7 +35,7 @@ def row_rule_text(schema: TableSchema) -> str:
 
 
 def column_rule_texts(schema: TableSchema) -> dict[str, str]:
-    """Say what decides each column; empty where whole rows win or lose."""
+    """Return, per column, what decides its value; empty where whole rows win or lose."""
     engine = schema.options[core_options.MERGE_ENGINE]
     if engine.policy.has_sequence_groups:
         return _partial_update(schema)

@@ -28,7 +28,7 @@ class UserSequence:
 
     @staticmethod
     def of(schema: TableSchema) -> "UserSequence":
-        """Return what a table's options say."""
+        """Return the sequence fields that a table's options name."""
         return UserSequence(
             columns=schema.sequence_fields,
             order=schema.options[core_options.SEQUENCE_FIELD_SORT_ORDER],

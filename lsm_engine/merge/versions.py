@@ -56,8 +56,9 @@ class Versions:
     """Versions grouped by key, oldest to newest inside a key, not yet collected.
 
     Group g is versions `offsets[g]` to `offsets[g + 1]`, possibly none. Version i is row `row[i]` of
-    source `run[i]`. `retracts` says which take their values back; None: none does. `removals` says
-    which have emptied their key, and count by their clocks alone; each is the first of its group.
+    source `run[i]`. `retracts` marks those that take their values back; None: none does. `removals`
+    marks those that emptied their key, and count by their clocks alone; each is the first of its
+    group.
     """
 
     sources: tuple[pa.RecordBatch, ...]
@@ -189,7 +190,7 @@ def last_rows(versions: Versions) -> Longs:
 
 
 def moved(folded: Folded, chosen: Versions, positions: Longs) -> Folded:
-    """Return what chosen versions were folded to in terms of all; `positions` says which they are."""
+    """Return the positions that chosen versions folded to, among all; `positions` maps them."""
     if isinstance(folded, Computed):
         return folded
     picked = folded.positions.copy() if isinstance(folded, Picked) else last_rows(chosen)

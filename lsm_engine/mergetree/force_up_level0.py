@@ -10,10 +10,10 @@ from lsm_engine.mergetree.universal import Runs, UniversalCompaction
 
 @record
 class ForceUpLevelZero:
-    """Universal compaction first; where that sees nothing to do, all of level 0 moves up.
+    """Universal compaction first; where that picks nothing, all of level 0 is compacted.
 
     Gently, level 0 may wait until `patience` files are on it: each commit adds one, so their
-    number says how often it was put off. 1: it never waits (radical).
+    number is how often the compaction was put off. 1: it never waits (radical).
     """
 
     universal: UniversalCompaction

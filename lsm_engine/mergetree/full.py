@@ -18,7 +18,7 @@ def none_of_them(_: DataFileMeta) -> bool:
 def with_all_older(unit: CompactUnit, runs: Runs, *, max_level: int) -> CompactUnit:
     """Return a unit, or all runs if it holds retracts and leaves older runs out.
 
-    For merges that cannot say in one row what a retract does to rows that are not there
+    For merges where one row cannot represent a retract of rows that are not in the merge
     (MergeFunction.may_need_full_history).
     """
     if len(unit.runs) == len(runs) or not any(file.may_hold_deletes for file in unit.files):

@@ -10,7 +10,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 
 
 def newest_first(file: DataFileMeta) -> tuple[int, int, int, str]:
-    """Return what level-0 files sort by: the newest first, ties told apart by lasting facts."""
+    """Return the sort key of level-0 files: newest first, ties broken by facts that never change."""
     created = -1 if file.creation_millis is None else file.creation_millis
     return (-file.max_sequence_number, file.min_sequence_number, created, file.file_name)
 

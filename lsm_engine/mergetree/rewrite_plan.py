@@ -74,7 +74,7 @@ def plan_rewrite(
 
     What overlaps is rewritten, small files together with their neighbours. A large file that
     overlaps nothing is upgraded, unless it may hold deletes and goes to the last level, or
-    `must_rewrite` says that its rows have to be looked at. A file that is in place already and has
+    `must_rewrite` asks for its rows to be read. A file that is in place already and has
     no reason to change is in no step.
     """
     drop_deletes = not keep_deletes and may_drop_deletes(

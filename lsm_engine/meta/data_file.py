@@ -10,7 +10,7 @@ from lsm_engine.meta.stats import SimpleStats
 
 @record
 class DataFileMeta:
-    """What a manifest says about one data or changelog file. docs/formats.md lists the bytes.
+    """What a manifest records about one data or changelog file. docs/formats.md lists the bytes.
 
     `min_key` and `max_key` are stored rows (arity, then BinaryRow) of the trimmed primary key; they
     compare only through a key order (codec/key_order.py). Counts are of rows, sizes of bytes.
@@ -52,16 +52,8 @@ class DataFileMeta:
         """Same facts under another name."""
         return replace(self, file_name=file_name)
 
-    def with_extra_files(self, extra_files: tuple[str, ...]) -> Self:
-        """Same file with other sidecars."""
-        return replace(self, extra_files=extra_files)
-
-    def with_external_path(self, external_path: str | None) -> Self:
-        """Same file, stored elsewhere."""
-        return replace(self, external_path=external_path)
-
     def without_stats(self) -> Self:
-        """Same file with nothing said about its values."""
+        """Same file without value statistics."""
         if not self.value_stats.min_values and self.value_stats.null_counts is None:
             return self
         blank = SimpleStats(
@@ -73,5 +65,5 @@ class DataFileMeta:
 
     @property
     def may_hold_deletes(self) -> bool:
-        """Whether the file holds retract rows, or does not say."""
+        """Whether the file holds retract rows, or does not record their number."""
         return self.delete_row_count is None or self.delete_row_count > 0

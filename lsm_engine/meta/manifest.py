@@ -52,7 +52,7 @@ class ManifestFileMeta:
 def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:
     """Return what ADD and DELETE entries, oldest first, leave standing, in order of first addition.
 
-    A DELETE whose ADD is not among `entries` stays as an entry, as it belongs to a file of an older
+    A DELETE whose ADD is not among `entries` remains an entry, as it belongs to a file of an older
     manifest. With `strict`, adding a live file twice raises CommitConflictError.
     """
     live: dict[FileIdentity, ManifestEntry] = {}

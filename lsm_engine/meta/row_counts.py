@@ -38,25 +38,25 @@ class RowCounts:
     @property
     def properties(self) -> dict[str, str]:
         """The snapshot properties that carry the counts; skipped rows only where there are some."""
-        told = {
+        counts = {
             INSERTED: str(self.inserted),
             UPDATED: str(self.updated),
             DELETED: str(self.deleted),
         }
-        return {**told, SKIPPED: str(self.skipped)} if self.skipped else told
+        return {**counts, SKIPPED: str(self.skipped)} if self.skipped else counts
 
 
 def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
     """Return the counts that a snapshot carries; None if it carries none that can be read."""
-    told = properties or {}
-    if INSERTED not in told:
+    texts = properties or {}
+    if INSERTED not in texts:
         return None
     try:
         return RowCounts(
-            inserted=int(told[INSERTED]),
-            updated=int(told.get(UPDATED, "0")),
-            deleted=int(told.get(DELETED, "0")),
-            skipped=int(told.get(SKIPPED, "0")),
+            inserted=int(texts[INSERTED]),
+            updated=int(texts.get(UPDATED, "0")),
+            deleted=int(texts.get(DELETED, "0")),
+            skipped=int(texts.get(SKIPPED, "0")),
         )
     except ValueError:
         return None

@@ -7,7 +7,7 @@ from lsm_engine.meta.tag import Tag
 
 @record
 class TrashRecord:
-    """What was taken from one line of a table (`branch`; "" is main), when, and why.
+    """What was removed from one branch of a table (`branch`; "" is main), when, and why.
 
     `snapshots`, `changelogs` and `tags` are gone as files and kept here; `paths` are files that stay
     where they are until the record is emptied, relative to the table's directory.
@@ -21,8 +21,3 @@ class TrashRecord:
     changelogs: tuple[Snapshot, ...] = ()
     tags: tuple[Tag, ...] = ()
     paths: tuple[str, ...] = ()
-
-    @property
-    def created_text(self) -> str:
-        """The record's name, which begins with the time at which it was made."""
-        return self.name

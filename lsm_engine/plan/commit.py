@@ -1,6 +1,6 @@
-"""One commit step on one base: what the next snapshot says, and what has to be true before.
+"""One commit step on one base: what the next snapshot holds, and what has to be true before.
 
-The walk of a commit: `commit_steps.steps_of` says which snapshots a committable asks for. Each step
+The walk of a commit: `commit_steps.steps_of` returns the snapshots that a committable needs. Each step
 is planned on the newest snapshot by `plan_commit`, and again whenever that snapshot turns out not to
 be the newest any more. plan/conflicts checks the plan; `snapshot_of` writes it down once its
 manifests have names. plan/ownership answers "is it mine?" after a replay or a lost answer.
@@ -45,7 +45,7 @@ class LiveScope:
 
 @record
 class CommitPlan:
-    """A step on one base: what the next snapshot will say, and what has to be true before.
+    """A step on one base: what the next snapshot will hold, and what has to be true before.
 
     `scope` names the buckets whose live entries plan/conflicts must see; empty: nothing to check.
     `change` is what was chosen on the base. Counts are of rows, not merged; the total is None where
@@ -254,14 +254,14 @@ def _scope(
         return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
     if step.kind is not CommitKind.APPEND:
         return LiveScope(buckets=buckets)
-    settled = marked | frozenset(
+    contended = marked | frozenset(
         (entry.partition, entry.bucket)
         for entry in delta
         if entry.kind is EntryKind.DELETE or entry.file.level > 0
     )
     if not _bucket_count_may_differ(planned_on, since):
-        return LiveScope(buckets=settled)
-    # Any bucket of the partition may tell the new count, not only those written to.
+        return LiveScope(buckets=contended)
+    # Any bucket of the partition may record the new count, not only those written to.
     return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
 
 

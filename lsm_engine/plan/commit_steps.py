@@ -75,7 +75,7 @@ def _compact_step(committable: Committable, uuid: str) -> CommitStep:
     index: list[IndexManifestEntry] = []
     for message in committable.messages:
         compact = message.compact
-        # A file that stays where it is must not be named: DELETE and ADD of one identity in one
+        # A file that keeps its level must not be named: DELETE and ADD of one identity in one
         # commit is read as "gone" by clients that do not look at the order of entries.
         unmoved = set(compact.before) & set(compact.after)
         gone += _entries(EntryKind.DELETE, message, compact.before, besides=unmoved)

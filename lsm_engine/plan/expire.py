@@ -1,7 +1,7 @@
 """What goes with expired snapshots or a deleted tag: the files that no other root names.
 
 Every root has to be handed in, and read in full: a root that cannot be read ends the expiry before
-it begins (the caller's duty). Files are told apart by partition, bucket and name, never by level: a
+it begins (the caller's duty). Files are identified by partition, bucket and name, never by level: a
 file that was upgraded keeps its name and its bytes.
 """
 
@@ -65,7 +65,7 @@ class MetadataNames:
 
 @record
 class KeptRoot:
-    """A root that stays: a snapshot, a changelog, a tag, a branch's. `name` is for people.
+    """A root that is kept: a snapshot, a changelog, a tag, a branch's. `name` is for people.
 
     `entries` are the ADD entries of everything that the root can still read; for a kept snapshot
     after the first one its delta is enough, as the state before it belongs to the one before.
@@ -113,7 +113,7 @@ class ExpirePlan:
 
 
 def empty_plan(reason: str, *, tags: Sequence[Tag] = ()) -> ExpirePlan:
-    """Return a plan that takes no files, for acts whose files are told some other way."""
+    """Return a plan that takes no files, for acts that list their files elsewhere."""
     return ExpirePlan(
         expired=(),
         data_files=(),
@@ -168,7 +168,7 @@ def plan_expiry(
     """Plan the removal of `choice.expired`.
 
     `changelogs`: entries of the changelog lists of the expired snapshots, `names`: the metadata that
-    they name. `kept` must hold every root that stays: all of `choice.kept`, every tag, branch,
+    they name. `kept` must hold every root that is kept: all of `choice.kept`, every tag, branch,
     long-lived changelog, those of `outlived` included. Tags do not pin changelog files: nothing reads
     a changelog through a tag.
     """
@@ -224,7 +224,7 @@ def plan_changelog_expiry(
     """Plan the removal of changelogs that had outlived their snapshots.
 
     `data`: data files that only they still kept readable, `changelogs`: entries of their changelog
-    lists. `kept` must hold every root that stays, the other changelogs included.
+    lists. `kept` must hold every root that is kept, the other changelogs included.
     """
     left = _unreferenced({physical(entry): _dead(entry) for entry in data}, changelogs, kept)
     return ExpirePlan(
@@ -258,14 +258,14 @@ def _unreferenced(
     feed = {physical(entry): _dead(entry) for entry in changelogs}
     kept_by: list[tuple[str, int]] = []
 
-    def told() -> Iterator[MetadataNames]:
+    def kept_names() -> Iterator[MetadataNames]:
         for root in kept:
             saved = _take_kept(root, left, feed)
             if saved:
                 kept_by.append((root.name, saved))
             yield root.names
 
-    names = MetadataNames.union(told())
+    names = MetadataNames.union(kept_names())
     return _Unreferenced(
         data_files=tuple(left[key] for key in sorted(left)),
         changelog_files=tuple(feed[key] for key in sorted(feed)),

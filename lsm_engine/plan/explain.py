@@ -25,7 +25,7 @@ class PruneCounts:
         return self.total - gone - self.by_level
 
     def text(self, noun: str) -> str:
-        """Say it in one line: "12 of 40 data files (20 by partition, 8 by bucket)"."""
+        """Return the counts as one line: "12 of 40 data files (20 by partition, 8 by bucket)"."""
         causes = (
             ("partition", self.by_partition),
             ("bucket", self.by_bucket),

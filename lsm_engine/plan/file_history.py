@@ -1,4 +1,4 @@
-"""The life of one data file as snapshots and tags tell it: levels, makers, heirs, pins."""
+"""The life of one data file by snapshots and tags: levels, its commit, sources, successors, pins."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -58,7 +58,7 @@ class FileExplanation:
 
     @property
     def verdict(self) -> str:
-        """Say in one sentence why the file is still there, or that nothing needs it."""
+        """One sentence: why the file is still there, or that nothing needs it."""
         if self.is_live:
             return "live: the newest snapshot reads it"
         if self.pinned_by:

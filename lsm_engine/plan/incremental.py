@@ -76,9 +76,10 @@ def change_source(
 def changed_state(producer: ChangelogProducer, mode: ReadMode) -> tuple[ReadMode, Reach]:
     """Return how to read the state that a reader of changes begins with, at a snapshot.
 
-    It is what changes up to that snapshot have told, no more and no less: level 0 is told by the
-    compaction that takes it up, or the rows above the last level by the next full one; or else with
-    the commit that brought them, whether batch reads (`mode`) see them already or not.
+    It is what the changelog up to that snapshot has emitted, no more and no less. With `lookup` the
+    rows of level 0 are emitted by the compaction that takes them up, with `full-compaction` those
+    above the last level by the next full one; else rows are emitted with the commit that brought
+    them, whether batch reads (`mode`) see them already or not.
     """
     match producer:
         case ChangelogProducer.LOOKUP:

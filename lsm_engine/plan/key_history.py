@@ -20,7 +20,7 @@ FACTS = pa.schema(
         pa.field("_file_name", pa.string(), nullable=False),
         pa.field("_file_snapshot_id", pa.int64()),  # that added the file; null: no longer known
         pa.field("_snapshot_id", pa.int64()),  # that wrote the version; null: no longer known
-        pa.field("_gives", pa.list_(pa.string())),  # columns whose final value it settled
+        pa.field("_gives", pa.list_(pa.string())),  # columns whose final value it decided
         pa.field("_verdict", pa.string()),
     ]
 )
@@ -33,7 +33,7 @@ class KeyExplanation:
 
     `versions`: one row per stored version in merge order, the oldest first; columns `FACTS`, then
     the table's. `row`: what a read gives, None if the key is not there. `rule` decides between
-    whole rows, `column_rules` says more of single columns, `verdict` sums up.
+    whole rows, `column_rules` decide single columns, `verdict` sums up.
     """
 
     table: str

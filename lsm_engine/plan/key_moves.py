@@ -18,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 class SortedRows:
     """Rows by key. `heads`: the first row of each key; `known_*`: where each key is, per row.
 
-    `own` is the partition that a row says itself, `adds` whether it is no retract.
+    `own` is the partition that a row's values give, `adds` whether it is no retract.
     """
 
     heads: Bools
@@ -52,7 +52,7 @@ def moves(
     deduplicate: the key leaves its old partition and comes to the new one; partial-update and
     aggregation: the row goes to the partition where its key is; first-row: a row whose key is
     anywhere is dropped. With `deletes` rows name keys only, and go where the key is. With `keeps` a
-    key of a deduplicate table stays in its partition, too.
+    key of a deduplicate table keeps its partition, too.
     """
     if engine.policy.keeps_first_row:
         return _first_stays(rows)
@@ -64,15 +64,15 @@ def moves(
 def _newest_moves(rows: SortedRows) -> MovedKeys:
     before = np.roll(np.where(rows.adds, rows.own, -1), 1)
     left = np.where(rows.heads, rows.known_partition, before)
-    stays = left == np.where(rows.adds, rows.own, left)
-    found = stays & (left >= 0)
+    same_partition = left == np.where(rows.adds, rows.own, left)
+    found = same_partition & (left >= 0)
     # A row that finds its key where the row before it has put it has the bucket of that one.
     begins = rows.heads | ~found
     return MovedKeys(
         target=np.where(rows.adds, rows.own, left),
         root=np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0)),
         bucket=np.where(rows.heads & found, rows.known_bucket, -1),
-        left=np.where(rows.adds & ~stays, left, -1),
+        left=np.where(rows.adds & ~same_partition, left, -1),
         left_bucket=np.where(rows.heads, rows.known_bucket, -1),
     )
 

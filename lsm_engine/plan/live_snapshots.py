@@ -1,9 +1,9 @@
-"""Which snapshot files count: the line that ends at the newest, and nothing below EARLIEST.
+"""Which snapshot files count: the gapless chain up to the newest, and nothing below EARLIEST.
 
 A writer that was stopped before its create can land on an id that expiry has passed, or above what a
 rollback took. Such a file is a ghost: it was never part of the table (docs/commit-protocol.md). Three
-facts tell it from a snapshot: expiry moves EARLIEST before an id becomes free; live ids have no gap;
-and each snapshot names the one it was made on.
+facts distinguish it from a snapshot: expiry moves EARLIEST before an id becomes free; live ids have
+no gap; and each snapshot names the one it was made on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ def named_base(snapshot: Snapshot) -> str | None:
 
 
 def follows(newer: Snapshot, older: Snapshot) -> bool:
-    """Whether `newer` may have been made on `older`: by its id, and by its word if it names a base."""
+    """Whether `newer` may have been made on `older`: by its id, and by the base it names, if any."""
     return newer.id == older.id + 1 and named_base(newer) in (None, older.delta_manifest_list)
 
 
@@ -48,7 +48,7 @@ def believed(earliest: int | None, newest: int) -> int:
 
 
 def live_ids(listed: Sequence[int], *, earliest: int | None, latest: int | None) -> list[int]:
-    """Return the ids that count, of those listed in ascending order, as far as ids tell.
+    """Return the ids that count, of those listed in ascending order, by ids alone.
 
     `earliest` must have been read after the listing: what was listed before expiry passed it is then
     no ghost. Of the runs without a gap the newest counts. A single id above a gap is what a rollback

@@ -115,8 +115,8 @@ def plan_full_merge(
 ) -> ManifestMerge:
     """Plan the rewrite of every manifest that has a DELETE, or an ADD that `deletes` may take away.
 
-    `deletes`: the DELETE entries that stay after folding the changed manifests. `may_hold` says for
-    each manifest whether its partition range may hold one of some partitions
+    `deletes`: the DELETE entries that are left after folding the changed manifests. `may_hold`
+    returns for each manifest whether its partition range may hold one of some partitions
     (prune/partition.manifests_holding). Untouched manifests of at least `target_size_bytes` are
     kept, and come first: nothing deletes from them, so their order to the others has no meaning.
     """

@@ -10,7 +10,7 @@ DAY_MILLIS = 86_400_000
 
 
 class ListedFile(Protocol):
-    """What a listing says about a file (io.FileStatus)."""
+    """What a listing reports about a file (io.FileStatus)."""
 
     @property
     def path(self) -> str:
@@ -35,7 +35,7 @@ class ListedFile(Protocol):
 
 @record
 class OrphanPlan:
-    """Orphans by path, and how many files were listed, reachable, or too young to tell."""
+    """Orphans by path, and how many files were listed, reachable, or too young to judge."""
 
     orphans: tuple[tuple[str, int], ...]  # path, size in bytes
     listed_count: int

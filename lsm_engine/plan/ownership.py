@@ -46,7 +46,7 @@ class PublishOutcome(Enum):
     ABSENT = "absent"
     """Nobody has the id yet: publish the same bytes under the same id again."""
     UNKNOWN = "unknown"
-    """The id has come and gone: it cannot be told, so nothing may be deleted."""
+    """The id has come and gone: whose it was is unknown, so nothing may be deleted."""
 
 
 def resolve_publish(

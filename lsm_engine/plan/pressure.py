@@ -39,11 +39,6 @@ class BucketPressure:
         """Whether writers wait for a compaction."""
         return self.run_count > self.stop_trigger
 
-    @property
-    def relief_ratio(self) -> float:
-        """Runs in units of the trigger: 1.0 and more is due. Orders buckets by urgency."""
-        return self.run_count / self.run_trigger
-
 
 def pressures(
     live: Iterable[ManifestEntry], *, run_trigger: int, stop_trigger: int
@@ -76,7 +71,7 @@ def pressure_of(
     run_count = level0 + len(deeper)
     size = sum(file.file_size for file in listed)
     deletes = sum(file.delete_row_count or 0 for file in listed)
-    settled = run_count <= 1 and not any(file.may_hold_deletes for file in listed)
+    compacted = run_count <= 1 and not any(file.may_hold_deletes for file in listed)
     return BucketPressure(
         partition=partition,
         bucket=bucket,
@@ -84,19 +79,19 @@ def pressure_of(
         level0_file_count=level0,
         file_count=len(listed),
         size_bytes=size,
-        debt_bytes=0 if settled else size,
+        debt_bytes=0 if compacted else size,
         delete_row_count=deletes,
         run_trigger=run_trigger,
         stop_trigger=stop_trigger,
-        reason=_reason(run_count, size, run_trigger, stop_trigger, settled=settled),
+        reason=_reason(run_count, size, run_trigger, stop_trigger, compacted=compacted),
     )
 
 
 def _reason(
-    run_count: int, size_bytes: int, run_trigger: int, stop_trigger: int, *, settled: bool
+    run_count: int, size_bytes: int, run_trigger: int, stop_trigger: int, *, compacted: bool
 ) -> str:
     runs = f"{run_count} sorted run{'s' if run_count != 1 else ''}"
-    if settled:
+    if compacted:
         return f"in shape: {runs}"
     debt = f"{format_bytes(size_bytes)} to merge"
     if run_count > stop_trigger:

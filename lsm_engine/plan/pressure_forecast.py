@@ -51,7 +51,7 @@ class BucketForecast:
 
     @property
     def reason(self) -> str:
-        """Say it in a sentence."""
+        """The forecast as a sentence."""
         pace = f"{self.runs_per_hour:.3g} runs and {format_bytes(int(self.bytes_per_hour))} an hour"
         if not self.runs_per_hour:
             return f"{self.pressure.reason}; nothing was written to it of late"

@@ -1,7 +1,7 @@
 """What a commit proposes, as a value, before it is known on which snapshot it lands.
 
 The engine (table/commit/commit) fits a proposal to the newest snapshot, and again to each newer one that takes
-the id it tried for, until it has landed, is known to be lost, or nobody can tell.
+the id it tried for, until it has landed, is known to be lost, or its outcome is unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,7 +87,7 @@ def overwriting(
 
 
 class CommitOutcome(Enum):
-    """How an attempt to publish a snapshot ended; what nobody can tell is a CommitUnknownError."""
+    """How an attempt to publish a snapshot ended; an unknown outcome is a CommitUnknownError."""
 
     LANDED = "landed"
     """It is visible and counts."""
@@ -96,7 +96,7 @@ class CommitOutcome(Enum):
 
 
 def retry_wait_millis(lost: int, *, least: int, longest: int, fraction: float) -> int:
-    """Return how long to wait after the `lost`-th lost race; `fraction` from 0 to 1 is chance.
+    """Return how long to wait after the `lost`-th lost race; `fraction` from 0 to 1 is random.
 
     All of it is jitter: up to `least`, after more losses up to a half, a third, a quarter of that, at
     most `longest`. Who has lost most waits least: a writer that backs off further with each loss never

@@ -10,7 +10,7 @@ def remembered_buckets(
 ) -> frozenset[tuple[bytes, int]]:
     """Return the (partition, bucket) pairs with a file made at `since_millis` or later.
 
-    A file that does not say when it was made counts as new: nothing is forgotten by mistake.
+    A file without a creation time counts as new: nothing is forgotten by mistake.
     """
     return frozenset(
         (entry.partition, entry.bucket)

@@ -30,7 +30,7 @@ class Retention:
 
 @record
 class ExpiryChoice:
-    """Snapshots that go and snapshots that stay, each oldest first, and why the line lies there."""
+    """Snapshots to expire and snapshots to keep, each oldest first, and why the limit lies there."""
 
     expired: tuple[Snapshot, ...]
     kept: tuple[Snapshot, ...]
@@ -44,7 +44,7 @@ def choose_expired(
     now_millis: int,
     consumer_next_ids: Iterable[int],
 ) -> ExpiryChoice:
-    """Draw the line through all snapshots there are, oldest first (semantics section 4).
+    """Choose which of all snapshots, oldest first, expire.
 
     The newest `retained_min` never go. Of the rest, those beyond `retained_max` go whatever their
     age, the others once their successor is older than the time retained. Snapshots that a consumer
@@ -92,10 +92,10 @@ def choose_expired_changelogs(
     now_millis: int,
     consumer_next_ids: Iterable[int],
 ) -> ExpiryChoice:
-    """Draw the line through the changelogs that outlived their snapshots.
+    """Choose which of the changelogs that outlived their snapshots expire.
 
     Changelogs and the snapshots that are left (each oldest first) are one chain, of which `retention`
-    counts both; snapshots never go here. A changelog whose snapshot is still there stays.
+    counts both; snapshots never go here. A changelog whose snapshot is still there is kept.
     """
     first = snapshots[0].id if snapshots else None
     own = [one for one in changelogs if first is None or one.id < first]

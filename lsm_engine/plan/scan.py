@@ -24,7 +24,7 @@ class ReadMode(Enum):
     MERGE = "merge"
     """All files; overlapping ones are merged."""
     ABOVE_LEVEL_0 = "above-level-0"
-    """Not level 0, and nothing is merged: deletion vectors or first-row have settled the rest."""
+    """Not level 0, and nothing is merged: deletion vectors or first-row make that unnecessary."""
     NO_KEY = "no-key"
     """All files, as they are: an append table."""
 
@@ -77,7 +77,7 @@ class Split:
 
     @property
     def is_counted(self) -> bool:
-        """Whether every vector's writer said how many rows it takes away."""
+        """Whether the index manifest counts the rows of every deletion vector."""
         return all(place.vector.cardinality is not None for place in self.vectors)
 
 
@@ -117,7 +117,7 @@ def plan_splits(
 ) -> SplitPlan:
     """Return the splits that read `live`, the entries left after pruning.
 
-    `value_match` says whether a file's own statistics allow a match of the whole filter; None: no
+    `value_match` returns whether a file's own statistics allow a match of the whole filter; None: no
     filter. A raw file without a match is skipped. An overlapping section may be skipped only if none
     of its files has a match and `merge_keeps_rows`, that is, if merging returns one of the rows as it
     is (deduplicate, first-row): the newest version of a key may lie in a file that does not match.

@@ -2,7 +2,7 @@
 
 New files are numbered by the commit, all rows of a file alike, with the id of the snapshot that
 publishes them; what a compaction writes carries the numbers of its input. A lost race then costs
-nothing but another number in the manifest. docs/decisions/0028 says what is on disk.
+nothing but another number in the manifest. docs/decisions/0028 describes what is on disk.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def stamped(step: CommitStep, snapshot_id: int) -> CommitStep:
     """Return a step whose new files hold rows of snapshot `snapshot_id`.
 
     Files of one bucket come oldest first. As they then have one number, the newest gets the
-    earliest creation time: files that tie are told apart by it, by all clients (mergetree/levels).
+    earliest creation time: all clients order files that tie by it (mergetree/levels).
     """
     oldest: dict[tuple[bytes, int], int] = {}
     delta: list[ManifestEntry] = []

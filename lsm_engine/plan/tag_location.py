@@ -38,7 +38,7 @@ class KeySpans(Protocol):
 
 @record
 class Candidates:
-    """File i may hold the sorted keys from `starts[i]` to `stops[i]`. `text` says how that came."""
+    """File i may hold the sorted keys from `starts[i]` to `stops[i]`. `text` explains why."""
 
     starts: Longs
     stops: Longs
@@ -55,7 +55,7 @@ def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True
     """Return which keys each file may hold, both ends of its range included.
 
     A file without a range may hold all. Where ranges overlap so much that they leave most pairs, as
-    those of random keys do, they are passed over, and the text says so. Raises CorruptFileError,
+    those of random keys do, they are not used, which `text` states. Raises CorruptFileError,
     naming the file, for a range the wrong way round.
     """
     count, files = len(keys), len(spans)

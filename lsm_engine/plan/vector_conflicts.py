@@ -32,7 +32,7 @@ def find_vector_conflict(
 
     `live`: the live entries of the base, at least those in the plan's scope. `base_index` and
     `planned_index`: the index files of the base, and of the snapshot that the work was planned on;
-    None for the latter: it has expired, so no vector of the base can be told to have been there.
+    None for the latter: it has expired, so no vector of the base is known to have been there.
     """
     return (
         _replaced_file_gone(plan, base_index)

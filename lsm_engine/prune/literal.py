@@ -116,7 +116,7 @@ def plain(value: object) -> Any:
 
 
 def unfit(value: object, column: str, kind: pa.DataType) -> InvalidInputError:
-    """Return the error of a value that a column is not compared with, saying what to write."""
+    """Return the error of a value that a column is not compared with; its text has what to write."""
     shown = f"{value.kind.upper()} {value.text!r}" if isinstance(value, TypedText) else repr(value)
     of, hint = pa.types, ""
     if of.is_nested(kind):

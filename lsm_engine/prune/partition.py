@@ -28,7 +28,7 @@ def partition_mask(predicate: Predicate, partitions: pa.Array, fields: Sequence[
     """Return which of some partitions may hold a match.
 
     `partitions`: binary[n], stored rows, each best given once; `fields`: the partition columns in
-    order. What the predicate says about these columns is evaluated exactly.
+    order. What the predicate requires of these columns is evaluated exactly.
     """
     about = implied_on(predicate, [field.name for field in fields])
     if not fields:

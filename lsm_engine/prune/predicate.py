@@ -1,4 +1,4 @@
-"""The predicate tree: what a filter says of the columns of one schema, as pruning reasons about it.
+"""The predicate tree: a filter on the columns of one schema, as pruning reasons about it.
 
 A predicate is true, false or null for a row; a filter keeps the rows for which it is true.
 `prune/bind.py` makes trees of what users write, `prune/expression.py` Arrow expressions of trees.
@@ -172,7 +172,7 @@ def conjuncts_of(predicate: Predicate) -> tuple[Predicate, ...]:
 def split_conjuncts(
     predicate: Predicate, pushable: Collection[str]
 ) -> tuple[Predicate | None, Predicate | None]:
-    """Return (pushed, residual), each None if empty; together they say what `predicate` says.
+    """Return (pushed, residual), each None if empty; both together are `predicate`.
 
     Pushed conjuncts read only `pushable` columns. Below a merge these are the key and partition
     columns: every version of a key agrees on them, while a filter on a value column could hide the
@@ -185,10 +185,10 @@ def split_conjuncts(
 
 
 def implied_on(predicate: Predicate, columns: Collection[str]) -> Predicate:
-    """Return what `predicate` says about `columns` alone.
+    """Return what `predicate` requires of `columns` alone.
 
     The result is true for every row for which `predicate` is true, and may be true for more; it is
-    the constant true if nothing can be said.
+    the constant true if nothing is known.
     """
     names = frozenset(columns)
     if columns_of(predicate) <= names:

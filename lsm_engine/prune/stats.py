@@ -39,7 +39,7 @@ class ColumnBounds:
     """What is known about one column of n files. A null element means unknown.
 
     `mins` and `maxs` bound every value that is neither null nor NaN; they need not occur. A NaN
-    bound counts as unknown, and no bound says that there are no NaN.
+    bound counts as unknown, and no bound excludes NaN.
     """
 
     mins: pa.Array

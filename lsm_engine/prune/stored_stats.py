@@ -66,7 +66,7 @@ def covered_columns(
 def stored_mask(predicate: Predicate, stats: StoredStats, covered: Sequence[CoveredColumn]) -> Mask:
     """Return for each of n files whether a row of it may satisfy `predicate`.
 
-    Raises CorruptFileError if a stored row is not of the layout that `covered` says.
+    Raises CorruptFileError if a stored row is not of the layout that `covered` gives.
     """
     bounds = stored_bounds(stats, covered, columns_of(predicate))
     return may_match(predicate, bounds, stats.row_counts)

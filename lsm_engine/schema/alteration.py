@@ -1,7 +1,7 @@
 """A schema under changes: the next version, or why not.
 
 A column is its id: renaming keeps it, dropping and adding again makes another one. Nothing here looks
-at data: whether a table holds any is told.
+at data: the caller passes whether the table holds any.
 """
 
 from collections.abc import Callable, Sequence
@@ -221,7 +221,7 @@ def _altered(
             engine = schema.options[core_options.MERGE_ENGINE]
             if change.value is not None and engine.policy.combines_versions:
                 raise InvalidInputError(
-                    f"column {name!r} cannot have a default: null says to this table's merge engine "
+                    f"column {name!r} cannot have a default: to this table's merge engine null means "
                     "that a row leaves the column as it is",
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,

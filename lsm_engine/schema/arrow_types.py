@@ -117,7 +117,7 @@ def sql_field(name: str, kind: str, *, nullable: bool = True) -> pa.Field:
     """Return the Arrow field of a column of bounded length: CHAR, VARCHAR, BINARY or VARBINARY (n).
 
     For the columns of a new table, beside other Arrow fields. Raises InvalidInputError for other types:
-    an Arrow type says all about them.
+    an Arrow type already describes them in full.
     """
     declared = parse_type(kind)
     if not isinstance(declared, ScalarType) or declared.root not in BOUNDED:

@@ -1,4 +1,4 @@
-"""Schema changes as values; schema/alteration.py says what a schema becomes under them.
+"""Schema changes as values; schema/alteration.py applies them to a schema.
 
 Nested fields are named by path, ("address", "zip").
 """
@@ -56,7 +56,7 @@ class SetNullable:
 
 @record
 class SetColumnComment:
-    """What a column means; None: nothing is said."""
+    """The column's comment; None removes it."""
 
     name: Path
     comment: str | None
@@ -64,7 +64,7 @@ class SetColumnComment:
 
 @record
 class SetColumnDefault:
-    """What new rows get where they leave a column null, as text; None: null stays. Old rows stay, too."""
+    """What new rows get where they leave a column null, as text; None: null. Old rows keep theirs."""
 
     name: str
     value: str | None

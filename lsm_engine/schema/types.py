@@ -83,7 +83,7 @@ DataType: TypeAlias = ScalarType | ArrayType | MapType | RowType
 
 @record
 class DataField:
-    """A column or nested field. Its id, never its name, says which stored column it is."""
+    """A column or nested field. Its id, never its name, identifies the stored column."""
 
     id: int
     name: str

@@ -57,7 +57,7 @@ _OPTIONS = (
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session.
 
-    Also sets `engine_settings`, as Spark hands no filter to Python data sources unless told to.
+    Also sets `engine_settings`, without which Spark hands no filter to Python data sources.
     """
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
@@ -68,7 +68,7 @@ class LsmSource(DataSource):
     """A table by its directory: `load(path)`, `save(path)`.
 
     Options for reads: `snapshot-id`, `tag`, or `as-of` (milliseconds, or ISO time, UTC unless it
-    says otherwise). Changes: `incremental-between` = "a,b" (snapshots or tags, the first exclusive),
+    has an offset). Changes: `incremental-between` = "a,b" (snapshots or tags, the first exclusive),
     `incremental-between-timestamp`, `incremental-between-scan-mode`; or `read.changelog` = true for
     all that are kept, and for `readStream`, with `scan.mode`, `scan.snapshot-id`,
     `scan.timestamp-millis` and `consumer-id`. Options for writes: `commit-user` and `commit-identifier`, which make a replay

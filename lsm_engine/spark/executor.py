@@ -83,7 +83,7 @@ class SparkExecutor:
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Write a Spark DataFrame, or FileRows, as level-0 files; None for rows of other kinds.
 
-        Raises as `spark.staging.stage_frame` says.
+        Raises as `spark.staging.stage_frame` does.
         """
         match rows:
             case DataFrame():

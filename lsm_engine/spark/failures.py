@@ -1,7 +1,7 @@
 """Errors between tasks and the driver: as values where work can go on, as a marked line where not.
 
 A task that fails for a reason of the data (a null key, a corrupt file) answers with the error: trying
-it again would change nothing, and the other tasks' answers are wanted, so that their files can be
+it again would change nothing, and the other tasks' answers are needed, so that their files can be
 deleted. Anything else is raised in the task, so that Spark tries it again elsewhere.
 """
 
@@ -54,7 +54,7 @@ def encode_error(error: LsmError) -> str:
 
 
 def decode_error(text: str, *, label: str) -> LsmError:
-    """Return the error that `encode_error` wrote, with a note that says which work raised it."""
+    """Return the error that `encode_error` wrote, with a note that names the work that raised it."""
     stored: dict[str, Any] = json.loads(text)
     found = getattr(errors, stored["type"], TaskFailedError)
     cls: type[LsmError] = found if issubclass(found, LsmError) else TaskFailedError

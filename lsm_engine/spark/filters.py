@@ -55,7 +55,7 @@ def as_expression(given: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
         case sql.Not(child=child):
             inner = as_expression(child, schema)
             if inner is not None and isinstance(child, sql.In):
-                # Of null Arrow says that it is not in a set, where SQL does not know.
+                # For null Arrow's is_in is false, where SQL's IN is null.
                 return pc.field(child.attribute[0]).is_valid() & ~inner
             return None if inner is None else ~inner
         case sql.IsNull(attribute=(name,)) if name in schema.names:

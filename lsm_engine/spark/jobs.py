@@ -35,13 +35,13 @@ ANSWER = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-_settled: list[bool] = []
+_frozen: list[bool] = []
 ANSWER_DDL = "item bigint, message binary, error string"
 
 
 @record
 class Answers:
-    """What the tasks of a job said: the messages of those that worked, and the first error."""
+    """What the tasks of a job returned: the messages of those that worked, and the first error."""
 
     items: tuple[int, ...]
     messages: tuple[bytes, ...]
@@ -61,8 +61,8 @@ def prepare_worker() -> None:
     A worker collects garbage after each task, which costs some 20 ms once Arrow and numba are
     loaded, more than a small task itself.
     """
-    if not _settled:
-        _settled.append(True)
+    if not _frozen:
+        _frozen.append(True)
         gc.collect()
         gc.freeze()
 
@@ -109,7 +109,7 @@ def run(frame: DataFrame, *, label: str) -> Answers:
         try:
             rows = frame.collect()
         except (PySparkException, Py4JError) as cause:
-            raise from_spark(cause, label=label) from None  # its note says what Spark said
+            raise from_spark(cause, label=label) from None  # its note holds Spark's text
     failed = [row["error"] for row in rows if row["error"] is not None]
     return Answers(
         items=tuple(row["item"] for row in rows),
@@ -144,5 +144,5 @@ def described(spark: SparkSession, label: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Passing None clears a property, though the annotation does not say so.
+        # Passing None clears a property, though its annotation forbids it.
         context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]

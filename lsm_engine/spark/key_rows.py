@@ -97,7 +97,7 @@ class Homes:
                 yield self._tasks(stored[number], bucket), rows[by_bucket.order[first:last]]
 
     def _tasks(self, partition: bytes, bucket: int) -> tuple[int, ...]:
-        # Nobody knows keys of buckets without files: any task may say so.
+        # Buckets without files hold no key: any task may return that.
         return self.tasks.get((partition, bucket), (max(0, bucket),))
 
 

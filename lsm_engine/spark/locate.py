@@ -63,7 +63,7 @@ _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
-    """Return a DataFrame's rows with five columns more: what `Table.locate` says of each; lazy.
+    """Return a DataFrame's rows with five columns more: what `Table.locate` returns for each; lazy.
 
     `_action`, `_partition`, `_bucket`, `_file_name`, `_snapshot_id`. The DataFrame has the table's key columns, without nulls; it is
     computed twice, so cache one that is costly. Tasks have about the same number of rows to search,
@@ -86,7 +86,7 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     )
     there = newest.select(*(sql.col(name).alias(f"_there_{name}") for name in names), "_there")
     joined = frame.join(there, _same_keys(names), "left")
-    return joined.select(*frame.columns, *_tags(session, snapshot))
+    return joined.select(*frame.columns, *_locations(session, snapshot))
 
 
 def _answers_of(keys: DataFrame) -> sql_types.StructType:
@@ -96,7 +96,7 @@ def _answers_of(keys: DataFrame) -> sql_types.StructType:
 def _searched(
     session: TableSession, snapshot: Snapshot | None, keys: DataFrame, arrow: pa.Schema
 ) -> DataFrame:
-    """Return what each task says of each key that it was handed; of every key at least one does."""
+    """Return each task's answer for each key that it was handed; every key has at least one."""
     schema, options = session.schema, session.options
     kind = options[core_options.INDEX_TYPE]
     everywhere = looks_everywhere(schema)
@@ -114,8 +114,8 @@ def _searched(
         task_rows_max=options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET] if cuts else None,
     )
     rows = sum(share.row_count for share in shares)
-    wanted = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
-    count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, wanted)))
+    needed = -(-rows // options[core_options.INDEX_BLOOM_KEYS_PER_BUCKET])
+    count = max(1, min(TASK_COUNT_MAX, len(shares), max(most, needed)))
     tasks = balanced([share.row_count for share in shares], count)
     homes = homes_of(
         schema,
@@ -141,8 +141,8 @@ def _searched(
     return map_arrow(handed, search, answers)
 
 
-def _tags(session: TableSession, snapshot: Snapshot | None) -> list[Column]:
-    """Return the columns that say where each row's record is."""
+def _locations(session: TableSession, snapshot: Snapshot | None) -> list[Column]:
+    """Return the columns with each row's location."""
     alive, own = sql.col("_there._alive"), sql.col("_there._own")
     action = sql.when(~alive, INSERT)
     if moves_records(session.options):

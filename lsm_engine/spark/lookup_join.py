@@ -178,7 +178,7 @@ class PackTask:
 
 @record
 class JoinTask:
-    """Stage two: the rows of some buckets, with what the table says of their keys."""
+    """Stage two: the rows of some buckets, with what the table holds for their keys."""
 
     table: PinnedTable
     keys: Mapping[str, str]

@@ -32,7 +32,7 @@ def read_dataframe(
 ) -> DataFrame:
     """Return a table's rows as a DataFrame, merged, deleted keys gone; lazy, in no promised order.
 
-    The snapshot is chosen now and stays the same whenever the DataFrame is computed, as long as
+    The snapshot is chosen now and is the same whenever the DataFrame is computed, as long as
     retention leaves it. `columns`, `where` and the snapshot as in `Table.scan`. `spark` None: the
     session of the table's SparkExecutor, or the active one. A time finer than Spark's microseconds
     fails the job with UnsupportedError rather than be cut off.

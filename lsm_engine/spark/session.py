@@ -1,4 +1,4 @@
-"""Spark sessions: one of this machine, and what a session of the user's own has to be told."""
+"""Spark sessions: one of this machine, and the settings that a session of the user's own needs."""
 
 import os
 import re
@@ -112,10 +112,10 @@ def check_java() -> int:
     program = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     if program is None:
         raise NotFoundError(f"Spark needs Java, and none was found; {_REMEDY}", java_home=home)
-    told = subprocess.run(
+    printed = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=60, check=False
     )
-    version = java_version(told.stderr + told.stdout)
+    version = java_version(printed.stderr + printed.stdout)
     if version is None or version < JAVA_OLDEST:
         raise InvalidOptionError(
             f"Spark does not run on this Java; {_REMEDY}", java=program, version=version
@@ -135,14 +135,14 @@ def java_version(banner: str) -> int | None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks run at once, or Spark's guess where the session cannot tell."""
+    """Return how many tasks run at once, or Spark's guess where the session does not know."""
     if is_classic(spark):
         return spark.sparkContext.defaultParallelism
     return int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
 
 
 def task_attempts(spark: SparkSession) -> int:
-    """Return how often a task is tried before its job fails; in local mode the master says so."""
+    """Return how often a task is tried before its job fails; in local mode the master's URL holds it."""
     master = spark.conf.get("spark.master", "") or ""
     if master.startswith("local") and not master.startswith("local-cluster"):
         tries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", master)

@@ -36,8 +36,8 @@ _TASK_BITS = 32
 class TaskStaging(Staging):
     """Staging of one task among others that write to the same buckets.
 
-    Their numbers must not meet, or nothing would say which of two rows of one key is newer: the row
-    of the later partition of the DataFrame is.
+    Their sequence numbers must not meet: of two rows of one key the row of the later partition of
+    the DataFrame is newer.
     """
 
     task: int

@@ -3,8 +3,8 @@
 import pytest
 
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.memory import MemoryFileIO
-from tests.contract.file_io_suite import FileIOSuite
+from lsm_engine.testing.file_io_suite import FileIOSuite
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import RecordingFileIO
 
 

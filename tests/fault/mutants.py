@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant("what a reader misses is left out", M + "table.read.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
     Mutant("a reader is not told of expiry", M + "table.read.scan.raise_if_expired", instead(lambda *_: None), reader),
     # Commit.
-    Mutant("commit by rename", M + "io.memory.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
+    Mutant("commit by rename", M + "testing.memory_file_io.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
     Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.commit.rebase_step", instead(lambda session, step, base, **_: step), story("two_writers_on_one_base")),
     Mutant("conflicts are not looked for", M + "table.commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
     Mutant("an overwrite deletes what it saw at first", M + "table.write.land.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),

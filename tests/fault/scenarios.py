@@ -7,9 +7,9 @@ from typing import Any
 
 from lsm_engine.base.errors import AlreadyExistsError, LsmError, NotFoundError
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.schema.changes import RemoveOption, SetOption
 from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.model.changelog_replay import Replay
 from tests.model.invariants import check_reachability, check_snapshot

@@ -17,8 +17,8 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitConflictError, CommitUnknownError, LsmError
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import clone

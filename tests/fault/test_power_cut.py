@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.power import crash_states
 from tests.fault.scenarios import (
     SCENARIOS,

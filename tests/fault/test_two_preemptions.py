@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, LsmError, NotFoundError
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.schema.changes import SetOption
 from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import SHAPE, acting, clone, fingerprint_of, open_again, rows, view

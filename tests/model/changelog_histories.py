@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.changelog_replay import KINDS, Replay, Values
 from tests.model.table_model import Key
 from tests.model.world import components, reopen

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lsm_engine as lsm
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 -- wall clocks have no zone

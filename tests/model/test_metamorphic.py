@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.column_kinds import to_rows
 from tests.model.strategies import (
     Layout,

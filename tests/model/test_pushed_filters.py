@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 from tests.unit.prune.rows import NAN, SCHEMA, filters
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model import invariants
 from tests.model.stored_table import StoredTable
 from tests.model.strategies import PARTITIONED_SHAPE, Layout, key_pool, row_of

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow.compute as pc
 import pytest
 
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.column_kinds import (
     BIGINT,
     DOUBLE,

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.machine import TableMachine
 
 

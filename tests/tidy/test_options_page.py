@@ -1,4 +1,4 @@
-"""docs/options.md says what the declarations say."""
+"""docs/options.md is what the option declarations generate."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_options_page_is_in_step(rewrite: bool) -> None:
     assert PAGE.read_text() == options_page()
 
 
-ACCEPTED = {  # said in their docs: nothing needs to read them
+ACCEPTED = {  # accepted without effect, as their docs state: nothing reads them
     "STATS_DENSE_STORE",
     "INDEX_BLOOM_USE_TREE",
     "SNAPSHOT_EXPIRE_EXECUTION_MODE",
@@ -34,7 +34,7 @@ ACCEPTED = {  # said in their docs: nothing needs to read them
 }
 
 
-def test_every_honoured_option_is_read_somewhere() -> None:
+def test_every_supported_option_is_read_somewhere() -> None:
     root = Path(lsm_engine.__file__).parent
     text = "\n".join(
         path.read_text()

@@ -23,7 +23,7 @@ from lsm_engine.cli.verb import Verb
 def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 
-    Each process keeps its own, and says once a second while it is in use how it fares. Files that
+    Each process keeps its own, and writes its counters once a second while it is in use. Files that
     dead processes left go when the next process starts to look keys up, or now with --sweep.
     """
     root = directory or default_root()
@@ -49,19 +49,19 @@ def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
 
 def _facts(left: LeftFiles) -> dict[str, Any]:
     """Return all that is known of one process's files."""
-    told = left.state
+    state = left.state
     return {
         "directory": left.path,
         "alive": left.is_alive,
-        "pid": told.get("pid"),
+        "pid": state.get("pid"),
         "files": left.file_count,
         "bytes": left.byte_count,
-        "hits": told.get("hits"),
-        "misses": told.get("misses"),
-        "built_bytes": told.get("built_bytes"),
-        "evictions": told.get("evictions", {}),
-        "tables": told.get("tables", {}),
-        "at": _when(told.get("at_millis")),
+        "hits": state.get("hits"),
+        "misses": state.get("misses"),
+        "built_bytes": state.get("built_bytes"),
+        "evictions": state.get("evictions", {}),
+        "tables": state.get("tables", {}),
+        "at": _when(state.get("at_millis")),
     }
 
 

@@ -73,7 +73,10 @@ def tables(call: Call, database: str | None) -> None:
     "--from", "source", metavar="FILE", help="Take the columns of a file; no rows are read."
 )
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="What FILE is, if its name does not say."
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    help="FILE's format.  [default: by extension]",
 )
 @click.option(
     "--primary-key", metavar="COLUMNS", help="Names, with commas between; this version needs one."
@@ -104,7 +107,7 @@ def create(
     TIMESTAMP_LTZ(p) ARRAY<…> MAP<…, …> ROW<name TYPE, …>.
     """
     if (columns is None) == (source is None):
-        raise click.UsageError("say either --columns or --from")
+        raise click.UsageError("give either --columns or --from")
     schema = parse_columns(columns) if columns is not None else _schema_of(str(source), kind)
     created = call.catalog(create=True).create_table(
         call.named(table),

@@ -56,7 +56,7 @@ class ExplainGroup(VerbGroup):
 
 @click.group(cls=ExplainGroup)
 def explain() -> None:
-    """Say why: what a scan reads (the default), a key, a file, retention, debt, a difference."""
+    """Explain what a scan reads (the default), a key, a file, retention, debt, a difference."""
 
 
 explain.add_command(scan, "scan")
@@ -83,29 +83,29 @@ def key(
     Each version with its file, level, run, sequence number, and the snapshot that wrote it.
     """
     opened = call.table(table)
-    told = opened.explain_key(key_of(opened, key), snapshot_id=snapshot_id, tag=tag)
-    versions = list(plain_rows(told.versions))
+    found = opened.explain_key(key_of(opened, key), snapshot_id=snapshot_id, tag=tag)
+    versions = list(plain_rows(found.versions))
     if call.as_json:
-        rows = () if told.row is None else plain_rows(_one(opened, told.row))
+        rows = () if found.row is None else plain_rows(_one(opened, found.row))
         call.out.facts(
             {
-                "snapshot_id": told.snapshot_id,
+                "snapshot_id": found.snapshot_id,
                 "row": next(iter(rows), None),
-                "verdict": told.verdict,
-                "rule": told.rule,
-                "column_rules": dict(told.column_rules),
+                "verdict": found.verdict,
+                "rule": found.rule,
+                "column_rules": dict(found.column_rules),
                 "versions": versions,
             }
         )
         return
-    call.out.text(told.rule)
-    if told.column_rules:
-        rules = [{"column": name, "rule": text} for name, text in told.column_rules.items()]
+    call.out.text(found.rule)
+    if found.column_rules:
+        rules = [{"column": name, "rule": text} for name, text in found.column_rules.items()]
         call.out.rows([words("column"), words("rule")], rules, empty="")
-    names = [name for name in told.versions.schema.names if name not in FACTS.names]
-    values = [words(name, name) for name in names if name not in told.key]
+    names = [name for name in found.versions.schema.names if name not in FACTS.names]
+    values = [words(name, name) for name in names if name not in found.key]
     call.out.rows([*_WHY[:3], *values, *_WHY[3:]], versions, empty="no version")
-    call.out.text(told.verdict)
+    call.out.text(found.verdict)
 
 
 def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
@@ -133,23 +133,23 @@ def _one(table: Table, row: Any) -> pa.Table:
 @click.argument("file")
 @pass_call
 def file(call: Call, *, table: str, file: str) -> None:
-    """Tell which commit added a data file, which compaction took it, and what pins it.
+    """Show which commit added a data file, which compaction took it, and what pins it.
 
     Reads the table's own metadata; `lsm lineage file` also remembers what has expired.
     """
-    told = call.table(table).explain_file(file)
+    found = call.table(table).explain_file(file)
     stages = [
         {
             "level": stage.level,
             **_commit("added", stage.added_by),
             **_commit("deleted", stage.deleted_by),
         }
-        for stage in told.stages
+        for stage in found.stages
     ]
     if call.as_json:
-        call.out.facts({**_file_facts(told), "stages": stages})
+        call.out.facts({**_file_facts(found), "stages": stages})
         return
-    call.out.facts(_file_facts(told))
+    call.out.facts(_file_facts(found))
     call.out.heading("where it lay")
     call.out.rows(_STAGES, stages, empty="")
 
@@ -162,21 +162,21 @@ def _commit(verb: str, commit: Commit | None) -> dict[str, Any]:
     }
 
 
-def _file_facts(told: FileExplanation) -> dict[str, Any]:
+def _file_facts(found: FileExplanation) -> dict[str, Any]:
     return {
-        "file": told.file.file_name,
-        "path": told.path,
-        "content": told.content,
-        "stored": told.is_stored,
-        "live": told.is_live,
-        "partition": told.partition or None,
-        "bucket": told.bucket,
-        "rows": told.file.row_count,
-        "size_bytes": told.file.file_size,
-        "made_from": list(told.made_from),
-        "became": list(told.became),
-        "pinned_by": list(told.pinned_by),
-        "verdict": told.verdict,
+        "file": found.file.file_name,
+        "path": found.path,
+        "content": found.content,
+        "stored": found.is_stored,
+        "live": found.is_live,
+        "partition": found.partition or None,
+        "bucket": found.bucket,
+        "rows": found.file.row_count,
+        "size_bytes": found.file.file_size,
+        "made_from": list(found.made_from),
+        "became": list(found.became),
+        "pinned_by": list(found.pinned_by),
+        "verdict": found.verdict,
     }
 
 
@@ -202,7 +202,7 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
 
     Touches nothing. Without rules, the table's own options count.
     """
-    told = call.table(table).simulate_retention(later=later, **rules)
+    found = call.table(table).simulate_retention(later=later, **rules)
     pins = [
         {
             "root": pin.name,
@@ -211,26 +211,26 @@ def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
             "only_files": pin.only_file_count,
             "only_size_bytes": pin.only_size_bytes,
         }
-        for pin in told.pins
+        for pin in found.pins
     ]
     if call.as_json:
-        call.out.facts({**_retention_facts(told), "pins": pins})
+        call.out.facts({**_retention_facts(found), "pins": pins})
         return
-    call.out.text("\n".join(told.text().splitlines()[:4]))
+    call.out.text("\n".join(found.text().splitlines()[:4]))
     call.out.heading("history that roots keep on disk")
     call.out.rows(_PINS, pins, empty="none: only the newest snapshot's files are there")
 
 
-def _retention_facts(told: RetentionSimulation) -> dict[str, Any]:
+def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
     return {
-        "at": utc_text(told.at_millis),
-        "readable_snapshots": list(told.readable),
-        "readable_tags": list(told.tags),
-        "expired_snapshots": list(told.expired),
-        "expired_tags": list(told.expired_tags),
-        "freed_files": told.freed_file_count,
-        "freed_bytes": told.freed_bytes,
-        "reason": told.plan.reason,
+        "at": utc_text(found.at_millis),
+        "readable_snapshots": list(found.readable),
+        "readable_tags": list(found.tags),
+        "expired_snapshots": list(found.expired),
+        "expired_tags": list(found.expired_tags),
+        "freed_files": found.freed_file_count,
+        "freed_bytes": found.freed_bytes,
+        "reason": found.plan.reason,
     }
 
 
@@ -274,13 +274,13 @@ def debt(call: Call, *, table: str) -> None:
 @click.argument("second", type=int, required=False)
 @pass_call
 def diff(call: Call, *, table: str, first: int, second: int | None) -> None:
-    """Tell which files came and went from one snapshot (0: from nothing) to another, or the newest."""
-    told = call.table(table).diff_snapshots(first or None, second)
-    changes = (("added", told.added), ("removed", told.removed), ("moved", told.moved))
+    """Show which files were added and removed from one snapshot (0: from nothing) to another, or the newest."""
+    found = call.table(table).diff_snapshots(first or None, second)
+    changes = (("added", found.added), ("removed", found.removed), ("moved", found.moved))
     files = [{"change": word, **row} for word, rows in changes for row in plain_rows(rows)]
     if call.as_json:
-        facts = {"first": told.first_id, "second": told.second_id, "row_change": told.row_change}
-        call.out.facts({**facts, "byte_change": told.byte_change, "files": files})
+        facts = {"first": found.first_id, "second": found.second_id, "row_change": found.row_change}
+        call.out.facts({**facts, "byte_change": found.byte_change, "files": files})
         return
-    call.out.text(told.text())
+    call.out.text(found.text())
     call.out.rows(_CHANGES, files, empty="the same files")

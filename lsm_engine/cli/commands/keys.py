@@ -1,4 +1,4 @@
-"""Rows by key: look them up, say what rows would replace, insert only, update only."""
+"""Rows by key: look them up, locate what rows would replace, insert only, update only."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,7 +73,7 @@ def lookup(
 def locate(
     call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
 ) -> None:
-    """Say of each row whether it would be an insert or an update, and where what it replaces is.
+    """Show for each row whether it is an insert or an update, and where the row it replaces is.
 
     How records are found is the table's index.type; see docs/options.md.
     """
@@ -165,7 +165,7 @@ def _write(
 
 def _keys(table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None) -> Any:
     if bool(files) == bool(pairs):
-        raise click.UsageError("say either FILES with keys, or --key column=value")
+        raise click.UsageError("give either FILES with keys, or --key column=value")
     if files:
         source: RowSource = open_row_files(files, table.schema.arrow, kind)
         return source.reader

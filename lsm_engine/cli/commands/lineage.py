@@ -69,7 +69,7 @@ def lineage(context: click.Context, page: str | None, only: Sequence[str]) -> No
 
 
 def plain(found: pa.Table) -> list[dict[str, Any]]:
-    """Rows with instants as text beside nothing else; partitions are told by their path."""
+    """Return rows as facts: instants as text, partitions by their path."""
     rows = []
     for row in plain_rows(found):
         for name in [
@@ -135,7 +135,7 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
         )
         return
     part(call, f"snapshot {number_} of {table} was made by", _RUNS, runs, "no run is known")
-    part(call, "from", WALK, inputs, "no inputs were told")
+    part(call, "from", WALK, inputs, "no inputs were recorded")
     part(call, "files that it added and deleted", FILES, files, "none")
 
 
@@ -144,7 +144,7 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
 @click.argument("file")
 @pass_call
 def of_file(call: Call, *, table: str, file: str) -> None:
-    """Tell the life of a data file: who added it, what it became, which tags keep it."""
+    """Show the life of a data file: who added it, what it became, which tags keep it."""
     asked, name = of(call, table)
     life = asked.life_of_file(name, file.rpartition("/")[2])
     stages, made = plain(life.stages), plain(life.made_from)
@@ -201,13 +201,13 @@ def recent(call: Call, *, table: str | None, limit: int) -> None:
 @click.argument("tables", nargs=-1)
 @pass_call
 def rebuild(call: Call, *, tables: Sequence[str]) -> None:
-    """Record anew what the files of tables say. May be run at any time.
+    """Record lineage anew from the files of tables. May be run at any time.
 
     Without TABLES: of every table in the warehouse, also those that the catalog has lost.
     """
     names = [call.named(table) for table in tables]
-    told = call.catalog().rebuild_lineage(names) if names else call.catalog().rebuild()
-    rows = [{"table": name, "snapshots": count} for name, count in told.items()]
+    recorded = call.catalog().rebuild_lineage(names) if names else call.catalog().rebuild()
+    rows = [{"table": name, "snapshots": count} for name, count in recorded.items()]
     call.out.rows(
-        [words("table"), number("snapshots", "snapshots told")], rows, empty="no tables yet"
+        [words("table"), number("snapshots", "snapshots recorded")], rows, empty="no tables yet"
     )

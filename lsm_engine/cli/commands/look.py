@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import Snapshot, Table, format_bytes, not_honoured, type_text
+from lsm_engine import Snapshot, Table, format_bytes, type_text, unsupported_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.failures import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
@@ -20,7 +20,7 @@ SNAPSHOT_OPTION = click.option(
 
 
 def system_rows(table: pa.Table) -> Iterable[dict[str, Any]]:
-    """Return a system table's rows; its timestamps are instants, and say so."""
+    """Return a system table's rows; its timestamps are instants, of type UTC."""
     for position, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) and field.type.tz is None:
             instants = table.column(position).cast(pa.timestamp(field.type.unit, "UTC"))
@@ -44,7 +44,7 @@ def _show(
 def schema(call: Call, *, table: str, history: bool) -> None:
     """Show a table's columns, types and keys.
 
-    Options that this version does not honour are listed below, on stderr.
+    Options that this version does not support are listed below, on stderr.
     """
     opened = call.table(table)
     if history:
@@ -81,7 +81,7 @@ def schema(call: Call, *, table: str, history: bool) -> None:
     call.out.rows(
         [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
     )
-    for one in not_honoured(found.options):
+    for one in unsupported_options(found.options):
         call.out.note(str(one))
 
 

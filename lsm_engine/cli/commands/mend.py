@@ -122,7 +122,7 @@ _REPAIRS = {
 @YES
 @pass_call
 def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
-    """Mend a table: shows what would be done, unless told to --act.
+    """Mend a table: shows what would be done; does it with --act.
 
     missing-files: take data files that are gone out of the newest state, so that the rest reads.
     manifests: write the manifests of the newest state anew, fewer and smaller. earliest: take away
@@ -197,7 +197,7 @@ def trash_undo(call: Call, *, table: str, record: str | None) -> None:
 @trash.command("empty", cls=Verb, examples=["lsm trash empty shop.orders --all --yes"])
 @click.argument("table")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also what is younger than the option says."
+    "--all", "everything", is_flag=True, help="Also what is younger than the option allows."
 )
 @DRY_RUN
 @YES

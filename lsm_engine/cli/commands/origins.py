@@ -38,7 +38,7 @@ def _origin(call: Call, origin: Origin, **more: Any) -> None:
         call.out.facts({**more, "commits": commits, "inputs": inputs, "files": files})
         return
     part(call, "commits that are in it", _COMMITS, commits, "none is known")
-    part(call, "from", WALK, inputs, "no inputs were told")
+    part(call, "from", WALK, inputs, "no inputs were recorded")
     if files:
         part(call, "files that went into it", _MADE, files, "")
 
@@ -59,10 +59,10 @@ def of_row(
     """Show which runs and input snapshots a row is made of, version by version."""
     catalog = call.catalog()
     name = call.named(table)
-    told = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
+    found = catalog.explain_row(name, key_of(catalog.table(name), key), snapshot_id, tag)
     if not call.as_json:
-        call.out.text(told.explanation.text())
-    _origin(call, told.origin, verdict=told.explanation.verdict)
+        call.out.text(found.explanation.text())
+    _origin(call, found.origin, verdict=found.explanation.verdict)
 
 
 @click.command("tag", cls=Verb, examples=["lsm lineage tag shop.orders monday"])
@@ -90,16 +90,16 @@ def of_origin(call: Call, *, table: str, file: str) -> None:
 @click.argument("snapshot_id", type=int)
 @pass_call
 def impact(call: Call, *, table: str, snapshot_id: int) -> None:
-    """Tell what would break if a snapshot expired: readers, and files that only it holds."""
+    """Show what would break if a snapshot expired: readers, and files that only it holds."""
     asked, name = of(call, table)
-    told = asked.impact_of_expiry(name, snapshot_id)
-    readers, files = plain(told.readers), plain(told.files)
-    tags = told.tags.column("tag_name").to_pylist()
+    found = asked.impact_of_expiry(name, snapshot_id)
+    readers, files = plain(found.readers), plain(found.files)
+    tags = found.tags.column("tag_name").to_pylist()
     if call.as_json:
-        facts = {"live": told.is_live, "verdict": told.verdict, "tags": tags}
+        facts = {"live": found.is_live, "verdict": found.verdict, "tags": tags}
         call.out.facts({**facts, "readers": readers, "files": files})
         return
-    call.out.text(told.verdict)
+    call.out.text(found.verdict)
     part(call, "commits that read it", WALK, readers, "none is known")
     part(call, "files that only it holds", FILES[1:], files, "none")
 

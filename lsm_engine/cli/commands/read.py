@@ -25,7 +25,7 @@ def reading(function: F) -> F:
         click.option(
             "--as-of",
             metavar="TIME",
-            help="As the table was at this time, UTC unless it says otherwise.",
+            help="As the table was at this time, UTC unless it has an offset.",
         ),
         click.option("--tag", metavar="NAME", help="As the tag has it."),
         click.option(
@@ -107,7 +107,7 @@ def scan(
     """
     default = None if call.as_json else ROWS_SHOWN
     wanted = default if limit is None else limit or None
-    # One more than is shown tells whether there are more.
+    # One more than is shown: then it is known whether there are more.
     asked = None if wanted is None else wanted + (limit is None)
     found = open_scan(call, table, columns=columns, limit=asked, **which)
     shown = columns_of(found.schema)
@@ -162,11 +162,11 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
 @reading
 @pass_call
 def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **which: Any) -> None:
-    """Say what a scan would read, what it leaves alone, and why. Reads metadata only."""
+    """Show what a scan would read, what it prunes, and why. Reads metadata only."""
     found = open_scan(call, table, columns=columns, **which)
-    told = found.explain()
+    explained = found.explain()
     if not call.as_json:
-        call.out.text(told.text(split_lines_max=0 if splits else 20))
+        call.out.text(explained.text(split_lines_max=0 if splits else 20))
     rows = [
         {
             "bucket": split.bucket,
@@ -176,17 +176,17 @@ def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **w
             "size_bytes": split.size_bytes,
             "reason": split.reason,
         }
-        for split in told.splits
+        for split in explained.splits
     ]
     if call.as_json:
         facts = {
-            "snapshot_id": told.snapshot_id,
-            "filter_below_merge": told.pushed_filter,
-            "filter_after_merge": told.residual_filter,
-            "manifests": _counts(told.manifests),
-            "files": _counts(told.files),
-            "rows": told.row_count,
-            "size_bytes": told.size_bytes,
+            "snapshot_id": explained.snapshot_id,
+            "filter_below_merge": explained.pushed_filter,
+            "filter_after_merge": explained.residual_filter,
+            "manifests": _counts(explained.manifests),
+            "files": _counts(explained.files),
+            "rows": explained.row_count,
+            "size_bytes": explained.size_bytes,
             "splits": rows,
         }
         call.out.facts(facts)

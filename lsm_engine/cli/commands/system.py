@@ -46,9 +46,9 @@ def system(
         whole = call.catalog().system(table)
     elif name is None:
         call.table(table)
-        told = [{"name": each, "of": "table"} for each in sorted(TABLES)]
-        told += [{"name": f"{SYSTEM_DATABASE}.{each}", "of": "catalog"} for each in CATALOG_TABLES]
-        call.out.rows([words("name"), words("of")], told, empty="")
+        known = [{"name": each, "of": "table"} for each in sorted(TABLES)]
+        known += [{"name": f"{SYSTEM_DATABASE}.{each}", "of": "catalog"} for each in CATALOG_TABLES]
+        call.out.rows([words("name"), words("of")], known, empty="")
         return
     else:
         whole = call.table(table).system(name, snapshot_id, tag=tag)

@@ -15,7 +15,7 @@ from lsm_engine.cli.verb import Verb
 
 FORMAT_OPTION = click.option(
     "--format", "kind", type=click.Choice(FORMATS),
-    help="What the files are, if their names do not say.",
+    help="The files' format.  [default: by extension]",
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     """Insert the rows of files, replacing those whose key is already there; one commit.
 
     FILES are Parquet, CSV (with a header line), JSON lines or Arrow, also compressed; - is standard
-    input. A column _row_kind may say +I, -U, +U or -D per row. Of several rows of one key the last
+    input. A column _row_kind may hold +I, -U, +U or -D per row. Of several rows of one key the last
     counts. Columns that a file lacks become null.
     """
     opened = call.table(table)
@@ -94,7 +94,7 @@ def delete(
     tags keep the rows.
     """
     if bool(files) == (where is not None):
-        raise click.UsageError("say either FILES with keys, or --where")
+        raise click.UsageError("give either FILES with keys, or --where")
     opened = call.table(table)
     with writing(opened, "delete", files) as identity:
         chosen = _rows_of(opened, files, kind) if where is None else _keys_of(opened, where)

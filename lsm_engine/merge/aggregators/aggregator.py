@@ -14,7 +14,7 @@ class Aggregator(Protocol):
     """Folds a column of versions, oldest to newest, to one value per key. Pure.
 
     A retract takes its value back. Folding some neighbouring versions first, then the result with
-    the others, must give the same; where a retract forbids that, `needs_full_history` says so.
+    the others, must give the same; where a retract forbids that, `needs_full_history` is true.
     """
 
     @property

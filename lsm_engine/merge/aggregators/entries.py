@@ -20,8 +20,8 @@ Codes: TypeAlias = Longs
 class Entries:
     """The elements of a column's lists, in version order. A map's elements are structs of its pairs.
 
-    `groups` and `retracts` are those of the version that each element comes from; `has_list` says
-    of each group whether some version had a list, be it empty.
+    `groups` and `retracts` are those of the version that each element comes from; `has_list`
+    holds for each group whether some version had a list, be it empty.
     """
 
     values: pa.Array

@@ -44,7 +44,7 @@ class NestedUpdate:
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
-        """See Aggregator. InvalidInputError for a null key where `null_keys` says so."""
+        """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
         entries = Entries.of(versions, name)
         kind = versions.schema.field(name).type
         entries = entries.kept(np.asarray(entries.values.is_valid()))
@@ -82,7 +82,7 @@ class NestedPartialUpdate:
     needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
-        """See Aggregator. InvalidInputError for a null key where `null_keys` says so."""
+        """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
         refuse_retracts(versions, name, "nested_partial_update")
         entries = Entries.of(versions, name)
         entries = entries.kept(np.asarray(entries.values.is_valid()))

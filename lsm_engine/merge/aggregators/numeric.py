@@ -11,9 +11,9 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, Words
 from lsm_engine.kernels.fold_numbers import (
-    FITS,
     GREATEST,
     LEAST,
+    NO_OVERFLOW,
     PRODUCT,
     SUM,
     fold_floats,
@@ -167,7 +167,7 @@ def _decimals(low: Words, high: Words, valid: Bools, kind: pa.DataType) -> pa.Ar
 
 
 def _check(failed: int, versions: Versions, name: str, kind: pa.DataType) -> None:
-    if failed == FITS:
+    if failed == NO_OVERFLOW:
         return
     group = failed if failed >= 0 else -2 - failed
     what = (

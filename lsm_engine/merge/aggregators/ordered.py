@@ -32,7 +32,7 @@ class LastValue:
         return Picked(positions=picked)
 
     def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """Whatever came before, a newer word settles it."""
+        """Nothing: the newest version decides, whatever came before."""
         del versions, name
         return NOTHING_LOST
 

@@ -50,7 +50,7 @@ class ListAgg:
         rows = np.repeat(np.arange(len(texts)), counts)
         groups = versions.group_of_each[rows]
         fresh = first_of_equals(groups, codes_of(tokens)) & _has_text(tokens)
-        # A group's first text stays as it is: it may be the result of an earlier merge.
+        # A group's first text is kept unchanged: it may be the result of an earlier merge.
         kept = fresh | (rows == versions.offsets[:-1][groups])
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))[versions.offsets]
         return tokens.filter(pa.array(kept)), kept_offsets(ends, kept)

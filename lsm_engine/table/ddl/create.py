@@ -17,7 +17,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import ExternalAccess, SortOrder
 from lsm_engine.base.other_options import Verdict
-from lsm_engine.base.table_options import given_options, not_honoured, refuse_unsupported
+from lsm_engine.base.table_options import given_options, refuse_unsupported, unsupported_options
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
@@ -119,7 +119,7 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             location=location,
         )
     refuse_unsupported(schema.options, [ExternalAccess.READ])
-    for one in not_honoured(schema.options):
+    for one in unsupported_options(schema.options):
         if one.verdict is Verdict.UNKNOWN:
             _warn_once(location, str(one))
     return schema

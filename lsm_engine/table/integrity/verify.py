@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import not_honoured
+from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
@@ -169,7 +169,7 @@ class _Verification:
             file_count=self._file_count,
             index_file_count=self._indexes.file_count,
             gone_count=self._gone_count,
-            not_honoured=tuple(str(one) for one in not_honoured(self._session.options)),
+            not_honoured=tuple(str(one) for one in unsupported_options(self._session.options)),
             unchecked_count=self._unchecked_count,
         )
 

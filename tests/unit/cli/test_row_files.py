@@ -113,7 +113,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRONG = [
     ("nowhere.csv", None, "there is no file"),
-    ("a.txt", "x", "say --format"),
+    ("a.txt", "x", "give --format"),
     ("a.parquet", "not parquet", "as rows"),
     ("a.arrow", "not arrow", "as rows"),
     ("a.jsonl", "{broken", "as rows"),

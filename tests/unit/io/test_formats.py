@@ -14,10 +14,10 @@ from lsm_engine.base.option import one_of, per_level
 from lsm_engine.base.table_options import given_options
 from lsm_engine.codec.avro_container import read_container
 from lsm_engine.io.data_formats import check_formats
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.orc_footer import read_orc_footer
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.unit.io.tables import read_back, rows, schema, write, writer
 
 FORMATS = ("parquet", "avro", "orc")

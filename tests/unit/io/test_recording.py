@@ -3,7 +3,7 @@
 import pytest
 
 from lsm_engine.base.errors import CommitUnknownError, StorageError
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import (
     Crash,
     Die,

@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_engine.kernels.groups import (
-    any_of_each,
     counts_of_each,
     first_of_each,
-    first_valid_of_each,
     group_of_each,
     last_of_each,
     last_valid_of_each,
@@ -38,8 +36,6 @@ def test_groups(groups):
     ]
     valid = [[row for row in group if flags[row]] for group in rows]
     assert last_valid_of_each(flags, starts).tolist() == [v[-1] if v else -1 for v in valid]
-    assert first_valid_of_each(flags, starts).tolist() == [v[0] if v else -1 for v in valid]
-    assert any_of_each(flags, starts).tolist() == list(map(bool, valid))
 
 
 def murmur_of(row: bytes, seed: int) -> int:

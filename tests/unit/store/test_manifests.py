@@ -11,12 +11,12 @@ from lsm_engine.base.errors import (
     UnsafePathError,
 )
 from lsm_engine.base.modes import EntryKind
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
 from lsm_engine.store.manifests import ManifestStore
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import RecordingFileIO
 
 PATHS = TablePaths(root="t")

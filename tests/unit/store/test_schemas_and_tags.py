@@ -12,10 +12,10 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsafePathError,
 )
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.tags import TagStore
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Lie, LoseReply, Misread, RecordingFileIO
 from tests.unit.store.documents import schema, tag
 

@@ -11,10 +11,10 @@ from lsm_engine.base.errors import (
     StorageError,
 )
 from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.commit.fence import confirm
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import (
     Crash,
     Die,

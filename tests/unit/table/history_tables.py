@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.ddl.create import create_table, load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 
 START = 1_700_000_000_000

@@ -10,10 +10,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.table.compact import compact
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.write import land
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])

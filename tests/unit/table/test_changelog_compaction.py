@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.find.lookup import process_cache
 from lsm_engine.table.read.split_read import BucketReader
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 
 KINDS = ("+I", "-U", "+U", "-D")

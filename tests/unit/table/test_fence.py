@@ -7,12 +7,12 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitUnknownError, StorageError
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import with_base
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.commit.fence import confirm
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.fault.scenarios import SHAPE, acting, open_again, rows, view, write_three_times
 from tests.fault.test_schedules import disk_with, expire_most

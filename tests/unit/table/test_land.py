@@ -9,11 +9,11 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.table.compact import compact, postponed_buckets
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ddl.create import create_table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError, LsmError
-from lsm_engine.io.memory import MemoryFileIO
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.table import Table
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.world import components, reopen
 
 SCHEMA = pa.schema(
