@@ -12,6 +12,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, delete, select
 
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
+from lsm_engine.catalog.catalog_statements import added
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.models import PAIMON_DISTRIBUTED_LOCKS as LOCKS
 from lsm_engine.io.clock import Clock
@@ -93,7 +94,7 @@ class CommitLock:
                 if now <= row["acquired_at"] + lifetime:
                     return False
                 self._delete(connection, row["acquired_at"])
-            taken = self._database.insert(LOCKS).on_conflict_do_nothing().values(self._row(now))
+            taken = added(self._database.dialect, LOCKS).values(self._row(now))
             counted = taken.execution_options(preserve_rowcount=True)  # else only UPDATE counts
             return connection.execute(counted).rowcount == 1
 
