@@ -28,19 +28,40 @@ _CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
     (core_options.CHANGELOG_FILE_STATS_MODE, core_options.STATS_MODE.key, ""),
 )
 """An option of changelog files, the one of all files that it stands for, and that one per level."""
+_OF_CHANGELOG_FILES = "changelog-file.*"
 
 
 @record
 class TableOptions:
-    """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed."""
+    """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed.
+
+    A text is parsed when it is first read; the value is kept as long as the object.
+    """
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getitem__(self, option: Option[T]) -> T:
+        try:
+            known: T = self._values[option.key]
+        except KeyError:
+            known = self._values.setdefault(option.key, self._parsed(option))
+        return known
+
+    def _parsed(self, option: Option[T]) -> T:
         for key in (option.key, *option.aliases):
             if key in self.texts:
-                return option.parsed(self.texts[key])
+                return self.value_of(option, key)
         return option.default
+
+    def value_of(self, option: Option[T], key: str) -> T:
+        """Return what the text of `key` means, which is the option's own key or an alias of it."""
+        try:
+            value: T = self._values[key]
+        except KeyError:
+            # Of threads that come first at once each parses; all get one of the values.
+            value = self._values.setdefault(key, option.parsed(self.texts[key]))
+        return value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (dict(self.texts),)
@@ -99,12 +120,16 @@ class TableOptions:
 
     def of_changelog_files(self) -> "TableOptions":
         """Return the options that changelog files are written by: `changelog-file.*` come first."""
+        if not any(own.key in self.texts for own, _, _ in _CHANGELOG_FILES):
+            return self
         texts = dict(self.texts)
         for own, shared, per_level in _CHANGELOG_FILES:
             if own.key in texts:
                 texts[shared] = texts[own.key]
                 texts.pop(per_level, None)
-        return TableOptions(texts=MappingProxyType(texts))
+        made = TableOptions(texts=MappingProxyType(texts))
+        derived: TableOptions = self._values.setdefault(_OF_CHANGELOG_FILES, made)
+        return derived
 
     def target_file_size(self, *, has_primary_key: bool) -> int:
         """Bytes at which a data file rolls."""
@@ -159,9 +184,9 @@ def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
         match core_options.find(key):
             case Option() as option:
-                if not _parses(option, text):
+                if not _parses(options, option, key):
                     found.append(_unsupported(key, text, option.guards, "the value is unknown"))
-                elif not option.is_supported(option.parsed(text)):
+                elif not option.is_supported(options.value_of(option, key)):
                     found.append(_unsupported(key, text, option.guards, option.doc))
             case FieldOption(supported=False, guards=guards, doc=doc):
                 found.append(_unsupported(key, text, guards, doc))
@@ -176,9 +201,9 @@ def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
     return found
 
 
-def _parses(option: Option[Any], text: str) -> bool:
+def _parses(options: TableOptions, option: Option[Any], key: str) -> bool:
     try:
-        option.parsed(text)
+        options.value_of(option, key)
     except InvalidOptionError:
         return False
     return True

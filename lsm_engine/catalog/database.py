@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tenacity
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, exc, make_url
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import Pool, QueuePool
 
 from lsm_engine.base.errors import (
@@ -138,10 +137,6 @@ class Database:
             return retry(attempt)
         except (exc.SQLAlchemyError, sqlite3.Error) as error:
             raise self._explained(error) from error
-
-    def insert(self, table: Table) -> "postgresql.Insert | sqlite.Insert":
-        """Return an INSERT that knows ON CONFLICT, in this database's dialect."""
-        return postgresql.insert(table) if self.dialect == "postgresql" else sqlite.insert(table)
 
     def _explained(self, error: exc.SQLAlchemyError | sqlite3.Error) -> LsmError:
         original = getattr(error, "orig", None) or error

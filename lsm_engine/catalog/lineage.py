@@ -9,10 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.catalog.catalog_statements import (
+    FROM_ADDITIONS,
+    RECORDED_DELTA,
+    TABLE_ID,
+    added,
+    replacing,
+    run_added,
+)
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.facts import (
     CommitFacts,
@@ -130,7 +138,7 @@ class Lineage(LineageTables):
             "file_count": facts.file_count,
             "freed_bytes": facts.freed_bytes,
         }
-        new = self._database.insert(REMOVALS).on_conflict_do_nothing()
+        new = added(self._database.dialect, REMOVALS)
         self._write(
             facts.table,
             lambda connection, table_id: connection.execute(new, [{"table_id": table_id, **row}]),
@@ -206,19 +214,17 @@ class _Recorder:
             "table_name": table.table,
             "branch": table.branch,
         }
-        found = select(TABLES.c.table_id).filter_by(**identity)
-        number = connection.scalar(found)
+        number = connection.scalar(TABLE_ID, identity)
         if number is None:
-            new = self._database.insert(TABLES).values(identity).on_conflict_do_nothing()
-            connection.execute(new)
-            number = connection.scalars(found).one()
+            connection.execute(added(self._database.dialect, TABLES), [identity])
+            number = connection.scalars(TABLE_ID, identity).one()
         return int(number)
 
     def commit(self, connection: Connection, table_id: int, facts: CommitFacts) -> None:
         """Write all rows of one snapshot."""
         snapshot = facts.snapshot
         self._forget_other(connection, table_id, facts)
-        self._run(connection, run_row(facts))
+        connection.execute(run_added(self._database.dialect), [run_row(facts)])
         self._add(connection, SNAPSHOTS, [snapshot_row(table_id, facts)])
         lists, manifests = manifest_list_rows(table_id, snapshot, facts.manifest_lists)
         datasets, columns = input_rows(table_id, facts)
@@ -229,13 +235,8 @@ class _Recorder:
         self._add(connection, COMPACTIONS, compaction_rows(table_id, facts))
         self._add(connection, FILE_EDGES, edge_rows(table_id, snapshot, facts.edges))
         # A deletion may be recorded before the addition: either makes the row, the addition fills it.
-        from_additions = [
-            column.name
-            for column in FILES.columns
-            if not column.primary_key and column.name not in ("deleted_by", "removed")
-        ]
-        self._put(connection, FILES, added_file_rows(table_id, facts), from_additions)
-        self._put(connection, FILES, deleted_file_rows(table_id, facts), ["deleted_by"])
+        self._put(connection, FILES, added_file_rows(table_id, facts), FROM_ADDITIONS)
+        self._put(connection, FILES, deleted_file_rows(table_id, facts), ("deleted_by",))
         for tag in facts.tags:
             self.tag(connection, table_id, tag)
 
@@ -246,7 +247,7 @@ class _Recorder:
 
     def tag(self, connection: Connection, table_id: int, tag: Tag) -> None:
         """Write a tag, in place of an older one of the same name."""
-        replaced = ["snapshot_id", "created", "retained_millis", "deleted"]
+        replaced = ("snapshot_id", "created", "retained_millis", "deleted")
         self._put(connection, TAGS, [tag_row(table_id, tag)], replaced)
 
     def expiry(
@@ -308,10 +309,8 @@ class _Recorder:
 
     def _forget_other(self, connection: Connection, table_id: int, facts: CommitFacts) -> None:
         snapshot = facts.snapshot
-        known = select(SNAPSHOTS.c.delta_manifest_list).where(
-            SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id == snapshot.id
-        )
-        recorded = connection.scalar(known)
+        which = {"table_id": table_id, "snapshot_id": snapshot.id}
+        recorded = connection.scalar(RECORDED_DELTA, which)
         if recorded is None or recorded == snapshot.delta_manifest_list:
             return
         # Successors of the new one may be recorded already; they are not older than it.
@@ -326,30 +325,17 @@ class _Recorder:
         )
         connection.execute(delete(RUNS).where(~busy.exists()))
 
-    def _run(self, connection: Connection, row: Row) -> None:
-        """Add a run. Of values that differ between its snapshots, the smallest is kept, in any order."""
-        new = self._database.insert(RUNS)
-        chosen = {}
-        for name in ("engine", "kind", "dagster_run_id", "user_name", "started_millis"):
-            known, given = RUNS.c[name], new.excluded[name]
-            chosen[name] = case((known.is_(None), given), (given < known, given), else_=known)
-        keys = ["run_id", "asset_key"]
-        connection.execute(new.on_conflict_do_update(index_elements=keys, set_=chosen), [row])
-
     def _add(self, connection: Connection, model: Table, rows: Iterable[Row]) -> None:
         """Insert rows; those that are there are kept."""
-        statement = self._database.insert(model).on_conflict_do_nothing()
+        statement = added(self._database.dialect, model)
         for some in _pieces(rows, ROWS_PER_STATEMENT):
             connection.execute(statement, some)
 
     def _put(
-        self, connection: Connection, model: Table, rows: Iterable[Row], replaced: Sequence[str]
+        self, connection: Connection, model: Table, rows: Iterable[Row], replaced: tuple[str, ...]
     ) -> None:
         """Insert rows; of those that are there, replace the columns named."""
-        new = self._database.insert(model)
-        keys = [column.name for column in model.primary_key]
-        values = {name: new.excluded[name] for name in replaced}
-        statement = new.on_conflict_do_update(index_elements=keys, set_=values)
+        statement = replacing(self._database.dialect, model, replaced)
         for some in _pieces(rows, ROWS_PER_STATEMENT):
             connection.execute(statement, some)
 

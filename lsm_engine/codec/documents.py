@@ -5,7 +5,7 @@ Unknown members are ignored when read, unless their names look damaged; members 
 
 import re
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
@@ -36,6 +36,8 @@ from lsm_engine.schema.types import (
     field_json,
     parse_field,
 )
+
+_SNAPSHOTS_KEPT = 16
 
 # --- schemas -------------------------------------------------------------------------------------
 
@@ -144,10 +146,13 @@ def _check_names(schema: TableSchema, file_name: str) -> None:
 # --- snapshots -----------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=_SNAPSHOTS_KEPT)
 def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
     """Return the snapshot, or decoupled changelog, that a file holds.
 
-    Raises CorruptFileError, and UnsupportedError for newer versions and unknown kinds of commit.
+    A commit reads a few files again and again, to see whether they are still the same: equal bytes are
+    decoded once. Raises CorruptFileError, and UnsupportedError for newer versions and unknown kinds
+    of commit.
     """
     found = parse_object(data, file_name=file_name)
     if not TAG_ONLY_MEMBERS.isdisjoint(found.members):

@@ -6,6 +6,7 @@ A bound that is not safe is left out: readers skip files by these, and must neve
 import re
 from collections.abc import Sequence
 from enum import Enum
+from functools import cache
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ class StatsMode:
     length: int | None = None
 
     @classmethod
+    @cache
     def parse(cls, text: str) -> "StatsMode":
         """Return the mode that an option's text names; raises InvalidOptionError for other text."""
         word = text.strip().lower()
@@ -86,15 +88,18 @@ class StatsCollector:
         for stats, column in zip(self._columns, columns, strict=True):
             stats.update(column)
 
+    def set_extremes(self, pairs: Sequence[pa.Array]) -> None:
+        """Take in all there is: [minimum, maximum] of each column in its type, free of NaN, or nulls."""
+        for stats, pair in zip(self._columns, pairs, strict=True):
+            stats.set_extremes(pair)
+
     def result(self) -> SimpleStats:
         """Return the statistics so far, one field per column; no bound where none is safe."""
         bounds = [stats.bounds() for stats in self._columns]
-        least, greatest = (
-            encode_stored([pair[i] for pair in bounds], self._types, row_count=1)[0] for i in (0, 1)
-        )
+        least, greatest = encode_stored(bounds, self._types, row_count=2)
         if len(least) + len(greatest) > STATS_BYTES_MAX:
-            nothing = [pa.nulls(1, arrow_type(kind)) for kind in self._types]
-            least = greatest = encode_stored(nothing, self._types, row_count=1)[0]
+            nothing = [pa.nulls(2, arrow_type(kind)) for kind in self._types]
+            least, greatest = encode_stored(nothing, self._types, row_count=2)
         return SimpleStats(
             min_values=least,
             max_values=greatest,
@@ -131,11 +136,14 @@ class _ColumnStats:
             pair = pa.array([both["min"], both["max"]], wanted)
         self._extremes = pair
 
-    def bounds(self) -> tuple[pa.Array, pa.Array]:
-        """Return the minimum and the maximum, each as an array of one row; null if there is none."""
-        nothing = pa.nulls(1, arrow_type(self.kind))
+    def set_extremes(self, pair: pa.Array) -> None:
+        if self._keeps_bounds and not pair.null_count:
+            self._extremes = pair
+
+    def bounds(self) -> pa.Array:
+        """Return [minimum, maximum]; both null if there is none."""
         if not self._keeps_bounds or self._extremes is None:
-            return nothing, nothing
+            return pa.nulls(2, arrow_type(self.kind))
         pair = self._extremes
         if pa.types.is_floating(pair.type):
             # -0.0 and 0.0 are equal but have two orders; take the wider range.
@@ -144,9 +152,9 @@ class _ColumnStats:
             least, greatest = pair.to_pylist()
             upper = truncated_upper(greatest, self.mode.length)
             if upper is None:
-                return nothing, nothing
+                return pa.nulls(2, pair.type)
             pair = pa.array([least[: self.mode.length], upper], pair.type)
-        return pair.slice(0, 1), pair.slice(1, 1)
+        return pair
 
 
 def _has_safe_bounds(kind: DataType) -> bool:

@@ -133,6 +133,9 @@ class FileIO(Protocol):
         ...
 
 
+_NO_PARTS = frozenset({"", ".", ".."})
+
+
 def check_path(path: str) -> str:
     """Return `path` if it is a safe relative path; raise UnsafePathError otherwise."""
     parts = path.split("/")
@@ -140,7 +143,7 @@ def check_path(path: str) -> str:
         not path
         or "\0" in path
         or "\\" in path
-        or any(part in ("", ".", "..") for part in parts)
+        or not _NO_PARTS.isdisjoint(parts)
         or not _is_text(path)
     ):
         raise UnsafePathError(
@@ -160,6 +163,8 @@ def check_name(name: str) -> str:
 
 
 def _is_text(path: str) -> bool:
+    if path.isascii():
+        return True
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -100,11 +100,10 @@ class FooterStats:
     def _stats(self, fields: tuple[DataField, ...], prefix: str) -> SimpleStats:
         modes = dict(zip(self._schema.names, stats_modes(self._schema), strict=True))
         bounds = [self._bounds(field, prefix + field.name) for field in fields]
-        # The extremes of a column stand in for its rows: what is kept of them is the same.
         collector = StatsCollector(
             [field.type for field in fields], [modes[field.name] for field in fields]
         )
-        collector.update([pair for pair, _ in bounds])
+        collector.set_extremes([pair for pair, _ in bounds])
         kept = collector.result()
         null_counts = tuple(
             None if count is None else null_count
@@ -126,7 +125,7 @@ class FooterStats:
             range(self._footer.num_row_groups),
             nan_free=name not in self._nan_columns,
         )
-        least, greatest = bounds.whole()
-        known = least.is_valid and greatest.is_valid and name not in self._nan_columns
-        values = [least, greatest] if known else [None, None]
-        return pa.array(values, value_type), bounds.null_count
+        if name in self._nan_columns:
+            return pa.nulls(2, value_type), bounds.null_count
+        pair = bounds.whole()
+        return pair if pair.type == value_type else pair.cast(value_type), bounds.null_count

@@ -21,12 +21,16 @@ class ColumnBounds:
     null_counts: tuple[int | None, ...]
     is_known: tuple[bool, ...]  # whether the bounds cover every value that is not null
 
-    def whole(self) -> tuple[pa.Scalar, pa.Scalar]:
-        """Return minimum and maximum of the file; null if any row group's are not known."""
+    def whole(self) -> pa.Array:
+        """Return [minimum, maximum] of the file; both null if any row group's are not known."""
+        kind = self.lower.type
         if not all(self.is_known):
-            nothing = pa.scalar(None, self.lower.type)
-            return nothing, nothing
-        return pc.min(self.lower), pc.max(self.upper)
+            return pa.nulls(2, kind)
+        if len(self.is_known) == 1:
+            pair = pa.concat_arrays([self.lower, self.upper])
+        else:
+            pair = pa.array([pc.min(self.lower), pc.max(self.upper)], kind)
+        return pa.nulls(2, kind) if pair.null_count else pair
 
     @property
     def null_count(self) -> int | None:

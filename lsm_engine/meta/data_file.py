@@ -1,11 +1,14 @@
 """DataFileMeta: one sorted, immutable data file of a bucket."""
 
-from dataclasses import replace
-from typing import Self
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, Self
 
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.meta.stats import SimpleStats
+
+_NOTHING_KNOWN = SimpleStats(min_values=b"", max_values=b"", null_counts=None)
 
 
 @record
@@ -56,14 +59,15 @@ class DataFileMeta:
         """Same file without value statistics."""
         if not self.value_stats.min_values and self.value_stats.null_counts is None:
             return self
-        blank = SimpleStats(
-            min_values=self.value_stats.min_values[:0],
-            max_values=self.value_stats.max_values[:0],
-            null_counts=None,
-        )
-        return replace(self, value_stats=blank)
+        # A plan does this for every file, and `dataclasses.replace` takes twice as long.
+        others: dict[str, Any] = dict(zip(_OTHERS, _of_others(self), strict=True))
+        return type(self)(**others, value_stats=_NOTHING_KNOWN)
 
     @property
     def may_hold_deletes(self) -> bool:
         """Whether the file holds retract rows, or does not record their number."""
         return self.delete_row_count is None or self.delete_row_count > 0
+
+
+_OTHERS = tuple(field.name for field in fields(DataFileMeta) if field.name != "value_stats")
+_of_others = attrgetter(*_OTHERS)

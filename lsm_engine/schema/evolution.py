@@ -25,10 +25,13 @@ from lsm_engine.schema.types import (
 )
 
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
+_OF_A_LENGTH = TEXT | BINARY
 
 
 def reads_as_is(source: DataType, target: DataType) -> bool:
     """Whether stored values are the wanted ones, bit for bit, nested fields being the same by id."""
+    if source == target:
+        return True
     if arrow_type(source) != arrow_type(target):
         return False
     match source, target:
@@ -96,7 +99,7 @@ def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:
 
 def _shortens(source: ScalarType, target: ScalarType) -> bool:
     """Whether CHAR(n) and its kin lose room; the unbounded names have no precision."""
-    if target.root not in TEXT | BINARY or target.precision is None:
+    if target.root not in _OF_A_LENGTH or target.precision is None:
         return False
     return source.precision is None or source.precision > target.precision
 

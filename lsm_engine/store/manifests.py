@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar
 
@@ -191,9 +192,8 @@ class ManifestStore:
         return self._keep(name, found) if keeps else found
 
     def _keep(self, name: str, found: T) -> T:
-        with self._lock:
-            if _size_of(found) <= self._kept.maxsize:
-                self._kept[name] = found
+        with self._lock, suppress(ValueError):  # larger than all that may be kept
+            self._kept[name] = found
         return found
 
 

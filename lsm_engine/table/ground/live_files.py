@@ -30,6 +30,7 @@ MIN_SEQUENCE_NUMBER = "_FILE._MIN_SEQUENCE_NUMBER"
 MAX_SEQUENCE_NUMBER = "_FILE._MAX_SEQUENCE_NUMBER"
 CREATION_TIME = "_FILE._CREATION_TIME"
 _JOINED_ROWS = 1 << 16
+_HALF, _LOW_BITS = 1 << 31, (1 << 32) - 1
 
 
 @record
@@ -52,11 +53,11 @@ def bucket_pairs(entries: pa.Table) -> tuple[list[tuple[bytes, int]], npt.NDArra
         partitions = partitions.combine_chunks()
     codes = partitions.indices.to_numpy().astype(np.int64)
     buckets = entries.column(BUCKET).to_numpy().astype(np.int64)
-    both = np.stack([codes, buckets], axis=1)
-    distinct, of_row = np.unique(both, axis=0, return_inverse=True)
+    # Buckets have 32 bits and a sign: this way a pair is one number, which sorts as the pair does.
+    both, of_row = np.unique((codes << 32) + (buckets + _HALF), return_inverse=True)
     texts = partitions.dictionary.to_pylist()
-    pairs = [(texts[code], int(bucket)) for code, bucket in distinct.tolist()]
-    return pairs, of_row.reshape(-1)
+    distinct = zip((both >> 32).tolist(), ((both & _LOW_BITS) - _HALF).tolist(), strict=True)
+    return [(texts[code], bucket) for code, bucket in distinct], of_row.reshape(-1)
 
 
 def live_rows(

@@ -86,7 +86,8 @@ class TableSession:
 
     def context(self, schema_ids: Iterable[int] = ()) -> BucketContext:
         """Return what work on buckets needs, with the schemas that its files were written with."""
-        schemas = {number: self.schemas.load(number) for number in set(schema_ids)}
+        older = set(schema_ids) - {self.schema.id}
+        schemas = {number: self.schemas.load(number) for number in older}
         return BucketContext(
             file_io=self.file_io,
             paths=self.paths,

@@ -124,7 +124,7 @@ def plan_rollback(session: TableSession, target: Snapshot) -> RollbackPlan:
     Raises ExpiredError and InvalidInputError for states one cannot return to, and CommitConflictError
     while an expiry is between the two.
     """
-    there, ghosts = session.snapshots.settled_and_ghosts()
+    there, ghosts = session.snapshots.stable_listing_with_ghosts()
     present = is_there(session, target)
     marked = session.snapshots.earliest_hint()
     known = session.tags.stable_listing()

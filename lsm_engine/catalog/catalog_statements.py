@@ -1,0 +1,62 @@
+"""The statements that every recorded commit runs, built once per dialect: only their values differ."""
+
+from functools import cache
+
+from sqlalchemy import Table, bindparam, case, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lsm_engine.catalog.models import FILES, RUNS, SNAPSHOTS, TABLES
+
+Insert = postgresql.Insert | sqlite.Insert
+
+FROM_ADDITIONS = tuple(
+    column.name
+    for column in FILES.columns
+    if not column.primary_key and column.name not in ("deleted_by", "removed")
+)
+"""What the addition of a file knows of it; the rest comes from its deletion and removal."""
+
+TABLE_ID = select(TABLES.c.table_id).where(
+    *(
+        TABLES.c[name] == bindparam(name)
+        for name in ("catalog_key", "database_name", "table_name", "branch")
+    )
+)
+"""The number of a table, by what names it."""
+
+RECORDED_DELTA = select(SNAPSHOTS.c.delta_manifest_list).where(
+    SNAPSHOTS.c.table_id == bindparam("table_id"),
+    SNAPSHOTS.c.snapshot_id == bindparam("snapshot_id"),
+)
+"""The delta manifest list of a recorded snapshot, which no other snapshot has."""
+
+
+def _insert_into(dialect: str, model: Table) -> Insert:
+    """Return an INSERT that knows ON CONFLICT, in a dialect."""
+    return postgresql.insert(model) if dialect == "postgresql" else sqlite.insert(model)
+
+
+@cache
+def added(dialect: str, model: Table) -> Insert:
+    """Return an INSERT that leaves rows alone that are there."""
+    return _insert_into(dialect, model).on_conflict_do_nothing()
+
+
+@cache
+def replacing(dialect: str, model: Table, columns: tuple[str, ...]) -> Insert:
+    """Return an INSERT that replaces `columns` of rows that are there."""
+    new = _insert_into(dialect, model)
+    keys = [column.name for column in model.primary_key]
+    told = {name: new.excluded[name] for name in columns}
+    return new.on_conflict_do_update(index_elements=keys, set_=told)
+
+
+@cache
+def run_added(dialect: str) -> Insert:
+    """Return an INSERT of a run. If what it told of itself differs, the same word stays in whatever order."""
+    new = _insert_into(dialect, RUNS)
+    chosen = {}
+    for name in ("engine", "kind", "dagster_run_id", "user_name", "started_millis"):
+        known, told = RUNS.c[name], new.excluded[name]
+        chosen[name] = case((known.is_(None), told), (told < known, told), else_=known)
+    return new.on_conflict_do_update(index_elements=["run_id", "asset_key"], set_=chosen)
