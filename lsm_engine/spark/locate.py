@@ -21,6 +21,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.plan.key_tasks import balanced, file_shares
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
@@ -32,7 +33,6 @@ from lsm_engine.table.find.locate import (
     MOVE,
     UPDATE,
     looks_everywhere,
-    moves_records,
 )
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pyarrow as pa
-
 from lsm_engine.cli.filter import parse_filter
+
 from lsm_engine.codec.binary_row import encode_row
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.stats import SimpleStats
