@@ -24,7 +24,9 @@ from lsm_engine.base.errors import (
     LsmError,
     StorageError,
     UnsupportedError,
+    unwritable_text,
 )
+from lsm_engine.io.storage_errors import check_path_text
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
@@ -167,6 +169,8 @@ class Database:
             return retry(attempt)
         except (exc.SQLAlchemyError, sqlite3.Error) as error:
             raise self._explained(error) from error
+        except UnicodeEncodeError as error:
+            raise unwritable_text(error) from error
 
     def insert(self, table: Table) -> "postgresql.Insert | sqlite.Insert":
         """Return an INSERT that knows ON CONFLICT, in this database's dialect."""
@@ -223,6 +227,8 @@ def open_url(url: str) -> URL:
             "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"
         )
     path = sqlite_path(parsed)
+    if path is not None:
+        check_path_text(path)
     return parsed if path is None else parsed.set(database=os.path.abspath(path))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
-from lsm_engine.base.errors import CorruptFileError, InvalidInputError
+from lsm_engine.base.errors import CorruptFileError, unwritable_text
 from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import FORM, checksum_of, checksum_text
@@ -202,10 +202,7 @@ def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = N
     try:
         text = ("{\n" + ",\n".join(lines)).encode()
     except UnicodeEncodeError as cause:
-        raise InvalidInputError(
-            "a text holds half of a character, which no file can; correct it",
-            text=repr(cause.object[max(cause.start - 20, 0) : cause.end + 20]),
-        ) from cause
+        raise unwritable_text(cause) from cause
     return text + _closing(text)
 
 
