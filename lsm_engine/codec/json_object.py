@@ -13,6 +13,8 @@ from lsm_engine.codec.member_names import refuse_damaged_names
 
 T = TypeVar("T")
 SIZE_MAX = 64 << 20
+READ_MAX = SIZE_MAX + 1
+"""Bytes to read of a document at most: enough to see that it is too large, however large it is."""
 CHECKSUM = "lsmChecksum"
 _LAST_MEMBER = f',\n  "{CHECKSUM}"'.encode()
 
@@ -126,7 +128,7 @@ def parse_object(data: bytes, *, file_name: str) -> JsonObject:
     """
     if len(data) > SIZE_MAX:
         raise CorruptFileError(
-            "the file is far too large for its kind", file=file_name, bytes=len(data)
+            "the file is far too large for its kind; restore it", file=file_name, bytes_max=SIZE_MAX
         )
     try:
         value = json.loads(
