@@ -78,7 +78,7 @@ def test_what_was_read_is_kept_by_name(store, disk):
 
 
 def test_what_was_written_is_kept_as_if_it_had_been_read(store, disk):
-    size = store.write("manifest-u-0", ENTRIES, codec="zstd")
+    size = store.write("manifest-u-0", ENTRIES, codec="zstd").size
     listed = meta("manifest-u-0", size, 2)
     store.write_list("manifest-list-u-0", [listed], codec="zstd")
     store.write_index("index-manifest-u-0", [], codec="zstd")
@@ -91,7 +91,7 @@ def test_what_was_written_is_kept_as_if_it_had_been_read(store, disk):
 
 def test_a_large_manifest_is_decoded_when_it_is_asked_for(store, disk):
     entries = [entry(f"data-u-{number}.parquet") for number in range(300)]
-    size = store.write("manifest-u-0", entries, codec="zstd")
+    size = store.write("manifest-u-0", entries, codec="zstd").size
     assert store.read_entries(meta("manifest-u-0", size, 300)) == entries
     assert len(disk.reads) == 1
 
@@ -140,7 +140,7 @@ def test_small_manifests_weigh_what_their_arrays_take(disk):
 
 
 def test_deleted_manifests_are_forgotten(store):
-    size = store.write("manifest-u-0", ENTRIES, codec="zstd")
+    size = store.write("manifest-u-0", ENTRIES, codec="zstd").size
     listed = meta("manifest-u-0", size, 2)
     store.read(listed)
     assert store.delete("manifest-u-0")
