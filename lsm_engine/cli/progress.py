@@ -16,6 +16,7 @@ from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.row_files import STDIN, RowSource
+from lsm_engine.cli.values import neutral
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.table.ground.bucket_context import Staging
@@ -35,7 +36,7 @@ class Interrupted(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Say it on stderr."""
-        click.echo(f"lsm: {self.message}", err=True, file=file)
+        click.echo(f"lsm: {neutral(self.message)}", err=True, file=file)
 
 
 @contextmanager
