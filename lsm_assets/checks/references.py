@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 import lsm_engine as lsm
+from lsm_assets.model import pictures
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.tree import TreeFacts
@@ -79,7 +80,7 @@ def totals_result(
 
 def problem_list(problems: Sequence[str]) -> str:
     """A Markdown list of what is wrong, cut to what can be drawn in place."""
-    shown = [f"- {problem[:180]}" for problem in problems[:5]]
+    shown = [f"- {pictures.without_html(problem[:180])}" for problem in problems[:5]]
     if len(problems) > len(shown):
         shown.append(f"- … {len(problems) - len(shown)} more")
     return "\n".join(shown)

@@ -8,6 +8,7 @@ from lsm_assets.ledger.recording import DATA_VERSION_TAG
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import keys_of
 from lsm_assets.model.metadata import snapshot_link
+from lsm_assets.model.pictures import without_html
 from lsm_engine import LineageInput as Input
 
 
@@ -42,12 +43,14 @@ def inputs_markdown(inputs: Iterable[Input]) -> str:
     """Return as Markdown which snapshots were read; empty text for none."""
     shown = []
     for each in inputs:
+        dataset = without_html(each.dataset)
         if each.snapshot_id is None:
-            shown.append(f"- {each.dataset}" + (f" @ {each.version}" if each.version else ""))
+            version = f" @ {without_html(each.version)}" if each.version else ""
+            shown.append(f"- {dataset}{version}")
         else:
             key = dg.AssetKey(each.dataset.split("."))
             link = snapshot_link(keys_of(key), each.snapshot_id)
-            shown.append(f"- {each.dataset} at {link}")
+            shown.append(f"- {dataset} at {link}")
     return "\n".join(shown)
 
 

@@ -103,7 +103,14 @@ def markdown_table(
 
 def _cell(value: object) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return without_html(text).replace("|", "\\|").replace("\n", " ")
+
+
+def without_html(text: str) -> str:
+    """Return text that stands in Markdown as it is: names and labels come from anybody."""
+    return (
+        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("![", "!\\[")
+    )
 
 
 def bytes_text(size_bytes: int) -> str:

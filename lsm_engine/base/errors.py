@@ -154,3 +154,11 @@ class StorageError(LsmError, OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LsmError.__reduce__(self)
+
+
+def unwritable_text(cause: UnicodeEncodeError) -> InvalidInputError:
+    """Return the error of a text with half of a surrogate pair in it, which UTF-8 cannot hold."""
+    return InvalidInputError(
+        "a text holds half of a character, which no file can; correct it",
+        text=cause.object[max(cause.start - 20, 0) : cause.end + 20],
+    )

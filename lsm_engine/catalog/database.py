@@ -23,7 +23,9 @@ from lsm_engine.base.errors import (
     LsmError,
     StorageError,
     UnsupportedError,
+    unwritable_text,
 )
+from lsm_engine.io.storage_errors import check_path_text
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
@@ -67,6 +69,7 @@ class Database:
         self.dialect = url.get_backend_name()
         self._busy_timeout_millis = busy_timeout_millis
         self._engine = _engine(url, busy_timeout_millis)
+        self._file: tuple[int, int] | None = None
         _engines.add(self._engine)
 
     def __repr__(self) -> str:
@@ -81,6 +84,17 @@ class Database:
             if any(word in name.lower() for word in _SECRET_WORDS)
         }
         return self.url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+    def waiting(self, busy_timeout_millis: int) -> "Database":
+        """Return the same database with another patience; one in memory has one connection only."""
+        if self.is_in_memory:
+            return self
+        return Database(self.url, busy_timeout_millis=busy_timeout_millis)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it goes with this process."""
+        return self.dialect == "sqlite" and self.path is None
 
     @property
     def path(self) -> str | None:
@@ -115,6 +129,7 @@ class Database:
 
     def _run(self, work: Callable[[Connection], T], begin: str) -> T:
         def attempt() -> T:
+            self._follow_file()
             with self._engine.connect() as plain:
                 options: dict[str, Any] = {_BEGIN: begin}
                 if self.dialect == "postgresql" and begin == _READ:
@@ -124,6 +139,22 @@ class Database:
                     return work(connection)
 
         return self.patiently(attempt)
+
+    def _follow_file(self) -> None:
+        """Leave connections to a file that was replaced; SQLite would go on writing to the old one."""
+        if self.path is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise StorageError(
+                "the catalog's file is gone, or cannot be reached; restore it, or open the catalog "
+                "anew and rebuild it from the warehouse",
+                catalog=self.shown_url,
+            ) from error
+        if self._file not in (None, (found.st_dev, found.st_ino)):
+            self._engine.dispose()
+        self._file = (found.st_dev, found.st_ino)
 
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Run `attempt` until the database is not busy; its failures become LsmErrors."""
@@ -137,6 +168,8 @@ class Database:
             return retry(attempt)
         except (exc.SQLAlchemyError, sqlite3.Error) as error:
             raise self._explained(error) from error
+        except UnicodeEncodeError as error:
+            raise unwritable_text(error) from error
 
     def _explained(self, error: exc.SQLAlchemyError | sqlite3.Error) -> LsmError:
         original = getattr(error, "orig", None) or error
@@ -189,6 +222,8 @@ def open_url(url: str) -> URL:
             "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"
         )
     path = sqlite_path(parsed)
+    if path is not None:
+        check_path_text(path)
     return parsed if path is None else parsed.set(database=os.path.abspath(path))
 
 

@@ -50,6 +50,32 @@ class TagFacts:
 
 
 @record
+class TagDeletion:
+    """A tag is gone."""
+
+    table: TableName
+    tag_name: str
+
+
+@record
+class ExpiryFacts:
+    """Snapshots that expired and, by name, the data files that went with them."""
+
+    table: TableName
+    snapshot_ids: tuple[int, ...]
+    removed_files: tuple[str, ...] = ()
+
+
+@record
+class RollbackFacts:
+    """Every snapshot after `to_snapshot_id` is gone. `at_millis`: when; None: right now."""
+
+    table: TableName
+    to_snapshot_id: int
+    at_millis: int | None = None
+
+
+@record
 class CommitFacts:
     """All facts of one snapshot. Build it with `commit_facts`.
 

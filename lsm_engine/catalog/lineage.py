@@ -78,8 +78,14 @@ class Lineage(LineageTables):
     """What was made from what, by which run. Questions are answered by `LineageQueries`,
     `LineageOrigins` and `LineageTables`."""
 
-    def __init__(self, database: Database, *, catalog_key: str) -> None:
-        super().__init__(database, catalog_key=catalog_key)
+    def __init__(
+        self,
+        database: Database,
+        *,
+        catalog_key: str,
+        before_reading: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(database, catalog_key=catalog_key, before_reading=before_reading)
         self._recorder = _Recorder(database, catalog_key)
 
     def record_commit(self, facts: CommitFacts) -> None:
@@ -117,13 +123,19 @@ class Lineage(LineageTables):
             lambda connection, table_id: self._recorder.expiry(connection, table_id, ids, names),
         )
 
-    def record_rollback(self, table: TableName, to_snapshot_id: int) -> None:
-        """Forget every snapshot after `to_snapshot_id`, as the table itself has."""
+    def record_rollback(
+        self, table: TableName, to_snapshot_id: int, *, until_millis: int | None = None
+    ) -> None:
+        """Forget every snapshot after `to_snapshot_id`, as the table itself has.
+
+        With `until_millis` those of a later time stay: they were committed after the rollback.
+        """
+        gone = SNAPSHOTS.c.snapshot_id > to_snapshot_id
+        if until_millis is not None:
+            gone = and_(gone, SNAPSHOTS.c.time_millis <= until_millis)
         self._write(
             table,
-            lambda connection, table_id: self._recorder.forget(
-                connection, table_id, SNAPSHOTS.c.snapshot_id > to_snapshot_id
-            ),
+            lambda connection, table_id: self._recorder.forget(connection, table_id, gone),
         )
 
     def record_removal(self, facts: RemovalFacts) -> None:

@@ -5,7 +5,7 @@ snapshot or file that was never recorded is a NotFoundError.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlalchemy import (
@@ -53,15 +53,20 @@ from lsm_engine.catalog.models import (
 )
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 
+T = TypeVar("T")
+
 _NO_TABLE = -1
 
 
 class LineageQueries:
     """Answers from one catalog key of a database."""
 
-    def __init__(self, database: Database, *, catalog_key: str) -> None:
+    def __init__(
+        self, database: Database, *, catalog_key: str, before_reading: Callable[[], None]
+    ) -> None:
         self._database = database
         self._catalog_key = catalog_key
+        self._before_reading = before_reading
 
     # ---- snapshots and runs ---------------------------------------------------------------------
 
@@ -323,12 +328,16 @@ class LineageQueries:
             .outerjoin(RUNS, OF_RUN)
         )
 
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        self._before_reading()
+        return self._database.read(work)
+
     def _ask(self, statement: Select[Any]) -> pa.Table:
-        return self._database.read(lambda connection: arrow_rows(connection, statement))
+        return self._read(lambda connection: arrow_rows(connection, statement))
 
     def _ask_all(self, *statements: Select[Any]) -> list[pa.Table]:
         """Return the rows of each statement, all from one state of the database."""
-        return self._database.read(
+        return self._read(
             lambda connection: [arrow_rows(connection, statement) for statement in statements]
         )
 
@@ -363,9 +372,9 @@ class LineageQueries:
             number = connection.scalar(found)
             return _NO_TABLE if number is None else int(number)
 
-        return self._database.read(work)
+        return self._read(work)
 
     def _walk(self, go: Callable[[Walk], pa.Table], *, history: bool) -> pa.Table:
-        return self._database.read(
+        return self._read(
             lambda connection: go(Walk(connection, self._catalog_key, history=history))
         )

@@ -21,6 +21,7 @@ from lsm_engine.base.record import record
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.models import FILES, METADATA, PAIMON_TABLES, REMOVALS, VERSIONS
 from lsm_engine.catalog.views import VIEW_NAMES, view_statements
+from lsm_engine.io.storage_errors import to_storage_error
 
 OWNER_ONLY = 0o600
 APPLICATION_ID = 0x4C534D43
@@ -158,7 +159,10 @@ def _prepare_file(database: Database, path: Path) -> None:
 
 
 def _header(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as cause:
+        raise to_storage_error(str(path), cause) from cause
     try:
         return os.read(descriptor, _HEADER_BYTES)
     finally:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Self
+from urllib.parse import quote
 
 from sqlalchemy import Connection, delete, update
 
@@ -16,6 +17,7 @@ from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.catalog.database import BUSY_TIMEOUT_MILLIS, Database, open_url
 from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.lineage_outbox import Outbox
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
     PAIMON_DATABASE_PROPERTIES,
@@ -25,8 +27,12 @@ from lsm_engine.catalog.models import (
 )
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
 from lsm_engine.catalog.paimon_rows import PaimonRows, check_properties, copied_options
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.warehouse import open_directory
 
 DEFAULT_CATALOG_KEY = "jdbc"
+LINEAGE_WAIT_MILLIS = 30
+"""How long an attempt to record lineage waits for a lock; then the fact goes into the outbox."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -58,7 +64,13 @@ class SqlCatalog:
         self.warehouse = warehouse
         self.catalog_key = catalog_key
         self._rows = PaimonRows(catalog_key=catalog_key)
-        self.lineage = Lineage(database, catalog_key=catalog_key)
+        self._hurried = database.waiting(LINEAGE_WAIT_MILLIS)
+        self.outbox = Outbox(
+            Lineage(self._hurried, catalog_key=catalog_key),
+            Lineage(database, catalog_key=catalog_key),
+            _outbox_places(database, warehouse, catalog_key),
+        )
+        self.lineage = Lineage(database, catalog_key=catalog_key, before_reading=self.outbox.drain)
 
     @classmethod
     def open(
@@ -82,6 +94,7 @@ class SqlCatalog:
     def close(self) -> None:
         """Close idle connections; later calls open new ones."""
         self.database.close()
+        self._hurried.close()
 
     def database_location(self, name: str) -> str:
         """Return the directory of a database, whether it exists or not."""
@@ -153,6 +166,7 @@ class SqlCatalog:
             connection.execute(delete(TABLES).where(*self._rows.of_database(TABLES, name)))
             return [TableName(database=name, table=table) for table in tables]
 
+        self.outbox.drain()
         return self.database.write(work)
 
     # ---- tables ---------------------------------------------------------------------------------
@@ -243,6 +257,7 @@ class SqlCatalog:
                 )
             return self._table_info(connection, target)
 
+        self.outbox.drain()
         return self.database.write(work)
 
     def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
@@ -256,6 +271,7 @@ class SqlCatalog:
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
             return True
 
+        self.outbox.drain()
         return self.database.write(work)
 
     # ---- inside a transaction -------------------------------------------------------------------
@@ -279,6 +295,17 @@ class SqlCatalog:
             location=self.table_location(name),
             properties=self._rows.table_properties(connection, name),
         )
+
+
+def _outbox_places(database: Database, warehouse: str, catalog_key: str) -> list[FileIO]:
+    """Return where lineage may wait: beside the catalog's file, and in a warehouse on disk."""
+    if database.is_in_memory:
+        return []
+    near = [] if database.path is None else [database.path]
+    if not _SCHEME.match(warehouse):
+        near.append(f"{warehouse}/{os.path.basename(database.url.database or 'catalog')}")
+    suffix = f".{quote(catalog_key, safe='')}.lineage-outbox"
+    return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(near)]
 
 
 def absolute_warehouse(warehouse: str) -> str:

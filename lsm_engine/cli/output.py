@@ -135,7 +135,7 @@ class Output:
         grid.add_column(overflow="fold")
         for name, value in facts.items():
             if value is not None:
-                text = (shown or {}).get(name) or cell_text(value)
+                text = neutral((shown or {}).get(name) or cell_text(value))
                 grid.add_row(Text(name.replace("_", " ")), Text(text))
         self._print(grid)
 
@@ -148,7 +148,7 @@ class Output:
         if self.as_json:
             self._write(json_text(facts) + "\n")
         elif not self.quiet:
-            self._write(text + "\n")
+            self._write(neutral_lines(text) + "\n")
 
     def text(self, text: str | Text) -> None:
         """Show text to people; with --json nothing: callers print facts instead."""

@@ -27,6 +27,7 @@ from lsm_engine import LineageRun as Run
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.row_files import STDIN, RowSource
+from lsm_engine.cli.values import neutral
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Interrupted(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message on stderr."""
-        click.echo(f"lsm: {self.message}", err=True, file=file)
+        click.echo(f"lsm: {neutral(self.message)}", err=True, file=file)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lsm_engine.cli.failures import (
     report_bug,
     report_error,
 )
+from lsm_engine.cli.values import neutral
 
 ENGINE = "lsm_engine"
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -141,4 +142,4 @@ def _run(call: Call, work: Any) -> int:
 def asked(question: str, *, yes: bool) -> None:
     """Ask before an irreversible act; Abort unless the answer is yes, or `--yes` is given."""
     if not yes:
-        click.confirm(question, abort=True, err=True)
+        click.confirm(neutral(question), abort=True, err=True)

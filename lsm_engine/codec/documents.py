@@ -335,9 +335,13 @@ def encode_consumer(next_snapshot: int) -> bytes:
     return readable(object_text({"nextSnapshot": next_snapshot}), decode_consumer)
 
 
+HINT_BYTES = 32
+"""Bytes of a hint that are looked at."""
+
+
 def decode_hint(data: bytes) -> int | None:
     """Return the id in a LATEST or EARLIEST file; None where it holds none: a hint is only advice."""
-    text = data[:32].strip()
+    text = data[:HINT_BYTES].strip()
     return int(text) if text.isdigit() and len(text) <= 19 else None
 
 

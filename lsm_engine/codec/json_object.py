@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
-from lsm_engine.base.errors import CorruptFileError, InvalidInputError
+from lsm_engine.base.errors import CorruptFileError, unwritable_text
 from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import FORM, checksum_of, checksum_text
@@ -13,6 +13,8 @@ from lsm_engine.codec.member_names import refuse_damaged_names
 
 T = TypeVar("T")
 SIZE_MAX = 64 << 20
+READ_MAX = SIZE_MAX + 1
+"""Bytes to read of a document at most: enough to see that it is too large, however large it is."""
 CHECKSUM = "lsmChecksum"
 _LAST_MEMBER = f',\n  "{CHECKSUM}"'.encode()
 
@@ -126,7 +128,7 @@ def parse_object(data: bytes, *, file_name: str) -> JsonObject:
     """
     if len(data) > SIZE_MAX:
         raise CorruptFileError(
-            "the file is far too large for its kind", file=file_name, bytes=len(data)
+            "the file is far too large for its kind; restore it", file=file_name, bytes_max=SIZE_MAX
         )
     try:
         value = json.loads(
@@ -202,10 +204,7 @@ def object_text(members: Mapping[str, Any], *, raw: Mapping[str, str] | None = N
     try:
         text = ("{\n" + ",\n".join(lines)).encode()
     except UnicodeEncodeError as cause:
-        raise InvalidInputError(
-            "a text holds half of a character, which no file can; correct it",
-            text=repr(cause.object[max(cause.start - 20, 0) : cause.end + 20]),
-        ) from cause
+        raise unwritable_text(cause) from cause
     return text + _closing(text)
 
 

@@ -1,4 +1,6 @@
-"""Commit messages as JSON, for travel between tasks and the driver. Never stored in a table.
+"""Commit messages as JSON, for travel between tasks and the driver, and lineage that waits.
+
+Never stored in a table.
 
 A message of records becomes objects of the same member names; bytes become base64. The types that
 the records declare decide how it is read back: the text names no class and builds none but these.
@@ -54,7 +56,7 @@ def _plain(value: Any) -> Any:
         case tuple():
             return [_plain(item) for item in value]
         case Mapping():
-            return {key: _plain(item) for key, item in value.items()}
+            return {_plain(key): _plain(item) for key, item in value.items()}
         case _:
             return value
 
@@ -68,8 +70,9 @@ def _made(value: Any, kind: Any) -> Any:
         item = get_args(kind)[0]
         return tuple(_made(part, item) for part in _expected(value, list))
     if origin is not None and issubclass(origin, Mapping):
-        item = get_args(kind)[1]
-        return {key: _made(part, item) for key, part in _expected(value, dict).items()}
+        name, item = get_args(kind)
+        members = _expected(value, dict).items()
+        return {_made(key, name): _made(part, item) for key, part in members}
     if is_dataclass(kind):
         return _record(_expected(value, dict), kind)
     if issubclass(kind, Enum):

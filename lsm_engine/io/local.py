@@ -21,6 +21,7 @@ from lsm_engine.io.storage_errors import to_storage_error
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _OUTPUT_BUFFER_BYTES = 1 << 20
 _KNOWN_DIRECTORIES = 10_000
+_PIECE_BYTES = 16 << 20
 
 
 class LocalFileIO:
@@ -364,7 +365,8 @@ def _read_all(file: Any, length: int | None) -> bytes:
     if length is None:
         return bytes(file.read())
     pieces = []
-    while length > 0 and (piece := file.read(length)):
+    # In pieces: a generous limit on a small file must not cost memory.
+    while length > 0 and (piece := file.read(min(length, _PIECE_BYTES))):
         pieces.append(piece)
         length -= len(piece)
     return b"".join(pieces)

@@ -1,14 +1,21 @@
 """Operating system errors as errors of the engine: which path, what is wrong, what to do."""
 
 import errno
+import os
 
-from lsm_engine.base.errors import AlreadyExistsError, LsmError, NotFoundError, StorageError
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+    UnsafePathError,
+)
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free space, then retry",
     errno.EDQUOT: "the disk quota is used up; free space, then retry",
     errno.EFBIG: "the file is too large for this disk; lower target-file-size",
-    errno.EACCES: "no permission; give this user access to the table's directory",
+    errno.EACCES: "no permission; give this user access to it",
     errno.EPERM: "not permitted; check the owner, and that the file system has hard links",
     errno.EROFS: "the file system is read-only; remount it for writing",
     errno.EMFILE: "too many open files in this process; raise its limit (ulimit -n)",
@@ -21,6 +28,18 @@ _REMEDIES = {
     errno.EIO: "the disk failed; check it, then retry",
     errno.ETIMEDOUT: "the storage did not answer in time; retry",
 }
+
+
+def check_path_text(path: str) -> None:
+    """Raise UnsafePathError for a path that no operating system takes: with NUL, or half characters."""
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as cause:
+        raise UnsafePathError(
+            "the path holds half of a character; correct it", path=path
+        ) from cause
+    if b"\0" in encoded:
+        raise UnsafePathError("the path holds a NUL; correct it", path=path)
 
 
 def to_storage_error(path: str, cause: OSError) -> LsmError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from lsm_engine.base.errors import AlreadyExistsError, UnsafePathError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.storage_errors import to_storage_error
+from lsm_engine.io.storage_errors import check_path_text, to_storage_error
 
 _DATABASE_SUFFIX = ".db"
 
@@ -15,13 +15,14 @@ def open_directory(location: str, *, durable: bool = True) -> FileIO:
     """Return storage rooted at a table's directory, which need not exist yet.
 
     `durable` false: nothing waits for the disk (option commit.fsync).
-    Raises UnsafePathError for locations with a scheme other than file://.
+    Raises UnsafePathError for locations with a scheme other than file://, and for text that no path can be.
     """
     plain = location.removeprefix("file://")
     if "://" in plain:
         raise UnsafePathError(
             "this version keeps tables on local or mounted disks; give a path", location=location
         )
+    check_path_text(plain)
     return LocalFileIO(os.path.abspath(plain), durable=durable)
 
 

@@ -7,8 +7,11 @@ with one value per row; partitions and buckets are numbers, -1 means none.
 import numpy as np
 import numpy.typing as npt
 
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import MergeEngine
 from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -42,6 +45,34 @@ class MovedKeys:
     bucket: Longs
     left: Longs
     left_bucket: Longs
+
+
+def moves_records(options: TableOptions) -> bool:
+    """Whether a record found in another partition is deleted there and inserted here."""
+    index = options[core_options.INDEX_TYPE].policy
+    if index.is_global and index.reads_blooms:
+        return options[core_options.INDEX_BLOOM_UPDATE_PARTITION_PATH]
+    return options[core_options.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
+
+
+def check_moves_delete(options: TableOptions) -> None:
+    """Raise InvalidOptionError where a key moves between partitions and its delete is ignored.
+
+    The move writes a -D to the old partition; every reader would ignore it and find the key twice.
+    """
+    engine = options[core_options.MERGE_ENGINE]
+    ignores = options[core_options.IGNORE_DELETE]
+    if not (engine.policy.keeps_newest_row and ignores and moves_records(options)):
+        return
+    engine_key, key = core_options.MERGE_ENGINE.key, core_options.IGNORE_DELETE.key
+    raise InvalidOptionError(
+        f"{key!r} = true does not go with {engine_key!r} = {engine.value!r} and a key that lacks "
+        "partition columns: a key that moves to another partition is deleted in the old one, and "
+        "would be in both; create a table without it, or with the partition columns in the primary "
+        "key",
+        key=key,
+        value=True,
+    )
 
 
 def moves(

@@ -95,7 +95,10 @@ def same_kind(value: object, column: str, kind: pa.DataType) -> pa.Scalar:
     """Return a value of text, bytes or truth; raises InvalidInputError for another family."""
     found, of = plain(value), pa.types
     if of.is_string(kind) and isinstance(found, str):
-        return pa.scalar(found, kind)
+        try:
+            return pa.scalar(found, kind)
+        except UnicodeEncodeError as cause:
+            raise unfit(value, column, kind) from cause
     if of.is_boolean(kind) and isinstance(found, bool):
         return pa.scalar(found, kind)
     if _is_bytes(kind) and isinstance(found, bytes | bytearray | memoryview):

@@ -17,10 +17,12 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 
 from lsm_engine.base import core_options
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.plan.key_tasks import balanced, file_shares
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
@@ -31,8 +33,8 @@ from lsm_engine.table.find.locate import (
     INSERT,
     MOVE,
     UPDATE,
+    located_schema,
     looks_everywhere,
-    moves_records,
 )
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
@@ -73,6 +75,7 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     session = table.session
     schema = session.schema
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
+    _refuse_taken(frame.columns, names)
     keys = frame.select(*names)
     arrow = arrow_schema_of(keys.schema)
     keys_of(schema, pa.RecordBatch.from_pylist([], schema=arrow), with_partitions=True)
@@ -87,6 +90,20 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     there = newest.select(*(sql.col(name).alias(f"_there_{name}") for name in names), "_there")
     joined = frame.join(there, _same_keys(names), "left")
     return joined.select(*frame.columns, *_locations(session, snapshot))
+
+
+def _refuse_taken(columns: Sequence[str], keys: Sequence[str]) -> None:
+    """Spark compares names without case, so a second column of a name could not be selected."""
+    added = {f"_{name}" for name in located_schema().names} | {"_there"}
+    added |= {f"_there_{name}".lower() for name in keys}
+    taken = [column for column in columns if column.lower() in added]
+    taken += [name for name in keys if name.lower() in _ANSWER.names]
+    if taken:
+        raise InvalidInputError(
+            "the rows have columns of the names that locate adds; rename them",
+            kind=ErrorKind.INVALID_NAME,
+            columns=taken,
+        )
 
 
 def _answers_of(keys: DataFrame) -> sql_types.StructType:

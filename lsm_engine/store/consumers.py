@@ -2,6 +2,7 @@
 
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.codec.documents import decode_consumer, encode_consumer
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import CONSUMER_PREFIX, TablePaths
 from lsm_engine.meta.consumer import Consumer
@@ -29,7 +30,7 @@ class ConsumerStore:
         """Return a consumer, or None if there is none of this name; raises CorruptFileError."""
         path = self._paths.consumer_file(name)
         try:
-            data = self._file_io.read(path)
+            data = self._file_io.read(path, length=READ_MAX)
             modified = self._file_io.status(path).modified_millis
         except NotFoundError:
             return None

@@ -42,7 +42,7 @@ class DeletionVectorStore:
     def read_file(self, file: IndexFileMeta) -> dict[str, DeletionVector]:
         """Return all vectors of an index file by data file; raises as `read` does."""
         path = self._paths.index_file(file.file_name)
-        data = self._file_io.read(path)
+        data = self._file_io.read(path, length=file.file_size + 1)
         if len(data) != file.file_size:
             raise CorruptFileError(
                 "an index file's size differs from its index manifest entry; restore it",

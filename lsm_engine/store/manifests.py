@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
-from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.manifest import (
@@ -38,6 +38,8 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 
 T = TypeVar("T")
 CACHE_BYTES = 64 << 20
+BYTES_MAX = 256 << 20
+"""What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
@@ -165,6 +167,14 @@ class ManifestStore:
     def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
         check_readable_avro(data, decode, file_name=name)
+        if len(data) > BYTES_MAX:
+            raise InvalidInputError(
+                "a manifest would become larger than readers take; lower manifest.target-file-size, or "
+                "commit fewer files at once",
+                file=name,
+                bytes=len(data),
+                bytes_max=BYTES_MAX,
+            )
         self._file_io.write_new(self._paths.manifest(name), data)
         return WrittenFile(size=len(data), checksum=checksum_of(data))
 
@@ -182,9 +192,15 @@ class ManifestStore:
                 kept: T = self._kept[name]
                 return kept
         path = self._paths.manifest(name)
-        data = self._file_io.read(path)
+        data = self._file_io.read(path, length=BYTES_MAX + 1)
         if not data:
             raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
+        if len(data) > BYTES_MAX:
+            raise CorruptFileError(
+                "the file is far too large for its kind; restore it, or run verify",
+                file=path,
+                bytes_max=BYTES_MAX,
+            )
         check_bytes(data, checksum, file_name=path)
         refuse_foreign_container(data, file_name=path, table=self._table)
         found = decode(data, file_name=path)

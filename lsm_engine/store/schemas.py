@@ -2,6 +2,7 @@
 
 from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.codec.documents import decode_schema, encode_schema
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths, numbered
 from lsm_engine.schema.table_schema import TableSchema
@@ -36,7 +37,7 @@ class SchemaStore:
         """Return one version; raises NotFoundError if there is none of this id."""
         path = self._paths.schema_file(schema_id)
         try:
-            data = self._file_io.read(path)
+            data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             raise NotFoundError(
                 f"no schema {schema_id}; is this the directory of a table?",

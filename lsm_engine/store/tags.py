@@ -9,6 +9,7 @@ from lsm_engine.base.errors import (
     StorageError,
 )
 from lsm_engine.codec.documents import decode_tag, encode_tag
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TAG_PREFIX, TablePaths
 from lsm_engine.meta.tag import Tag
@@ -85,7 +86,7 @@ class TagStore:
         """Return a tag, or None; raises CorruptFileError if it cannot be read."""
         path = self._paths.tag_file(name)
         try:
-            data = self._file_io.read(path)
+            data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None
         return decode_tag(data, name=name, file_name=path)

@@ -5,6 +5,7 @@ back cost a document each, whatever the size of the data, on any storage.
 """
 
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.codec.trash_record import decode_trash, encode_trash
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TRASH_PREFIX, TablePaths
@@ -30,7 +31,7 @@ class TrashStore:
         """Return a record, or None; raises CorruptFileError if it cannot be read."""
         path = self._paths.trash_file(name)
         try:
-            data = self._file_io.read(path)
+            data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None
         return decode_trash(data, name=name, file_name=path)

@@ -11,14 +11,18 @@ from lsm_engine.catalog.facts import (
     CHANGELOG_LIST,
     DELTA_LIST,
     CommitFacts,
+    ExpiryFacts,
     InheritedFiles,
     ManifestListFacts,
     RemovalFacts,
+    RollbackFacts,
+    TagDeletion,
     TagFacts,
     commit_facts,
     inherited_files,
 )
 from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.lineage_outbox import Fact
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.meta.snapshot import Snapshot
@@ -38,10 +42,9 @@ class CatalogListener:
     names: SqlCatalog
     branch: str = MAIN_BRANCH
 
-    @property
-    def lineage(self) -> Lineage:
-        """Where commits, tags and expiries are recorded."""
-        return self.names.lineage
+    def _deliver(self, fact: Fact) -> None:
+        """Have a fact recorded, now or later: nobody waits for the catalog."""
+        self.names.outbox.deliver(fact)
 
     def altered(self, table: str, schema: TableSchema) -> None:
         """Copy the options and keys anew, for people who look at the catalog; not those of a branch."""
@@ -56,29 +59,35 @@ class CatalogListener:
 
     def committed(self, table: str, files: CommittedFiles) -> None:
         """Record a snapshot with its manifests and files."""
-        self.lineage.record_commit(_facts(self._table(table), files))
+        self._deliver(_facts(self._table(table), files))
 
     def tagged(self, table: str, tag: Tag) -> None:
         """Record a tag."""
-        self.lineage.record_tag(TagFacts(table=self._table(table), tag=tag))
+        self._deliver(TagFacts(table=self._table(table), tag=tag))
 
     def untagged(self, table: str, name: str) -> None:
         """Record that a tag was deleted."""
-        self.lineage.record_tag_deletion(self._table(table), name)
+        self._deliver(TagDeletion(table=self._table(table), tag_name=name))
 
     def expired(
         self, table: str, snapshot_ids: tuple[int, ...], removed_files: tuple[str, ...]
     ) -> None:
         """Record which snapshots and files an expiry removed."""
-        self.lineage.record_expiry(self._table(table), snapshot_ids, removed_files)
+        self._deliver(
+            ExpiryFacts(
+                table=self._table(table),
+                snapshot_ids=tuple(snapshot_ids),
+                removed_files=tuple(removed_files),
+            )
+        )
 
     def rolled_back(self, table: str, to_snapshot_id: int) -> None:
         """Delete the facts of the snapshots that a rollback removed."""
-        self.lineage.record_rollback(self._table(table), to_snapshot_id)
+        self._deliver(RollbackFacts(table=self._table(table), to_snapshot_id=to_snapshot_id))
 
     def removed(self, table: str, removal: Removal) -> None:
         """Record which files maintenance removed, and why."""
-        self.lineage.record_removal(
+        self._deliver(
             RemovalFacts(
                 table=self._table(table),
                 removal_id=removal.removal_id,

@@ -234,6 +234,7 @@ class Catalog:
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
         """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
         names = tables if tables is not None else self._all_tables()
+        self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
         return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
 
     def system(

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_assets.checks.references import problem_list
+from lsm_assets.ledger.pinning import inputs_markdown
 from lsm_assets.model import metadata, pictures
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, keys_of
@@ -18,6 +20,7 @@ from lsm_assets.model.tree import BucketTree, LevelFacts, TreeFacts, tree_of
 from lsm_assets.settings import settings_from
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.catalog.provenance import Input
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -140,6 +143,18 @@ def test_a_table_is_always_drawn_in_place(rows: list[tuple[str, int]]) -> None:
     shown = len([line for line in text.split("\n") if line.startswith("| ")]) - 1
     left = len(rows) - shown
     assert text.endswith(f"… {left} more") == (left > 0)
+
+
+def test_html_of_anybody_is_shown_not_run() -> None:
+    hostile = "<img src=x onerror=alert(1)> & ![x](http://evil/) a|b"
+    shown = "&lt;img src=x onerror=alert(1)&gt; &amp; !\\[x](http://evil/) a\\|b"
+    table = pictures.markdown_table(["tag", "snapshot"], [(hostile, "[1](/assets/x)")])
+    assert f"| {shown} | [1](/assets/x) |" in table
+    problems = problem_list([hostile])
+    inputs = inputs_markdown([Input(dataset=hostile, version=hostile)])
+    for text in (table, problems, inputs):
+        assert "<img" not in text
+        assert "![" not in text
 
 
 # --- what a tree is counted from -----------------------------------------------------------------

@@ -191,3 +191,11 @@ def test_every_key_has_exactly_one_home(new_table):
     assert isinstance(homes, Homes)
     numbers = sorted(n for _, rows in homes.of(keys) for n in rows.tolist())
     assert numbers == list(range(1000))
+
+
+def test_locate_refuses_rows_that_have_a_column_it_adds(spark, new_table):
+    table = new_table("taken", schema=SIMPLE, partitioned_by=())
+    for name in ("_action", "_Snapshot_ID", "_there", "_there_id"):
+        frame = spark.createDataFrame(pa.table({"id": [1], name: [2]}))
+        with pytest.raises(lsm.InvalidInputError, match=name):
+            locate_dataframe(table, frame)

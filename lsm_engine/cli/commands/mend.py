@@ -1,5 +1,6 @@
 """Drop what is old, free what nothing names, mend what is broken, and give back what was taken."""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -140,11 +141,14 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
         "what": report.what,
         "found": list(report.found),
         "snapshot_id": None if report.snapshot is None else report.snapshot.id,
+        "lost_row_count": report.lost_row_count,
+        "lost": [asdict(one) for one in report.lost],
     }
     call.out.report(str(report), facts)
     if not call.as_json:
+        about = {one.path: f" ({one})" for one in report.lost}
         for name in report.found:
-            call.out.text(name)
+            call.out.text(f"{name}{about.get(name, '')}")
 
 
 # --- trash ---------------------------------------------------------------------------------------

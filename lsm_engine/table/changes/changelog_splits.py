@@ -6,7 +6,7 @@ from functools import partial
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
+from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry
@@ -36,6 +36,7 @@ from lsm_engine.table.changes.change_range import (
     state_at,
 )
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
+from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
@@ -73,12 +74,7 @@ class Changes:
     """
 
     def __init__(self, session: TableSession, request: ChangesRequest) -> None:
-        taken = {SNAPSHOT_ID, ROW_KIND}.intersection(session.schema.names)
-        if taken:
-            raise UnsupportedError(
-                "the table has columns of the names that changes need; rename them",
-                columns=sorted(taken),
-            )
+        refuse_taken(session.schema.names, (SNAPSHOT_ID, ROW_KIND), "a read of changes")
         producer = session.options[core_options.CHANGELOG_PRODUCER]
         if request.mode is ChangeMode.CHANGELOG and producer.policy.reads_delta:
             raise InvalidInputError(
@@ -101,7 +97,7 @@ class Changes:
         """The filter over `_snapshot_id`, `_row_kind` and the table's columns."""
         names = fields.names if request.columns is None else request.columns
         for name in names:
-            if name not in taken and name not in (SNAPSHOT_ID, ROW_KIND):
+            if name not in (SNAPSHOT_ID, ROW_KIND):
                 session.schema.field(name)
         self.schema = pa.schema([fields.field(name) for name in names])
         """The columns that rows come out with: `_snapshot_id`, `_row_kind`, and the table's."""

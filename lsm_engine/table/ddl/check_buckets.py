@@ -6,6 +6,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.option import FieldOption, Option
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.plan.key_moves import check_moves_delete
 from lsm_engine.schema.table_schema import TableSchema
 
 _NEEDS_KEY = (
@@ -95,6 +96,7 @@ def _check_cross_partition(options: TableOptions) -> None:
             "the primary key, or leave the option out",
             key=core_options.SEQUENCE_FIELD.key,
         )
+    check_moves_delete(options)
 
 
 def _refuse(options: TableOptions, keys: tuple[Option[Any], ...], why: str) -> None:

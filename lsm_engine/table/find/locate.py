@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.find.key_search import FileKeys, KeySearch, SearchWay
 from lsm_engine.table.find.lookup import TableQuery
@@ -149,14 +149,6 @@ def _tags(
         pa.array(np.full(len(search), number), pa.int64(), mask=is_insert),
     ]
     return pa.Table.from_arrays(columns, schema=located_schema())
-
-
-def moves_records(options: TableOptions) -> bool:
-    """Whether a record found in another partition is deleted there and inserted here."""
-    index = options[core_options.INDEX_TYPE].policy
-    if index.is_global and index.reads_blooms:
-        return options[core_options.INDEX_BLOOM_UPDATE_PARTITION_PATH]
-    return options[core_options.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
 
 
 def looks_everywhere(schema: TableSchema) -> bool:

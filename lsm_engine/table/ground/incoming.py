@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
@@ -50,6 +50,12 @@ def _from_dictionaries(rows: list[Any]) -> pa.Table:
     for name in names:
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
+        except UnicodeEncodeError as cause:
+            raise InvalidInputError(
+                f"column {name!r} holds half of a character, which no file can; correct it",
+                column=name,
+                text=unwritable_text(cause).facts["text"],
+            ) from cause
         except (pa.ArrowException, OverflowError) as cause:
             raise InvalidInputError(
                 f"the values of column {name!r} have no type in common: {cause}", column=name

@@ -230,5 +230,7 @@ class TableSession:
         for listener in self.components.listeners:
             try:
                 what(listener)
+            except LsmError as error:  # it has all that there is to know, in one line
+                log.error("a listener of table %s failed: %s", self.name, error)
             except Exception:  # a listener is a guest: whatever it raises, the commit stands
                 log.exception("a listener of table %s failed", self.name)

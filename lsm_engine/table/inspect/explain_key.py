@@ -22,10 +22,11 @@ from lsm_engine.prune.predicate import Predicate
 from lsm_engine.prune.where import AllOf, col
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules, read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.file_origins import Bucket, FileOrigins, origins_of
-from lsm_engine.table.inspect.key_outcome import KeyOutcome, outcome_of
+from lsm_engine.table.inspect.key_outcome import MARK, KeyOutcome, outcome_of
 from lsm_engine.table.read.prune_files import prune_files
 from lsm_engine.table.read.split_read import BucketReader
 
@@ -39,9 +40,11 @@ def explain_key(
 ) -> KeyExplanation:
     """Return why a key reads as it does in a snapshot (None: of an empty table).
 
-    Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
+    Raises InvalidInputError, naming the column, for keys that are missing, null or of another type,
+    UnsupportedError for a table that has columns of the names that the answer adds.
     """
     schema = session.schema
+    refuse_taken(schema.names, (*FACTS.names, MARK), "explain_key")
     keys = keys_of(schema, [dict(key)])
     shown = keys.to_pylist()[0]
     found = [] if snapshot is None else _buckets(session, snapshot, keys)

@@ -13,7 +13,8 @@ from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.merge.function import MergeFunction
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
-_MARK = "_version"
+MARK = "_version"
+"""A column that is added to versions while they are merged."""
 _NOTHING = "nothing of it lasts: newer versions replaced it, or took it back"
 
 
@@ -59,7 +60,7 @@ def _chosen(
 ) -> KeyOutcome:
     """One version is the row as it is: mark them, and see which one comes out."""
     marked = [
-        batch.append_column(_MARK, pa.array([at], pa.int32())) for at, batch in enumerate(versions)
+        batch.append_column(MARK, pa.array([at], pa.int32())) for at, batch in enumerate(versions)
     ]
     merged = function.merge(order, marked)
     places = order.run.tolist()
@@ -68,7 +69,7 @@ def _chosen(
         gives: tuple[tuple[str, ...], ...] = tuple(() for _ in places)
         verdict = "every version is ignored: the key is not there"
         return KeyOutcome(row=None, gives=gives, verdicts=ignored, verdict=verdict)
-    winner = places.index(merged.column(_MARK)[0].as_py())
+    winner = places.index(merged.column(MARK)[0].as_py())
     deleted = _is_deleted(merged)
     values = () if deleted else _values(schema)
     verdicts = [

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.codec.binary_row import decode_row
+from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.codec.table_statistics import decode_statistics
 from lsm_engine.merge.rule_texts import column_rule_texts
 from lsm_engine.meta.manifest import ManifestFileMeta
@@ -261,7 +262,7 @@ def _statistics(session: TableSession, snapshot: Snapshot | None) -> list[dict[s
     if snapshot is None or snapshot.statistics is None:
         return []
     path = session.paths.statistics_file(snapshot.statistics)
-    found = decode_statistics(session.file_io.read(path), file_name=path)
+    found = decode_statistics(session.file_io.read(path, length=READ_MAX), file_name=path)
     return [
         {
             "snapshot_id": found.snapshot_id,

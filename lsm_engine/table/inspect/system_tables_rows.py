@@ -12,6 +12,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
+from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.scan import Scan, ScanRequest
 
@@ -44,6 +45,7 @@ TABLE_INDEXES = pa.schema(
 
 def audit_log(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return all changes that are kept, up to a snapshot, oldest first, with their row kind first."""
+    refuse_taken(session.schema.names, (ROWKIND,), "audit_log")
     rows = _changes(session, snapshot)
     columns = [rows.column(ROW_KIND), *(rows.column(name) for name in session.schema.names)]
     kind = pa.field(ROWKIND, pa.string(), nullable=False)
@@ -55,6 +57,7 @@ def binlog(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
 
     A list holds [before, after] where `rowkind` is +U and both are known, else the one value.
     """
+    refuse_taken(session.schema.names, (ROWKIND,), "binlog")
     rows = _changes(session, snapshot).combine_chunks()
     kinds = one_array(rows.column(ROW_KIND))
     starts = _row_starts(rows, session.schema)

@@ -15,6 +15,7 @@ from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire, expire_changelogs
+from lsm_engine.table.integrity.stakes import FileStake, stake_of
 from lsm_engine.table.integrity.verify import verify
 from lsm_engine.table.tags import branch, tag
 
@@ -23,16 +24,30 @@ _ALL = 1 << 40
 
 @record
 class RepairReport:
-    """What a repair did, or with `dry_run` would do. `found` are the things it is about, by name."""
+    """What a repair did, or with `dry_run` would do. `found` are the things it is about, by name.
+
+    `lost`: what the files held that are given up, as the manifests know it. Rows are stored versions: of
+    a key that other files hold too, these remain, and an older version may show again.
+    """
 
     what: str
     found: tuple[str, ...]
     dry_run: bool
     snapshot: Snapshot | None = None
+    lost: tuple[FileStake, ...] = ()
 
     def __str__(self) -> str:
         would = "would be " if self.dry_run else ""
-        return f"{self.what}: {len(self.found)} {would}taken care of"
+        text = f"{self.what}: {len(self.found)} {would}taken care of"
+        if not self.lost:
+            return text
+        places = {(str(one.partition), one.bucket) for one in self.lost}
+        return f"{text}; {self.lost_row_count} rows of {len(places)} buckets are lost"
+
+    @property
+    def lost_row_count(self) -> int:
+        """How many stored rows are lost with the files."""
+        return sum(one.row_count for one in self.lost)
 
 
 def remove_unexisting_files(
@@ -46,7 +61,7 @@ def remove_unexisting_files(
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     base = session.snapshots.latest()
     lost = [] if base is None else _lost(session, base)
-    paths = tuple(session.data_path(entry) for entry in lost)
+    stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
     made = None
     if lost and not dry_run:
         names = {entry.identity for entry in lost}
@@ -55,7 +70,13 @@ def remove_unexisting_files(
             return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
 
         made = propose(session, _taking(identity, missing))
-    return RepairReport(what="missing files", found=paths, dry_run=dry_run, snapshot=made)
+    return RepairReport(
+        what="missing files",
+        found=tuple(one.path for one in stakes),
+        dry_run=dry_run,
+        snapshot=made,
+        lost=stakes,
+    )
 
 
 def _taking(

@@ -44,6 +44,6 @@ class BucketVerification:
 
     def _hashes(self, file: IndexFileMeta) -> npt.NDArray[np.int32]:
         path = self._session.paths.index_file(file.file_name)
-        data = self._session.file_io.read(path)
+        data = self._session.file_io.read(path, length=file.file_size + 1)
         check_bytes(data, file.checksum, file_name=path)
         return decode_bucket_index(data, row_count=file.row_count, file_name=path)

@@ -1,13 +1,13 @@
 """Verify the rows of data and changelog files: every page decoded, in order, as the manifest describes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.codec.binary_row import decode_columns, decode_row, encode_stored
+from lsm_engine.codec.binary_row import decode_columns, encode_stored
 from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.io.file_checksum import check_whole
 from lsm_engine.kernels.keys import sort_keys
@@ -16,6 +16,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.stakes import stake_of
 
 Progress = Callable[[str, int], None]
 """Called with the path of each file that has been read, and how many were read before it."""
@@ -37,9 +38,9 @@ class FileVerification:
         try:
             schema = self._schema(file.schema_id)
             for problem in self._read(file, path, schema, is_changelog=is_changelog):
-                yield f"{path}: {problem}{_about(entry, schema)}"
+                yield f"{path}: {problem} ({stake_of(entry, schema, path)})"
         except LsmError as error:
-            yield f"{error}{_about(entry, schema)}"
+            yield f"{error} ({stake_of(entry, schema, path)})"
         if self._progress is not None:
             self._progress(path, self._count)
         self._count += 1
@@ -161,28 +162,3 @@ def _repeats(keys: pa.Table) -> int:
     for other in same[1:]:
         repeated = pc.and_(repeated, other)
     return int(pc.sum(repeated).as_py() or 0)
-
-
-def _about(entry: ManifestEntry, schema: TableSchema) -> str:
-    """Return what is at stake: rows, partition, bucket and keys."""
-    file = entry.file
-    parts = [f"{file.row_count} rows"]
-    if schema.partition_keys:
-        types = [field.type for field in schema.select(schema.partition_keys)]
-        parts.append(f"partition {_shown(entry.partition, schema.partition_keys, types)}")
-    parts.append(f"bucket {entry.bucket}")
-    if schema.has_primary_key:
-        keys = schema.trimmed_primary_keys
-        types = [field.type for field in schema.select(keys)]
-        ends = [_shown(stored, keys, types) for stored in (file.min_key, file.max_key)]
-        parts.append(f"keys {ends[0]} to {ends[1]}")
-    return f" ({', '.join(parts)})"
-
-
-def _shown(stored: bytes, names: Sequence[str], types: Sequence[object]) -> str:
-    try:
-        values = decode_row(stored, types)  # type: ignore[arg-type]
-    except LsmError:
-        return "that cannot be read"
-    pairs = zip(names, values, strict=True)
-    return ", ".join(f"{name}={str(value)[:40]!r}" for name, value in pairs)

@@ -21,10 +21,16 @@ from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.plan.key_moves import MovedKeys, SortedRows, fill_buckets, moves
+from lsm_engine.plan.key_moves import (
+    MovedKeys,
+    SortedRows,
+    check_moves_delete,
+    fill_buckets,
+    moves,
+    moves_records,
+)
 from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
-from lsm_engine.table.find.locate import moves_records
 from lsm_engine.table.find.row_locations import rows_deleted_by_vectors, search_files
 from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.bucket_context import Staging
@@ -56,6 +62,7 @@ class CrossPartitionRouting:
         self._staging = staging
         context = staging.context
         self._schema = context.schema
+        check_moves_delete(self._schema.options)
         self._engine = self._schema.options[core_options.MERGE_ENGINE]
         self._rules = assignment_rules(self._schema.options)
         self._gathered: list[IncomingRows] = []

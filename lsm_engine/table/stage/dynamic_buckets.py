@@ -109,7 +109,7 @@ class PartitionBuckets:
 
 def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
     path = context.paths.index_file(file.file_name)
-    data = context.file_io.read(path)
+    data = context.file_io.read(path, length=file.file_size + 1)
     check_bytes(data, file.checksum, file_name=path)
     return decode_bucket_index(data, row_count=file.row_count, file_name=path)
 

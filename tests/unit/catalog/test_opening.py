@@ -1,5 +1,6 @@
 """Opening a catalog: made with care, never twice, and nothing else's database touched."""
 
+import errno
 import hashlib
 import os
 import sqlite3
@@ -17,14 +18,18 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     LsmError,
     StorageError,
+    UnsafePathError,
     UnsupportedError,
 )
 from lsm_engine.catalog.database import Database, open_url
 from lsm_engine.catalog.migrations import APPLICATION_ID, MIGRATIONS, Migration, open_database
 from lsm_engine.catalog.models import VERSIONS
+from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.io.warehouse import open_directory
 from tests.unit.catalog.stories import ORDERS
 
+HALF = "a\ud800b"
 NEWEST = MIGRATIONS[-1].version
 OLDER = Path(__file__).parent
 
@@ -320,3 +325,40 @@ def test_secrets_among_a_urls_parameters_are_not_shown():
         assert not [secret for secret in ("pw1", "pw2", "pw3", "pw4") if secret in shown]
         assert "sslmode=require" in shown
         assert "host/db" in shown
+
+
+def test_a_file_without_permission_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "catalog.db"
+    open_at(path).close()
+    opening = os.open
+
+    def refused(asked, flags, *args, **kwargs):
+        if Path(asked) == path:  # as a user other than root would see it
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(asked))
+        return opening(asked, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(StorageError, match="no permission") as caught:
+        open_at(path)
+    assert caught.value.facts["path"] == str(path)
+
+
+def test_half_a_character_is_shown_escaped(catalog):
+    for ask in (
+        lambda: catalog.list_tables(HALF),
+        lambda: catalog.drop_database(HALF),
+        lambda: catalog.create_database("db", properties={"owner": HALF}),
+        lambda: catalog.lineage.snapshots_of_run(HALF),
+        lambda: catalog.lineage.snapshots(TableName(database="db", table=HALF)),
+        lambda: catalog.create_database(HALF),
+    ):
+        with pytest.raises(InvalidInputError, match=r"a\\ud800b"):
+            ask()
+
+
+@pytest.mark.parametrize("name", [HALF, "a\0b"], ids=["half", "nul"])
+def test_a_path_that_no_system_takes(tmp_path, name):
+    with pytest.raises(UnsafePathError):
+        SqlCatalog.open(f"sqlite:///{tmp_path}/{name}.db", warehouse=str(tmp_path))
+    with pytest.raises(UnsafePathError):
+        open_directory(f"{tmp_path}/{name}")

@@ -178,6 +178,21 @@ def test_repair(shop, what: str) -> None:
     assert "clean" in shop("verify", ORDERS).stdout
 
 
+def test_repair_shows_what_is_lost(shop) -> None:
+    with shop.catalog() as catalog:
+        table = catalog.table(ORDERS)
+        held = table.system("files").to_pylist()[0]
+        (Path(table.location) / held["file_path"].removeprefix(table.location + "/")).unlink()
+    (plan,) = shop.json("repair", ORDERS, "missing-files")
+    assert plan["lost_row_count"] == held["record_count"]
+    assert plan["lost"][0]["bucket"] == held["bucket"]
+    shown = shop("repair", ORDERS, "missing-files").stdout
+    assert f"{held['record_count']} rows" in shown
+    assert "keys " in shown
+    (done,) = shop.json("repair", ORDERS, "missing-files", "--act", "--yes")
+    assert done["lost_row_count"] == held["record_count"]
+
+
 def test_purging_asks_programs_too(shop) -> None:
     shop("repair", ORDERS, "purge", "--act", "--json", code=1)
     assert counts(shop) == 3

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
 from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.literals import parsed, partition_values
+from lsm_engine.cli.output import Output, listed, words
+from lsm_engine.cli.progress import Interrupted
 from lsm_engine.cli.tree_drawing import bar
 from lsm_engine.cli.values import cell_text, json_text, neutral, plain_values, utc_text
+from lsm_engine.cli.verb import asked
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.types import type_text
 
@@ -122,3 +125,44 @@ def test_lengths_are_kept() -> None:
     ids = FieldIds()
     types = [type_text(field_from_arrow(field, ids).type) for field in found]
     assert types == ["VARCHAR(10)", "CHAR(2) NOT NULL", "VARBINARY(3)"]
+
+
+def test_no_way_of_output_passes_escapes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "tag \x1b[2J\x1b]0;x\x07 is gone"
+    out = Output(as_json=False, quiet=False)
+    out.report(hostile, {})
+    out.report(f"one\n{hostile}", {})
+    out.facts({"tags": hostile, "other": 1}, {"tags": hostile})
+    out.rows([words("name", hostile)], [{"name": hostile}], empty="")
+    out.rows([listed("name")], [{"name": [hostile]}], empty=hostile)
+    out.text(hostile)
+    out.heading(hostile)
+    out.note(hostile)
+    Interrupted(hostile).show()
+    Output(as_json=True, quiet=False).report("", {"tag": hostile})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("click.termui.visible_prompt_func", lambda _: "y")
+        asked(f"Drop {hostile}?", yes=False)
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert "\\x1b[2J" in text or "\\u001b[2J" in text
+    assert "one\n" in shown.out
+
+
+def test_names_and_values_with_escapes_are_shown_escaped(shop) -> None:
+    hostile = "\x1b[31mred\x1b]0;title\x07"
+    with shop.catalog() as catalog:
+        table = catalog.table("shop.orders")
+        table.upsert([{"order_id": 77, "day": hostile, "customer": hostile, "price": None}])
+        run = {"lsm.run.id": hostile, "lsm.run.user": hostile}
+        table.upsert([{"order_id": 78, "day": "x", "customer": "x"}], properties=run)
+    for words_given in (
+        ("scan", "shop.orders"), ("snapshots", "shop.orders"), ("files", "shop.orders"),
+        ("lineage", "recent"), ("schema", "shop.orders"), ("tree", "shop.orders"),
+    ):  # fmt: skip
+        for extra in ((), ("--json",)):
+            result = shop(*words_given, *extra)
+            assert "\x1b" not in result.output
+            assert "\x07" not in result.output

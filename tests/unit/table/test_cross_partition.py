@@ -1,5 +1,6 @@
 """Keys that lack partition columns: one row per key in the whole table, whatever its partition."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import lsm_engine as lsm
 from lsm_engine.table.stage import cross_partition
 from lsm_engine.table.warehouse import Catalog
+from tests.foreign_documents import without_checksum
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema([("k", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("w", pa.int64())])
@@ -308,3 +310,34 @@ def test_a_bucket_with_a_young_file_is_remembered_whole() -> None:
     told.clock.advance(5 * HOUR)
     put(told, (3, "old", 1))
     assert put(told, (1, "new", 2)) == [(1, "new", 2), (2, "old", 1), (3, "old", 1)]
+
+
+def test_a_key_that_moves_cannot_have_its_delete_ignored(catalog: Catalog) -> None:
+    with pytest.raises(lsm.InvalidOptionError, match=r"'ignore-delete'.*'merge-engine'"):
+        created(catalog, "deduplicate", "refused", **{"ignore-delete": "true"})
+    assert catalog.list_databases() == []
+    table = created(catalog, "deduplicate")
+    with pytest.raises(lsm.InvalidOptionError, match=r"'ignore-delete'.*'merge-engine'"):
+        table.alter(lsm.SetOption(key="ignore-delete", value="true"))
+    created(catalog, "aggregation", "sums", **{"ignore-delete": "true"})
+    stays = {"ignore-delete": "true", "simple.index.update.partition.path": "false"}
+    kept = created(catalog, "deduplicate", "kept", **stays)
+    kept.upsert(rows([("+I", 1, "a", 1, 0)]))
+    kept.upsert(rows([("+I", 1, "b", 2, 0)]))
+    assert state(kept) == {1: ("a", 2, 0)}
+
+
+def test_a_table_of_others_that_ignores_the_delete_of_a_move_is_read_and_not_written() -> None:
+    told = story("deduplicate")
+    stored = json.loads(without_checksum(told.disk.read("schema/schema-0")))
+    stored["options"]["ignore-delete"] = "true"
+    told.disk.replace("schema/schema-0", json.dumps(stored).encode())
+    told.table = told.reopened()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_partition, "check_moves_delete", lambda _: None)
+        assert put(told, (1, "a", 1)) == [(1, "a", 1)]
+    files = told.files()
+    with pytest.raises(lsm.InvalidOptionError, match=r"'ignore-delete'.*'merge-engine'"):
+        put(told, (1, "b", 2))
+    assert told.files() == files
+    assert [row["p"] for row in told.table.scan().to_arrow().to_pylist()] == ["a"]

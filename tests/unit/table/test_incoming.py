@@ -6,11 +6,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.incoming import Conformer, conformed, open_rows
+from tests.unit.table.history_tables import Story
 
 SEVEN_MILLIS = dt.datetime(1970, 1, 1, 0, 0, 0, 7000)  # noqa: DTZ001 - a type without a zone
 
@@ -198,3 +200,19 @@ def test_a_column_of_the_table_may_be_called_row_kind():
     (batch,) = conform(pa.table({"k": [1], "_row_kind": ["anything"]}), table)
     assert batch.kinds.to_pylist() == [0]
     assert batch.rows.column("_row_kind").to_pylist() == ["anything"]
+
+
+def test_half_a_character_is_refused_by_column_and_text() -> None:
+    story = Story()
+    half = "a\ud800b"
+    for act in (
+        lambda: story.table.upsert([{"id": 1, "v": half}]),
+        lambda: story.table.scan(where=f"v = '{half}'").to_arrow(),
+        lambda: story.table.upsert([{"id": 1, "v": "x"}], commit_user=half),
+        lambda: story.table.upsert([{"id": 1, "v": "x"}], properties={"p": half}),
+        lambda: story.table.create_tag(half),
+        lambda: story.table.create_branch(half),
+    ):
+        with pytest.raises(lsm.InvalidInputError, match=r"a\\ud800b"):
+            act()
+    assert story.rows() == {}

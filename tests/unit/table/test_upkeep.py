@@ -146,6 +146,32 @@ def test_files_that_are_gone_are_taken_out_of_the_table() -> None:
     assert story.table.remove_unexisting_files(dry_run=False).snapshot is None
 
 
+def test_a_repair_counts_what_is_lost() -> None:
+    columns = pa.schema([("day", pa.string()), ("id", pa.int64()), ("v", pa.string())])
+    story = Story(columns, key=("day", "id"), partitioned_by=("day",))
+    story.table.upsert([{"day": "mon", "id": key, "v": "x"} for key in range(3, 10)])
+    story.table.upsert([{"day": "tue", "id": 1, "v": "x"}])
+    story.table.delete([{"day": "mon", "id": 5}])
+    paths = story.table.system("files").column("file_path").to_pylist()
+    for path in paths:
+        if "day=mon" in path:
+            story.disk.delete(path)
+    for dry_run in (True, False):
+        report = story.table.remove_unexisting_files(dry_run=dry_run)
+        assert set(report.found) == {one.path for one in report.lost}
+        assert report.lost_row_count == 8
+        assert {one.bucket for one in report.lost} == {0}
+        assert all(one.partition == {"day": "mon"} for one in report.lost)
+        (large, small) = sorted(report.lost, key=lambda one: -one.row_count)
+        assert (large.min_key, large.max_key) == ({"id": 3}, {"id": 9})
+        assert (large.row_count, large.delete_count) == (7, 0)
+        assert (small.row_count, small.delete_count, small.min_key) == (1, 1, {"id": 5})
+        assert "8 rows of 1 buckets are lost" in str(report)
+        assert "7 rows, partition day='mon', bucket 0, keys id='3' to id='9'" in str(large)
+    assert [row["day"] for row in story.reopened().scan().to_arrow().to_pylist()] == ["tue"]
+    assert story.table.remove_unexisting_files().lost == ()
+
+
 def test_a_file_that_one_answer_denies_is_not_gone() -> None:
     story = Story()
     story.put(k1="a")

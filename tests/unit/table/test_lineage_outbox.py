@@ -1,0 +1,289 @@
+"""A catalog that is locked, gone, damaged or full neither holds up nor fails a commit, and loses no lineage."""
+
+import errno
+import logging
+import multiprocessing
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lsm_engine.io.memory import MemoryFileIO
+
+import lsm_engine as lsm
+from lsm_engine.catalog.facts import LineageError, RollbackFacts, TagDeletion
+from lsm_engine.catalog.lineage_outbox import Outbox
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.table.warehouse import Catalog
+from tests.unit.catalog.stories import Story, add, data_file, dump, upsert_and_compact
+
+SPAWN = multiprocessing.get_context("spawn")
+COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+NAME = TableName(database="db", table="t")
+STEP_MILLIS = 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "names").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def catalog(folder: Path) -> Iterator[Catalog]:
+    with opened(folder) as made:
+        yield made
+
+
+def opened(folder: Path) -> Catalog:
+    return lsm.open_catalog(f"sqlite:///{folder}/names/catalog.db", warehouse=str(folder / "lake"))
+
+
+def created(catalog: Catalog) -> lsm.Table:
+    return catalog.create_table("db.t", COLUMNS, primary_key=["id"], options={"bucket": "1"})
+
+
+def put(table: lsm.Table, *values: int) -> None:
+    for value in values:
+        table.upsert([{"id": value % 3, "v": value}])
+
+
+def recorded(catalog: Catalog) -> list[int]:
+    return sorted(catalog.lineage.snapshots(NAME).column("snapshot_id").to_pylist())
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.lineage-outbox/*.json"))
+
+
+def complete(catalog: Catalog, table: lsm.Table) -> None:
+    """The lineage holds what a rebuild from the files would record, and nothing waits."""
+    assert recorded(catalog) == [snapshot.id for snapshot in table.snapshots()]
+    database = catalog._names.database
+    before = dump(database)
+    catalog.rebuild_lineage()
+    assert dump(database) == before
+
+
+def hold_lock(path: str, locked: Any, release: Any) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    locked.set()
+    release.wait(60)
+    connection.execute("COMMIT")
+    connection.close()
+
+
+@contextmanager
+def locked_by_another_process(folder: Path) -> Iterator[None]:
+    locked, release = SPAWN.Event(), SPAWN.Event()
+    path = str(folder / "names" / "catalog.db")
+    holder = SPAWN.Process(target=hold_lock, args=(path, locked, release))
+    holder.start()
+    assert locked.wait(60)
+    try:
+        yield
+    finally:
+        release.set()
+        holder.join(60)
+        assert holder.exitcode == 0
+
+
+def test_a_locked_catalog_does_not_hold_up_commits(
+    catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took: list[float] = []
+    deliver = Outbox.deliver
+
+    def timed(outbox: Outbox, fact: Any) -> None:
+        started = time.monotonic()
+        deliver(outbox, fact)
+        took.append((time.monotonic() - started) * 1000)
+
+    table = created(catalog)
+    put(table, 1)
+    with locked_by_another_process(folder):
+        monkeypatch.setattr(Outbox, "deliver", timed)
+        put(table, *range(2, 22))
+        table.create_tag("kept")
+        table.create_tag("gone")
+        table.delete_tag("gone")
+        monkeypatch.undo()
+        assert len(kept(folder)) == len(took) >= 23
+        assert recorded(catalog) == [1]  # readers do not wait either
+    assert median(took) < STEP_MILLIS
+    complete(catalog, table)
+    assert kept(folder) == []
+    tags = {row["tag_name"]: row["deleted"] for row in catalog.lineage.tags(NAME).to_pylist()}
+    assert tags == {"kept": False}
+
+
+def test_the_next_writes_record_what_waits_a_few_at_a_time(catalog: Catalog, folder: Path) -> None:
+    table = created(catalog)
+    with locked_by_another_process(folder):
+        put(table, *range(6))
+    waiting = len(kept(folder))
+    put(table, 7)
+    assert 0 < len(kept(folder)) < waiting
+    put(table, 8, 9)
+    assert kept(folder) == []
+    complete(catalog, table)
+
+
+def test_snapshots_that_expire_while_the_catalog_is_locked_are_told(
+    catalog: Catalog, folder: Path
+) -> None:
+    table = created(catalog)
+    with locked_by_another_process(folder):
+        put(table, *range(6))
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    left = [snapshot.id for snapshot in table.snapshots()]
+    assert len(left) < len(recorded(catalog))
+    states = {
+        row["snapshot_id"]: row["state"] for row in catalog.lineage.snapshots(NAME).to_pylist()
+    }
+    assert {number for number, state in states.items() if state == "live"} == set(left)
+    assert set(states) == set(range(1, max(left) + 1))
+
+
+def test_a_deleted_catalog_has_all_lineage_after_a_rebuild(catalog: Catalog, folder: Path) -> None:
+    table = created(catalog)
+    put(table, 1)
+    for file in (folder / "names").glob("catalog.db*"):
+        file.unlink()
+    put(table, 2, 3)
+    assert not (folder / "names" / "catalog.db").exists()
+    assert kept(folder)
+    with opened(folder) as again:
+        again.rebuild()
+        complete(again, again.table("db.t"))
+    assert kept(folder) == []
+
+
+def test_a_replaced_catalog_is_written_not_the_one_that_is_gone(
+    catalog: Catalog, folder: Path
+) -> None:
+    table = created(catalog)
+    put(table, 1)
+    for file in (folder / "names").glob("catalog.db*"):
+        file.unlink()
+    with opened(folder) as again:
+        put(table, 2, 3)
+        assert recorded(again)[-1] == table.latest_snapshot().id
+        again.rebuild()
+        complete(again, again.table("db.t"))
+
+
+def test_a_damaged_catalog_is_passed_by(catalog: Catalog, folder: Path) -> None:
+    table = created(catalog)
+    put(table, 1)
+    catalog.close()
+    path = folder / "names" / "catalog.db"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    put(table, 2, 3)
+    assert kept(folder)
+    for file in (folder / "names").glob("catalog.db*"):
+        if file.is_file():
+            file.unlink()
+    with opened(folder) as again:
+        again.rebuild()
+        complete(again, again.table("db.t"))
+    assert kept(folder) == []
+
+
+def test_on_a_full_disk_lineage_waits_in_the_warehouse(
+    catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(catalog)
+    opening = os.open
+
+    def full(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if str(path).startswith(str(folder / "names")) and flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opening(path, flags, *args, **kwargs)
+
+    with locked_by_another_process(folder):
+        monkeypatch.setattr(os, "open", full)
+        put(table, 1, 2)
+        monkeypatch.undo()
+    assert kept(folder)
+    assert all(folder / "lake" in file.parents for file in kept(folder))
+    assert catalog.list_databases() == ["db"]
+    complete(catalog, table)
+    assert kept(folder) == []
+
+
+def test_a_failed_record_is_one_line_of_log(
+    catalog: Catalog, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = created(catalog)
+    with locked_by_another_process(folder), caplog.at_level(logging.WARNING):
+        put(table, 1)
+    lines = [line for line in caplog.text.splitlines() if line.strip()]
+    assert len(lines) == len(kept(folder)) == 1
+    assert "db.t" in lines[0]
+    assert "lineage-outbox" in lines[0]
+
+
+def test_a_fact_that_no_catalog_takes_is_set_aside(catalog: Catalog, folder: Path) -> None:
+    table = created(catalog)
+    with locked_by_another_process(folder):
+        put(table, 1, 2)
+    (first, second) = kept(folder)
+    first.write_bytes(b"{")
+    second.rename(second.with_name(second.name.replace(".commit.", ".later.")))
+    put(table, 3)
+    assert kept(folder) == []
+    assert len(list(folder.rglob("*.lineage-outbox/*.refused"))) == 2
+    catalog.rebuild_lineage()
+    complete(catalog, table)
+
+
+def test_every_fact_comes_back_as_it_was_kept(tmp_path: Path) -> None:
+    story = upsert_and_compact()
+    facts: list[Any] = [*story.facts, TagDeletion(table=story.table, tag_name="x")]
+    ways = []
+    for name in ("kept", "direct"):
+        names = SqlCatalog.open(f"sqlite:///{tmp_path}/{name}.db", warehouse=str(tmp_path))
+        path = tmp_path / f"{name}.db"
+        if name == "kept":
+            path.rename(tmp_path / "away")
+        for fact in facts:
+            names.outbox.deliver(fact)
+        if name == "kept":
+            (tmp_path / "away").rename(path)
+            names.outbox.drain()
+        ways.append(dump(names.database))
+        names.close()
+    assert ways[0] == ways[1]
+    assert len(ways[0]["lsm_snapshots"]) == 4
+
+
+def test_a_rollback_that_waited_leaves_what_was_committed_since(tmp_path: Path) -> None:
+    names = SqlCatalog.open(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    story = Story()
+    facts = [story.commit(add(data_file(f"f{number}"))) for number in range(3)]
+    for fact in facts:
+        names.lineage.record_commit(fact)
+    between = facts[1].snapshot.time_millis
+    names.outbox._hurried.record_rollback(story.table, 0, until_millis=between)
+    assert names.lineage.snapshots(story.table).column("snapshot_id").to_pylist() == [3]
+    names.close()
+
+
+def test_a_catalog_in_memory_keeps_nothing() -> None:
+    names = SqlCatalog.open("sqlite://", warehouse="memory://lake")
+    fact = RollbackFacts(table=NAME, to_snapshot_id=2**70)
+    with pytest.raises(LineageError):
+        names.outbox.deliver(fact)
+    elsewhere = Outbox(names.lineage, names.lineage, [MemoryFileIO()])
+    with pytest.raises(LineageError):
+        elsewhere.deliver(fact)
+    names.close()
