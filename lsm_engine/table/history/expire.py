@@ -146,22 +146,29 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
     """Move EARLIEST to what stays, for good, before any root is read and anything deleted; then plan.
 
-    Who tags one of the others from now on sees it and gives up, and who did before is a root that the
-    plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
     Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
     """
     snapshots, first = session.snapshots, choice.kept[0].id
-    snapshots.advance_earliest(first, choice.kept[-1].id)
-    durable: bool = session.options[core_options.COMMIT_FSYNC]
-    if durable:  # no power cut may bring ids back that were passed
-        session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
     try:
-        refuse_while_rolled_back(session, choice.kept[-1])
+        _raise_fence(session, choice)
         return _plan(session, choice)
     except LsmError:
         if snapshots.earliest_hint() == first:
             snapshots.hint_earliest(marked or choice.expired[0].id)
         raise
+
+
+def _raise_fence(session: TableSession, choice: ExpiryChoice) -> None:
+    """Move EARLIEST, then look whether a rollback is in the way.
+
+    Who tags one of the others from now on sees it and gives up, and who did before is a root that the
+    plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
+    """
+    session.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id)
+    durable: bool = session.options[core_options.COMMIT_FSYNC]
+    if durable:  # no power cut may bring ids back that were passed
+        session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
+    refuse_while_rolled_back(session, choice.kept[-1])
 
 
 def _positions(session: TableSession, over: Sequence[str]) -> list[int]:
