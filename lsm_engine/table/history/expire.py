@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
@@ -146,16 +146,17 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
     """Move EARLIEST to what stays, for good, before any root is read and anything deleted; then plan.
 
-    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
+    Raises what reading the roots raises; nothing has gone then, and EARLIEST stays: another expiry that
+    found it there may be deleting what it has passed. The next one takes those that are left.
     """
     snapshots, first = session.snapshots, choice.kept[0].id
     try:
         _raise_fence(session, choice)
-        return _plan(session, choice)
-    except LsmError:
+    except CommitConflictError:
         if snapshots.earliest_hint() == first:
             snapshots.hint_earliest(marked or choice.expired[0].id)
         raise
+    return _plan(session, choice)
 
 
 def _raise_fence(session: TableSession, choice: ExpiryChoice) -> None:

@@ -265,6 +265,31 @@ def test_a_ghost_that_a_crash_left_is_reported_and_removed(by: str) -> None:
     assert view_of_readers(disk) == {**before.head, **keyed(rows(40, 1, "after"))}
 
 
+def test_an_expiry_that_fails_while_planning_does_not_lower_the_fence_of_another() -> None:
+    """The other found EARLIEST where it wanted it, has read the tags, and goes on to delete."""
+    disk = disk_with(write_three_times)
+    raised: list[int | None] = []
+
+    def misread(call: Call) -> None:
+        now = open_again(disk).session.snapshots.earliest_hint()
+        if call.verb == "read" and "manifest-" in call.path and now != 1:
+            raised.append(now)
+            raise StorageError("no answer")
+
+    table = acting(RecordingFileIO(disk, on_call=misread))
+    table.session.clock.sleep_millis(10_000)
+    with pytest.raises(StorageError):
+        expire_most(table)
+    after = open_again(disk, first_id=10_000)
+    assert after.session.snapshots.earliest_hint() == raised[0] != 1
+    with pytest.raises(lsm.ExpiredError):
+        after.create_tag("late", 1)
+    after.session.clock.sleep_millis(10_000)
+    expire_most(after)
+    assert after.session.snapshots.listed_ids() == after.session.snapshots.ids()
+    assert after.verify().is_clean
+
+
 def view_of_readers(disk: MemoryFileIO) -> object:
     return read(open_again(disk), SHAPE)
 
