@@ -66,7 +66,8 @@ def _standing(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None)
     earliest = snapshots.earliest_hint()
     found = None if base is None else snapshots.find(base.id)
     if found is not None and same_state(found, base) and (earliest or 0) <= landed.id:
-        return Standing.COUNTS  # expiry goes upwards: with the base there, no id above it is free
+        # Expiry goes upwards: with the base there, no id above it is free.
+        return _below(snapshots, landed) if snapshots.exists(landed.id + 1) else Standing.COUNTS
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     fence = believed(earliest, max(listed, default=0))
@@ -82,6 +83,18 @@ def _standing(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None)
         return _left_behind(landed, there, newer, is_oldest=(fence or 1) == landed.id)
     if base is None or (found is None and not any(fence <= at < base.id for at in listed)):
         return Standing.COUNTS  # an expiry took the base, and nothing is newer
+    return Standing.CUT_OFF
+
+
+def _below(snapshots: SnapshotStore, landed: Snapshot) -> Standing:
+    """Judge a snapshot whose base is there and whose successor is, too.
+
+    A successor that was made on another snapshot of our id may have been confirmed before a rollback
+    took that one, which will give it back when it sees the successor: the id is not ours.
+    """
+    newer = snapshots.find(landed.id + 1)
+    if newer is None or named_base(newer) in (None, landed.delta_manifest_list):
+        return Standing.COUNTS
     return Standing.CUT_OFF
 
 
@@ -112,13 +125,20 @@ def _left_behind(
 
 
 def _is_revoked(snapshots: SnapshotStore, landed: Snapshot, standing: Standing) -> bool:
-    """Take our own snapshot away; False if somebody has built on it, and it stays."""
-    snapshots.delete_state(landed)
+    """Take our own snapshot away; False if somebody has built on it, and it stays.
+
+    Raises CommitUnknownError if a rollback took it: that gives it back where somebody has built on it,
+    and committing it again would double it.
+    """
+    was_there = snapshots.delete_state(landed)
     if standing is Standing.CUT_OFF:
+        if not was_there:
+            raise _unknown(landed, "a rollback took it before it was confirmed")
         newer = snapshots.find(landed.id + 1)
         if newer is not None and named_base(newer) in (None, landed.delta_manifest_list):
-            snapshots.publish_only(landed)
-            return False
+            if snapshots.publish_only(landed):
+                return False
+            raise _unknown(landed, "somebody has built on it, and its id is another's")
     return True
 
 

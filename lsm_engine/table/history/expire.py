@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
@@ -144,40 +144,34 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
 
 
 def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
-    """Plan an expiry that other writers know of.
+    """Plan an expiry that other writers know of: EARLIEST moves before the roots are read that count.
 
-    Raises what reading the roots raises; nothing has gone then, and EARLIEST is moved back.
+    They are read once before that, too: a root that cannot be read is met while nothing has changed.
+    One that cannot be read the second time leaves EARLIEST where it is: another expiry that found it
+    there may be deleting what it has passed. The next expiry takes the snapshots that are left.
     """
-    _raise_fence(session, choice, marked)
+    _plan(session, choice)
+    snapshots, first = session.snapshots, choice.kept[0].id
     try:
-        return _plan(session, choice)
-    except LsmError:
-        _lower_fence(session, choice, marked)
+        _raise_fence(session, choice)
+    except CommitConflictError:
+        if snapshots.earliest_hint() == first:
+            snapshots.hint_earliest(marked or choice.expired[0].id)
         raise
+    return _plan(session, choice)
 
 
-def _raise_fence(session: TableSession, choice: ExpiryChoice, marked: int) -> None:
-    """Move EARLIEST to what stays, for good, before any root is read and anything deleted.
+def _raise_fence(session: TableSession, choice: ExpiryChoice) -> None:
+    """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
     Who tags one of the others from now on sees it and gives up, and who did before is a root that the
     plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
     """
-    snapshots = session.snapshots
-    snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id)
+    session.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id)
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # no power cut may bring ids back that were passed
         session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
-    try:
-        refuse_while_rolled_back(session, choice.kept[-1])
-    except LsmError:
-        _lower_fence(session, choice, marked)
-        raise
-
-
-def _lower_fence(session: TableSession, choice: ExpiryChoice, marked: int) -> None:
-    """Move EARLIEST back, as nothing was deleted, unless another expiry has moved it on."""
-    if session.snapshots.earliest_hint() == choice.kept[0].id:
-        session.snapshots.hint_earliest(marked or choice.expired[0].id)
+    refuse_while_rolled_back(session, choice.kept[-1])
 
 
 def _positions(session: TableSession, over: Sequence[str]) -> list[int]:

@@ -37,6 +37,8 @@ from lsm_engine.table.tags.tag import is_there, without_changelog
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""
 _AN_HOUR = 3_600_000
+_LOOKS = 5  # tries to give a snapshot back while somebody else has its id
+_WAIT_MILLIS = 200  # between them
 
 
 @record
@@ -107,7 +109,8 @@ def rollback_target(
 def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> RollbackReport:
     """Return to a snapshot, also one that only a tag still keeps.
 
-    Raises CommitConflictError if somebody commits meanwhile; the table is then at their snapshot.
+    Raises CommitConflictError if somebody commits meanwhile; the table is then at their snapshot, and
+    the fact `taken` has the ids of those snapshots that have gone nevertheless.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     plan = plan_rollback(session, target)
@@ -232,15 +235,13 @@ def _take_back(session: TableSession, plan: RollbackPlan) -> None:
         # Before anything goes: the table is never without a snapshot.
         back = without_changelog(session, target)
         if not snapshots.publish_only(back) and not is_there(session, target):
-            raise _overtaken(target.id)
+            raise _overtaken(session, plan, target.id)
     marked = snapshots.earliest_hint()
     if plan.restores or (marked is not None and marked > target.id):
         snapshots.hint_earliest(target.id)
     # Others trust the hint without a look at the file: while snapshots go, there is none.
     snapshots.forget_latest()
-    for snapshot in plan.snapshots:
-        _take(session, snapshot)
-    _require_no_gap(session, plan.snapshots)
+    _take_snapshots(session, plan)
     snapshots.announce(target.id)
     for tag in plan.tags:
         session.tags.delete(tag.name)
@@ -257,35 +258,60 @@ def _notify_untagged(session: TableSession, name: str) -> None:
     session.notify(lambda listener: listener.untagged(session.name, name))
 
 
-def _take(session: TableSession, snapshot: Snapshot) -> None:
+def _take_snapshots(session: TableSession, plan: RollbackPlan) -> None:
+    for snapshot in plan.snapshots:
+        _take(session, plan, snapshot)
+    _require_no_gap(session, plan)
+
+
+def _take(session: TableSession, plan: RollbackPlan, snapshot: Snapshot) -> None:
     """Delete the newest snapshot; if somebody has built on it, it stays, or comes back."""
     snapshots = session.snapshots
     if snapshots.exists(snapshot.id + 1):
-        raise _overtaken(snapshot.id + 1)
-    snapshots.delete(snapshot.id)
+        raise _overtaken(session, plan, snapshot.id + 1)
+    if not snapshots.delete_state(snapshot) and snapshots.exists(snapshot.id):
+        raise _overtaken(session, plan, snapshot.id)  # another rollback was here, and a commit
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # one by one: no power cut may leave a gap
         session.file_io.sync([session.paths.snapshot_directory])
     if snapshots.exists(snapshot.id + 1):
-        snapshots.publish_only(snapshot)
-        raise _overtaken(snapshot.id + 1)
+        _give_back(session, snapshot)
+        raise _overtaken(session, plan, snapshot.id + 1)
 
 
-def _require_no_gap(session: TableSession, taken: Sequence[Snapshot]) -> None:
-    """Give everything back if somebody built on it late and, unlike our writers, does not look back."""
+def _require_no_gap(session: TableSession, plan: RollbackPlan) -> None:
+    """Give everything back if somebody built on it late and, unlike our writers, does not look back.
+
+    From the oldest on, up to an id that a commit has used again: above that nothing of the old line
+    may come back, or it would be newer than that commit, which it was not made on.
+    """
     snapshots = session.snapshots
-    newest = taken[0].id if taken else 0
+    newest = plan.snapshots[0].id if plan.snapshots else 0
     if newest and snapshots.exists(newest + 1) and not snapshots.exists(newest):
-        for snapshot in reversed(taken):
-            snapshots.publish_only(snapshot)
-        raise _overtaken(newest + 1)
+        all(_give_back(session, snapshot) for snapshot in reversed(plan.snapshots))
+        raise _overtaken(session, plan, newest + 1)
 
 
-def _overtaken(snapshot_id: int) -> CommitConflictError:
+def _give_back(session: TableSession, snapshot: Snapshot) -> bool:
+    """Create a snapshot again; False if its id is another's and stays so.
+
+    A writer that took the id meanwhile leaves it again when it sees the successor.
+    """
+    for _ in range(_LOOKS):
+        if session.snapshots.publish_only(snapshot) or is_there(session, snapshot):
+            return True
+        session.clock.sleep_millis(_WAIT_MILLIS)
+    return False
+
+
+def _overtaken(session: TableSession, plan: RollbackPlan, snapshot_id: int) -> CommitConflictError:
+    gone = [one.id for one in reversed(plan.snapshots) if not is_there(session, one)]
     return CommitConflictError(
-        f"somebody committed snapshot {snapshot_id} while the table was rolled back; stop the "
-        "writers and try again, or use rollback_to_as_latest",
+        f"somebody committed snapshot {snapshot_id} while the table was rolled back"
+        f"{f', when snapshots {gone} had gone already' if gone else ''}; stop the writers and try "
+        "again, or use rollback_to_as_latest",
         snapshot_id=snapshot_id,
+        taken=gone,
     )
 
 

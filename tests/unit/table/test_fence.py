@@ -124,10 +124,29 @@ def test_who_lands_above_what_a_rollback_took_takes_it_back(store: SnapshotStore
     assert store.latest() == known[2]
     other = made(3, known[2], "after")
     assert store.publish(other)
-    assert confirm(store, other, known[2])
     assert store.latest() == other, "what was made on another snapshot 3 does not follow this one"
+    assert not confirm(store, other, known[2]), (
+        "the rollback may be giving back what it was made on"
+    )
     assert not confirm(store, late, known[3])
+    assert store.publish(other)
+    assert confirm(store, other, known[2])
     assert store.ids() == [1, 2, 3]
+
+
+def test_what_a_rollback_took_before_it_was_confirmed_is_unknown(store: SnapshotStore) -> None:
+    """The rollback gives it back if it sees a successor: committed again it would be there twice."""
+    known = line(store, 3)
+    landed = made(4, known[3])
+    assert store.publish(landed)
+    for number in (4, 3, 2):  # it is among what the rollback reports
+        store.delete(number)
+    with pytest.raises(CommitUnknownError, match="a rollback took it"):
+        confirm(store, landed, known[3])
+    newer = made(5, landed, "late")
+    assert store.publish(newer)
+    assert not confirm(store, newer, landed)
+    assert store.listed_ids() == [1]
 
 
 def test_earliest_is_never_moved_back_by_a_slower_expiry(store: SnapshotStore) -> None:
@@ -244,6 +263,31 @@ def test_a_ghost_that_a_crash_left_is_reported_and_removed(by: str) -> None:
         assert table.session.snapshots.find(ghost.id) is None
     open_again(disk, first_id=40_000).upsert(rows(40, 1, "after"))
     assert view_of_readers(disk) == {**before.head, **keyed(rows(40, 1, "after"))}
+
+
+def test_an_expiry_that_fails_while_planning_does_not_lower_the_fence_of_another() -> None:
+    """The other found EARLIEST where it wanted it, has read the tags, and goes on to delete."""
+    disk = disk_with(write_three_times)
+    raised: list[int | None] = []
+
+    def misread(call: Call) -> None:
+        now = open_again(disk).session.snapshots.earliest_hint()
+        if call.verb == "read" and "manifest-" in call.path and now != 1:
+            raised.append(now)
+            raise StorageError("no answer")
+
+    table = acting(RecordingFileIO(disk, on_call=misread))
+    table.session.clock.sleep_millis(10_000)
+    with pytest.raises(StorageError):
+        expire_most(table)
+    after = open_again(disk, first_id=10_000)
+    assert after.session.snapshots.earliest_hint() == raised[0] != 1
+    with pytest.raises(lsm.ExpiredError):
+        after.create_tag("late", 1)
+    after.session.clock.sleep_millis(10_000)
+    expire_most(after)
+    assert after.session.snapshots.listed_ids() == after.session.snapshots.ids()
+    assert after.verify().is_clean
 
 
 def view_of_readers(disk: MemoryFileIO) -> object:

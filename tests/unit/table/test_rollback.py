@@ -1,11 +1,14 @@
 """Going back to a snapshot, a tag, a time or a watermark; and making a former state the newest."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 import lsm_engine as lsm
-from tests.fault.recording_file_io import RecordingFileIO
+from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.table.commit.fence import confirm
+from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.unit.table.history_tables import START, Story
 
 
@@ -174,6 +177,75 @@ def test_a_commit_in_the_middle_is_not_lost(told: Story) -> None:
     assert [one.id for one in told.table.snapshots()] == [1, 2, 3, 4, 5]
     assert told.rows()[7] == "meanwhile"
     assert told.table.verify().is_clean
+
+
+def rolling_back(told: Story, on_call: Callable[[Call], None]) -> lsm.Table:
+    """Return a table that lets others in before each of its calls."""
+    parts = replace(told.parts, file_io=RecordingFileIO(told.disk, on_call=on_call))
+    return lsm.Table(type(told.table.session)("t", parts, told.table.schema), "t")
+
+
+def is_look_after_delete(calls: list[Call], number: int) -> bool:
+    """Whether the last call looks for a successor of a snapshot that has just gone."""
+    deleted = Call(0, "delete", f"snapshot/snapshot-{number}")
+    looked = Call(0, "exists", f"snapshot/snapshot-{number + 1}")
+    known = [replace(one, number=0) for one in calls if one.verb != "sync"]
+    return known[-2:] == [deleted, looked]
+
+
+def test_a_rollback_gives_back_nothing_above_an_id_that_was_used_again(told: Story) -> None:
+    """Else the commit that used it again would be lost under what comes back above it."""
+    last = told.table.snapshots()[-1]
+    late = replace(
+        last,
+        id=6,
+        uuid="late",
+        delta_manifest_list="manifest-list-late-0",
+        properties=with_base(None, last),
+    )
+    calls: list[Call] = []
+
+    def on_call(call: Call) -> None:
+        calls.append(call)
+        if is_look_after_delete(calls, 3):
+            assert told.table.session.snapshots.publish(late)
+            assert told.put(k8="other") == 3
+
+    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 6") as raised:
+        rolling_back(told, on_call).rollback_to(2)
+    assert not confirm(told.table.session.snapshots, late, last)
+    assert [one.id for one in told.table.snapshots()] == [1, 2, 3]
+    assert told.rows()[8] == "other"
+    assert raised.value.facts["taken"] == [3, 4, 5]
+
+
+def test_a_commit_on_an_id_that_is_being_given_back_does_not_count(told: Story) -> None:
+    """A rollback takes 3 while 4 is confirmed on it: who lands on 3 meanwhile leaves it again."""
+    snapshots = told.table.session.snapshots
+    two = snapshots.load(2)
+    other = replace(
+        two,
+        id=3,
+        uuid="other",
+        delta_manifest_list="manifest-list-other-0",
+        properties=with_base(None, two),
+    )
+    calls: list[Call] = []
+
+    def on_call(call: Call) -> None:
+        calls.append(call)
+        if (call.verb, call.path) == ("delete", "snapshot/snapshot-3"):
+            assert told.put(k7="meanwhile") == 4
+            snapshots.forget_latest()  # as if it was stopped before that
+        if is_look_after_delete(calls, 3):
+            assert snapshots.publish(other)
+            assert not confirm(snapshots, other, two)
+
+    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 4") as raised:
+        rolling_back(told, on_call).rollback_to(2)
+    assert [one.id for one in told.table.snapshots()] == [1, 2, 3, 4]
+    assert told.rows()[7] == "meanwhile"
+    assert raised.value.facts["taken"] == [4, 5]
 
 
 def test_consumers_beyond_go_back(told: Story) -> None:
