@@ -69,7 +69,7 @@ def refused(name: str) -> Hunt:
 
 
 def reader() -> None:
-    test_schedules.test_a_reader_and_an_expiry("sample")
+    test_schedules.test_a_reader_and_an_expiry("all")
 
 
 def unreadable_for_good(name: str) -> Hunt:

@@ -110,7 +110,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
     """Return to a snapshot, also one that only a tag still keeps.
 
     Raises CommitConflictError if somebody commits meanwhile; the table is then at their snapshot, and
-    the fact `taken` has the ids of those snapshots that have gone nevertheless.
+    the fact `taken` has the ids of those snapshots that were deleted nevertheless.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     plan = plan_rollback(session, target)
@@ -305,13 +305,13 @@ def _give_back(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def _overtaken(session: TableSession, plan: RollbackPlan, snapshot_id: int) -> CommitConflictError:
-    gone = [one.id for one in reversed(plan.snapshots) if not is_there(session, one)]
+    deleted = [one.id for one in reversed(plan.snapshots) if not is_there(session, one)]
     return CommitConflictError(
         f"somebody committed snapshot {snapshot_id} while the table was rolled back"
-        f"{f', when snapshots {gone} had gone already' if gone else ''}; stop the writers and try "
+        f"{f', when snapshots {deleted} were deleted already' if deleted else ''}; stop the writers and try "
         "again, or use rollback_to_as_latest",
         snapshot_id=snapshot_id,
-        taken=gone,
+        taken=deleted,
     )
 
 
