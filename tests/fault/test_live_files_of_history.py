@@ -55,10 +55,10 @@ def test_paimon_5237_and_2105_an_unreadable_manifest_of_a_tag_is_not_an_empty_on
     }[which]
     read = told.disk.read
 
-    def failing(asked: str, *rest: object) -> bytes:
+    def failing(asked: str, *rest: object, **named: object) -> bytes:
         if asked == path:
             raise StorageError("cannot be read now", path=asked)
-        return read(asked, *rest)
+        return read(asked, *rest, **named)
 
     told.disk.read = failing  # type: ignore[method-assign]
     before = told.files()

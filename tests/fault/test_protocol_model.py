@@ -66,7 +66,7 @@ class Replayed:
             return answer
         raise NextCall(verb, path, data)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._call("read", path)
 
     def exists(self, path: str) -> bool:

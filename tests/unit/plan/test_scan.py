@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.explain import PruneCounts, ScanExplanation, prune_counts
-from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, plan_splits
+from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, plan_splits, read_files
 from tests.unit.plan.facts import entry, key_order
 
 PACKING = Packing(target_size_bytes=100, open_file_cost_bytes=1)
@@ -214,3 +214,20 @@ def test_an_empty_table_explains_itself() -> None:
     )  # fmt: skip
     assert "scan of an empty table" in explanation.text()
     assert explanation.row_count == explanation.size_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "reach", "seen"),
+    [
+        (ReadMode.MERGE, Reach.ALL, [0, 1, 3, 0]),
+        (ReadMode.MERGE, Reach.ABOVE_LEVEL_0, [1, 3]),
+        (ReadMode.ABOVE_LEVEL_0, Reach.ALL, [1, 3]),
+        (ReadMode.MERGE, Reach.DEEPEST, [3]),
+    ],
+)
+def test_files_below_the_first_level_of_a_read_are_left_out(mode, reach, seen) -> None:
+    """The deepest level is that of each bucket; a bucket with level 0 alone has none above it."""
+    first, other = [entry("a", level=level) for level in (0, 1, 3)], entry("b", level=0, bucket=1)
+    found, unseen = read_files([*first, other], mode, reach)
+    assert [one.file.level for one in found] == seen
+    assert len(found) + len(unseen) == 4

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lsm_engine.io.memory import MemoryFileIO
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 
 import lsm_engine as lsm
 from lsm_engine.catalog.facts import LineageError, RollbackFacts, TagDeletion
