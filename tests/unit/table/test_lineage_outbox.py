@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lsm_engine.testing.memory_file_io import MemoryFileIO
 
 import lsm_engine as lsm
 from lsm_engine.catalog.facts import LineageError, RollbackFacts, TagDeletion
@@ -22,6 +21,7 @@ from lsm_engine.catalog.lineage_outbox import Outbox
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.table.warehouse import Catalog
+from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.unit.catalog.stories import Story, add, data_file, dump, upsert_and_compact
 
 SPAWN = multiprocessing.get_context("spawn")
