@@ -27,6 +27,11 @@ class EarlyFull:
             incremental_bytes=options[core_options.COMPACTION_INCREMENTAL_SIZE_THRESHOLD],
         )
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether any of its options is set."""
+        return (self.interval_millis, self.total_bytes, self.incremental_bytes) != (None,) * 3
+
     def asks(self, runs: Runs, *, max_level: int, now_millis: int) -> bool:
         """Return whether a bucket is due. One run alone never is: there is nothing to merge.
 

@@ -1,6 +1,6 @@
 """What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from lsm_engine.base import core_options
@@ -21,6 +21,7 @@ from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.compact.expired_records import files_with_expired
 from lsm_engine.table.compact.first_row_keys import may_hold_older_keys, older_than, overlaps
+from lsm_engine.table.ground.live_files import sorted_run_counts
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, merge_rules
 from lsm_engine.table.ground.session import TableSession
 
@@ -66,6 +67,13 @@ def plan_compaction(
     assert session.key_order is not None
     options = session.options
     planner = _Planner(session, full=full)
+    if (fewest := planner.fewest_runs) > 1:
+        metas = session.manifest_metas(base)
+        counts = sorted_run_counts(session.manifests, metas)
+        due = {pair for pair, n in counts.items() if n >= fewest and (not holds or holds(*pair))}
+        if not due:
+            return []
+        holds = _in(due)
     vectors = session.vector_files(base)
     buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
     totals: dict[tuple[bytes, int], int] = {}
@@ -94,6 +102,10 @@ def plan_compaction(
                 )
             )
     return work
+
+
+def _in(buckets: Container[tuple[bytes, int]]) -> Callable[[bytes, int], bool]:
+    return lambda partition, bucket: (partition, bucket) in buckets
 
 
 @record
@@ -128,6 +140,14 @@ class _Planner:
         self._may_lose = (
             merge_rules(session.schema).function.may_need_full_history and not self._looks_up
         )
+
+    @property
+    def fewest_runs(self) -> int:
+        """How many sorted runs a bucket has at least that may be due, by what options ask for."""
+        strategy = self._strategy
+        if self._full or self._early.is_asked or isinstance(strategy, ForceUpLevelZero):
+            return 1
+        return strategy.run_count_trigger
 
     def steps(self, levels: Levels, marked: frozenset[str]) -> _Steps | None:
         """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""

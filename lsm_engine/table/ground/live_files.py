@@ -1,5 +1,6 @@
 """The files of a snapshot: manifests read as columns, pruned, folded, and only then made objects."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -115,18 +116,42 @@ def newest_sequence_numbers(
     """Return the greatest sequence number that each bucket has ever seen in these manifests."""
     newest: dict[tuple[bytes, int], int] = {}
     for meta in metas:
-        for pair, number in manifests.fact(meta, _newest_of).items():
-            newest[pair] = max(number, newest.get(pair, -1))
+        for (partition, bucket, _), (_, number) in manifests.fact(meta, _level_facts).items():
+            newest[partition, bucket] = max(number, newest.get((partition, bucket), -1))
     return newest
 
 
-def _newest_of(entries: pa.Table) -> dict[tuple[bytes, int], int]:
+def sorted_run_counts(
+    manifests: ManifestStore, metas: Sequence[ManifestFileMeta]
+) -> dict[tuple[bytes, int], int]:
+    """Return how many sorted runs each bucket has: its level-0 files, and the deeper levels in use.
+
+    From what is kept of each manifest: no entry is decoded again, none becomes an object.
+    """
+    files: Counter[tuple[bytes, int, int]] = Counter()
+    for meta in metas:
+        for place, (count, _) in manifests.fact(meta, _level_facts).items():
+            files[place] += count
+    runs: Counter[tuple[bytes, int]] = Counter()
+    for (partition, bucket, level), count in files.items():
+        runs[partition, bucket] += count if level == 0 else min(count, 1)
+    return dict(runs)
+
+
+def _level_facts(entries: pa.Table) -> dict[tuple[bytes, int, int], tuple[int, int]]:
+    """Return by partition, bucket and level: files added less deleted, greatest sequence number."""
     if not entries.num_rows:
         return {}
     pairs, of_row = bucket_pairs(entries)
-    greatest = np.full(len(pairs), -1, np.int64)
+    levels = entries.column(LEVEL).to_numpy().astype(np.int64)
+    places, of_row = np.unique((of_row << 32) + levels, return_inverse=True)
+    of_row = of_row.reshape(-1)
+    added = entries.column(KIND).to_numpy() != EntryKind.DELETE
+    counts = np.bincount(of_row, np.where(added, 1, -1)).astype(np.int64)
+    greatest = np.full(len(places), -1, np.int64)
     np.maximum.at(greatest, of_row, entries.column(MAX_SEQUENCE_NUMBER).to_numpy())
-    return dict(zip(pairs, greatest.tolist(), strict=True))
+    keys = [(*pairs[place >> 32], place & _LOW_BITS) for place in places.tolist()]
+    return dict(zip(keys, zip(counts.tolist(), greatest.tolist(), strict=True), strict=True))
 
 
 def _folded(entries: pa.Table) -> pa.Table:

@@ -1,0 +1,61 @@
+"""How many sorted runs a bucket has is known without looking at its files one by one."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from lsm_engine.mergetree.levels import Levels
+from lsm_engine.table.ground.live_files import sorted_run_counts
+from tests.unit.table.history_tables import Story
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int64(), nullable=False)]
+)
+
+
+def counted_from_files(session):
+    """By bucket: the runs of the levels that its live files make."""
+    buckets = {}
+    for entry in session.live_entries(session.snapshots.latest()):
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+    return {
+        place: len(Levels.of(files, level_count=6, key_order=session.key_order).runs)
+        for place, files in buckets.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counts_are_those_of_the_levels(seed):
+    chance = random.Random(seed)
+    options = {"bucket": "3", "write-only": "false", "num-sorted-run.compaction-trigger": "4"}
+    if seed % 2:
+        options["manifest.merge-min-count"] = "2"
+    story = Story(COLUMNS, key=("id", "p"), partitioned_by=("p",), options=options)
+    for _ in range(25):
+        rows = [{"id": chance.randrange(60), "p": chance.randrange(2)} for _ in range(4)]
+        story.clock.advance(1000)
+        story.table.upsert(rows)
+        if chance.random() < 0.1:
+            story.table.compact(full=chance.random() < 0.5)
+        if chance.random() < 0.1:
+            story.table.overwrite([{"id": 1, "p": 0}], partition={"p": 0})
+        session = story.reopened().session
+        metas = session.manifest_metas(session.snapshots.latest())
+        counts = sorted_run_counts(session.manifests, metas)
+        assert {place: n for place, n in counts.items() if n} == counted_from_files(session)
+
+
+def test_a_write_whose_buckets_are_in_shape_makes_no_file_an_object(monkeypatch):
+    story = Story(options={"write-only": "false", "num-sorted-run.compaction-trigger": "3"})
+    story.put(k1="a")
+    read = []
+    monkeypatch.setattr(
+        "lsm_engine.table.ground.session.live_entries",
+        lambda *_: read.append(1) or pytest.fail("the files were looked at"),
+    )
+    story.put(k2="b")
+    monkeypatch.undo()
+    story.put(k3="c")
+    assert len(story.table.tree()[0].runs) == 1
+    assert story.rows() == {1: "a", 2: "b", 3: "c"}
