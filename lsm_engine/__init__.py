@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnsafePathError,
         UnsupportedError,
     )
+    from lsm_engine.base.instant import millis_of
     from lsm_engine.base.modes import CommitKind, RowKind
     from lsm_engine.base.record import record
     from lsm_engine.base.table_options import unsupported_options
@@ -189,6 +190,7 @@ __all__ = [
     "format_bytes",
     "format_millis",
     "lineage_page",
+    "millis_of",
     "open_catalog",
     "open_table",
     "openlineage_events",
@@ -291,6 +293,7 @@ _HOMES = {
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "lineage_page": "catalog.lineage_page",
+    "millis_of": "base.instant",
     "open_catalog": "table.warehouse",
     "open_table": "table.open_table",
     "openlineage_events": "catalog.openlineage",

@@ -48,8 +48,12 @@ _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.\w+\((?:FieldRef\.Name\()?
 def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     """Return the tree of a filter over columns of `schema`: a predicate, SQL text or an expression.
 
+    Of several, in a list, all have to hold.
+
     Raises InvalidInputError, naming what is wrong with it, for anything that is no filter of such rows.
     """
+    if isinstance(filter_, list | tuple):
+        return all_of(tree_of(part, schema) for part in filter_)
     if isinstance(filter_, where.Predicate):
         return bind(filter_, schema)
     if isinstance(filter_, str):

@@ -4,7 +4,7 @@ SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become t
 `prune/bind.py` fits them to a table's columns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -43,8 +43,9 @@ class Predicate:
         )
 
 
-Filter: TypeAlias = Predicate | str | pc.Expression
-"""What is taken as `where`: a predicate, SQL text, or an Arrow expression."""
+_One: TypeAlias = Predicate | str | pc.Expression
+Filter: TypeAlias = _One | Sequence[_One]
+"""What is taken as `where`: a predicate, SQL text, an Arrow expression, or a list of which all hold."""
 
 
 @record

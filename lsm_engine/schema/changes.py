@@ -3,16 +3,16 @@
 Nested fields are named by path, ("address", "zip").
 """
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from lsm_engine.base.record import record
-
 Path: TypeAlias = str | tuple[str, ...]
+_change = dataclass(frozen=True, slots=True)
 
 
-@record
+@_change
 class AddColumn:
     """A new nullable column, last unless `first` or `after` another. `type`: Arrow, or SQL text."""
 
@@ -23,14 +23,14 @@ class AddColumn:
     after: str | None = None
 
 
-@record
+@_change
 class DropColumn:
     """A column goes; a later one of the same name is another column."""
 
     name: Path
 
 
-@record
+@_change
 class RenameColumn:
     """A column gets another name; options that name it follow."""
 
@@ -38,7 +38,7 @@ class RenameColumn:
     new_name: str
 
 
-@record
+@_change
 class ChangeType:
     """A column's values are read as another type from now on."""
 
@@ -46,7 +46,7 @@ class ChangeType:
     type: pa.DataType | str
 
 
-@record
+@_change
 class SetNullable:
     """A column may hold nulls. The way back is refused: old files may hold some."""
 
@@ -54,7 +54,7 @@ class SetNullable:
     nullable: bool = True
 
 
-@record
+@_change
 class SetColumnComment:
     """The column's comment; None removes it."""
 
@@ -62,7 +62,7 @@ class SetColumnComment:
     comment: str | None
 
 
-@record
+@_change
 class SetColumnDefault:
     """What new rows get where they leave a column null, as text; None: null. Old rows keep theirs."""
 
@@ -70,7 +70,7 @@ class SetColumnDefault:
     value: str | None
 
 
-@record
+@_change
 class MoveColumn:
     """A column's place among the others."""
 
@@ -79,7 +79,7 @@ class MoveColumn:
     after: str | None = None
 
 
-@record
+@_change
 class SetOption:
     """A table option gets a value."""
 
@@ -87,14 +87,14 @@ class SetOption:
     value: object
 
 
-@record
+@_change
 class RemoveOption:
     """A table option goes back to its default."""
 
     key: str
 
 
-@record
+@_change
 class SetComment:
     """What the table is for."""
 

@@ -7,7 +7,6 @@ task and bucket.
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -182,7 +181,7 @@ class LsmReader(DataSourceReader):
             where=self._where,
             snapshot_id=None if snapshot_id is None else int(snapshot_id),
             tag=self._options.get(TAG),
-            as_of_millis=as_of_millis(self._options.get(AS_OF)),
+            as_of=self._options.get(AS_OF),
         )
         reader = SplitReader.of(scan, arrow_schema_of(self._schema))
         return [SplitPartition(reader, split) for split in scan.plan.splits]
@@ -194,17 +193,3 @@ class LsmReader(DataSourceReader):
         if isinstance(partition, SplitPartition):
             batches = partition.reader.batches(partition.split)
         yield from batches
-
-
-def as_of_millis(text: str | None) -> int | None:
-    """Return a time as milliseconds; raises InvalidOptionError for what is none."""
-    if text is None or text.isdigit():
-        return None if text is None else int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as cause:
-        raise InvalidOptionError(
-            "give a time as milliseconds, or such as 2024-05-01T12:00:00", key=AS_OF, value=text
-        ) from cause
-    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return int(zoned.timestamp() * 1000)

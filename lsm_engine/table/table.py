@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,7 +11,6 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.prune.where import Filter
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
@@ -19,17 +18,19 @@ from lsm_engine.table.compact import compact, rescale
 from lsm_engine.table.ddl import alter
 from lsm_engine.table.find.locate import Locator
 from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.ground.verbs_elsewhere import no_such_verb
 from lsm_engine.table.table_changes import TableChanges
 from lsm_engine.table.table_history import TableHistory
 from lsm_engine.table.table_inspect import TableInspect
 from lsm_engine.table.table_maintenance import TableMaintenance
+from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
 from lsm_engine.table.write import delete_rows, insert, overwrite, write
 
 
-class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
+class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges):
     """A primary-key table on a lake. Cheap to open; threads may share it.
 
     Reads see one snapshot from beginning to end. Writes are visible whole or not at all, and a
@@ -237,32 +238,13 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
 
     # --- read ------------------------------------------------------------------------------------
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Filter | None = None,
-        snapshot_id: int | None = None,
-        tag: str | None = None,
-        as_of_millis: int | None = None,
-        limit: int | None = None,
-    ) -> Scan:
-        """Return a read of the newest snapshot, or of the one that an id, a tag or a time names.
+    if not TYPE_CHECKING:  # a checker shall go on refusing names that are none
 
-        `as_of_millis`: the latest snapshot at or before that time. Nothing is read until the scan is
-        asked for rows. Raises NotFoundError for names that do not exist, ExpiredError for snapshots
-        that retention has taken.
-        """
-        request = ScanRequest(
-            columns=None if columns is None else tuple(columns),
-            where=where,
-            snapshot_id=snapshot_id,
-            tag=tag,
-            as_of_millis=as_of_millis,
-            limit=limit,
-        )
-        return Scan(self.session, request)
+        def __getattr__(self, name: str) -> Any:
+            """Name the verb that does here what another library calls `name`."""
+            raise AttributeError(no_such_verb(name), name=name, obj=self)
 
-    def lookup(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the newest row of each key, in the order of the keys, and `_found` for each.
 
         `keys`: Arrow data or a list of dictionaries with the primary key columns. Columns that are
@@ -272,7 +254,7 @@ class Table(TableHistory, TableMaintenance, TableInspect, TableChanges):
         """
         query = self._newest
         query.refresh()
-        return query.lookup(keys, columns)
+        return query.lookup(keys, None if columns is None else names_of(columns, "columns"))
 
     def locate(self, rows: Any) -> pa.Table:
         """Return, per row, whether it would insert or update, and where what it replaces is.

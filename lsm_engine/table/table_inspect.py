@@ -22,6 +22,7 @@ from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.inspect import amplification, explain_file, explain_key, system_tables
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
+from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
 from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
 from lsm_engine.table.integrity import verify
 from lsm_engine.table.integrity.verify import VerifyReport
@@ -55,6 +56,14 @@ class TableInspect:
         return system_tables.system_table(
             self.session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
         )
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """Return what was committed, newest first: the columns of system table `snapshots`.
+
+        `limit`: only the newest so many, which are the only ones then read.
+        """
+        rows = snapshot_rows(self.session.snapshots.newest_first(limit))
+        return pa.Table.from_pylist(rows, schema=SNAPSHOTS)
 
     def tree(self, snapshot: Snapshot | int | None = None) -> list[BucketTree]:
         """Return each bucket's LSM tree: its sorted runs, newest first, with their sizes.

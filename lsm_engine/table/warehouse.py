@@ -1,5 +1,7 @@
 """Catalog: names in SQL, tables in directories; what is created, opened, renamed and dropped."""
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -18,9 +20,11 @@ from lsm_engine.io.warehouse import (
     table_directories,
 )
 from lsm_engine.prune.where import Filter
+from lsm_engine.schema.given_columns import columns_of
 from lsm_engine.table.ddl.create import create_table, load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
@@ -28,26 +32,43 @@ from lsm_engine.table.lineage_listener import CatalogListener, rebuild_lineage
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse_tables import Named, catalog_table
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
 
 def open_catalog(
-    url: str = "sqlite:///lake/catalog.db",
+    url: str | os.PathLike[str] | None = None,
     *,
-    warehouse: str = "lake",
+    warehouse: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> "Catalog":
     """Open the catalog in a database, created if absent; tables live below `warehouse`.
 
+    `url`: a database URL, or the warehouse's directory. Without a URL the catalog is `catalog.db` in
+    the warehouse, as for the command line and Dagster; without a warehouse that is `./lake`.
     `executor` None: this process. Raises InvalidOptionError for a URL that is none and
     InvalidInputError for a database that holds something else.
     """
+    database, directory = _places(url, warehouse)
     return Catalog(
-        SqlCatalog.open(url, warehouse=warehouse),
+        SqlCatalog.open(database, warehouse=directory),
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),
     )
+
+
+def _places(
+    url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
+) -> tuple[str, str]:
+    """Return the database's URL and the warehouse's directory, each from the other where it is left out."""
+    given = None if url is None else os.fspath(url)
+    directory = None if warehouse is None else os.fspath(warehouse)
+    if given is not None and (_URL.match(given) or directory is not None):
+        return given, directory or "lake"
+    directory = directory or given or "lake"
+    return f"sqlite:///{directory}/catalog.db", directory
 
 
 class Catalog:
@@ -69,6 +90,15 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"<Catalog {self.url!r} of {self.warehouse!r}>"
+
+    def __getitem__(self, name: str) -> Table:
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._exists(TableName.parse(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list_tables())
 
     def close(self) -> None:
         """Close idle connections."""
@@ -111,17 +141,19 @@ class Catalog:
     def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: Any,
         *,
-        primary_key: Sequence[str] = (),
-        partitioned_by: Sequence[str] = (),
+        primary_key: str | Sequence[str] = (),
+        partitioned_by: str | Sequence[str] = (),
         options: Mapping[str, object] | None = None,
         comment: str | None = None,
         ignore_if_exists: bool = False,
     ) -> Table:
         """Create the table "database.table" and return it; its database is created with it.
 
-        Key columns become NOT NULL. `primary_key` has to include the partition columns. A table
+        `schema`: a pyarrow.Schema, a frame that has one (polars, pandas, Arrow, DuckDB; its rows are
+        not written), or a mapping of names to types: Arrow's, SQL text, or Python's. `primary_key` and
+        `partitioned_by`: one column's name, or several. Key columns become NOT NULL. `primary_key` has to include the partition columns. A table
         without the option `bucket` gets one bucket per partition. Raises AlreadyExistsError unless
         `ignore_if_exists`, InvalidOptionError and UnsupportedError for options, before anything is
         created.
@@ -132,9 +164,9 @@ class Catalog:
             return self.table(name)
         created = create_table(
             open_directory(self._names.table_location(table_name)),
-            schema,
-            primary_key=tuple(primary_key),
-            partitioned_by=tuple(partitioned_by),
+            columns_of(schema),
+            primary_key=names_of(primary_key, "primary_key"),
+            partitioned_by=names_of(partitioned_by, "partitioned_by"),
             options=options or {},
             comment=comment,
             clock=self._clock,
@@ -164,9 +196,15 @@ class Catalog:
         )
         return Table(TableSession(name, components, schema), info.location)
 
-    def list_tables(self, database: str) -> list[str]:
-        """Return the names of a database's tables."""
-        return self._names.list_tables(database)
+    def list_tables(self, database: str | None = None) -> list[str]:
+        """Return the names of a database's tables, or of all tables as "database.table"."""
+        if database is not None:
+            return self._names.list_tables(database)
+        return [
+            f"{database}.{table}"
+            for database in self._names.list_databases()
+            for table in self._names.list_tables(database)
+        ]
 
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
@@ -233,7 +271,7 @@ class Catalog:
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
         """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
-        names = tables if tables is not None else self._all_tables()
+        names = tables if tables is not None else self.list_tables()
         self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
         return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
 
@@ -251,19 +289,12 @@ class Catalog:
         return catalog_table(self._named_tables(), name, where=where, columns=columns)
 
     def _named_tables(self) -> Iterator[Named]:
-        for name in self._all_tables():
+        for name in self.list_tables():
             database, _, table = name.partition(".")
             try:
                 yield Named(database=database, name=table, table=self.table(name))
             except LsmError as error:
                 yield Named(database=database, name=table, table=None, problem=str(error))
-
-    def _all_tables(self) -> list[str]:
-        return [
-            f"{database}.{table}"
-            for database in self._names.list_databases()
-            for table in self._names.list_tables(database)
-        ]
 
     def _exists(self, name: TableName) -> bool:
         try:

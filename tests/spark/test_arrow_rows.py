@@ -19,7 +19,6 @@ from lsm_engine.spark.arrow_rows import (
     spark_schema,
     spark_type,
 )
-from lsm_engine.spark.datasource import as_of_millis
 from lsm_engine.spark.filters import as_expression
 from lsm_engine.spark.session import check_java, java_version, local_settings
 from tests.spark.rows import NESTED, ROWS, nested, rows
@@ -143,12 +142,3 @@ def test_a_local_session_listens_on_loopback_only():
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert settings["spark.ui.enabled"] == "false"
     assert settings["spark.master"] == "local[3,4]"
-
-
-def test_a_time_is_millis_or_iso():
-    assert as_of_millis(None) is None
-    assert as_of_millis("1714566600000") == 1_714_566_600_000
-    assert as_of_millis("2024-05-01T12:30:00") == 1_714_566_600_000
-    assert as_of_millis("2024-05-01T14:30:00+02:00") == 1_714_566_600_000
-    with pytest.raises(InvalidOptionError, match="milliseconds"):
-        as_of_millis("yesterday")

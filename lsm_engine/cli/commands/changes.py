@@ -6,9 +6,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table
+from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.read import ROWS_SHOWN, millis_of
+from lsm_engine.cli.commands.read import ROWS_SHOWN
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb

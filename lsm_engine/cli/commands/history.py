@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
+from lsm_engine import millis_of
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.maintain import tag, tag_facts
-from lsm_engine.cli.commands.read import millis_of
 from lsm_engine.cli.commands.write import committed
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing

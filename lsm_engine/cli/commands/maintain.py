@@ -12,10 +12,10 @@ from lsm_engine import (
     Tag,
     format_bytes,
     format_millis,
+    millis_of,
     parse_millis,
 )
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.read import millis_of
 from lsm_engine.cli.commands.write import committed, partition_of
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing

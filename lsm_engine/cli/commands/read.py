@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
-import pyarrow as pa
 
-from lsm_engine import InvalidInputError, PruneCounts, Scan
+from lsm_engine import PruneCounts, Scan
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
@@ -16,7 +14,6 @@ from lsm_engine.cli.verb import Verb
 F = TypeVar("F", bound=Callable[..., Any])
 
 ROWS_SHOWN = 100
-_INSTANT = pa.timestamp("ms", "UTC")
 
 
 def reading(function: F) -> F:
@@ -59,19 +56,9 @@ def open_scan(
         where=where,
         snapshot_id=snapshot_id,
         tag=tag,
-        as_of_millis=None if as_of is None else millis_of(as_of),
+        as_of=as_of,
         limit=limit,
     )
-
-
-def millis_of(text: str) -> int:
-    """Return the instant of "2024-05-01" or "2024-05-01 08:00:00+02:00" in milliseconds; UTC by default."""
-    try:
-        return int(parsed(pa.array([text]), _INSTANT)[0].value)
-    except pa.ArrowException as cause:
-        raise InvalidInputError(
-            f"a time is written '2024-05-01 08:00:00' (UTC) or with an offset, not {text!r}"
-        ) from cause
 
 
 @click.command(

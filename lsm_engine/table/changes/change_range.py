@@ -5,6 +5,7 @@ places: what leaves one has been written to the other before.
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import date
 
 from lsm_engine.base.errors import (
     ErrorKind,
@@ -12,6 +13,7 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from lsm_engine.base.instant import millis_of
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -19,8 +21,9 @@ from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 
-Point = int | str | Snapshot
-"""A snapshot or its id, the name of a tag, or what a write returned."""
+Point = int | str | Snapshot | date
+"""A snapshot or its id, the name of a tag, what a write returned, or a day or datetime: the latest
+snapshot at or before it."""
 
 
 @record
@@ -168,6 +171,8 @@ def _id_of(session: TableSession, point: Point | None, latest: int) -> int | Non
     if isinstance(point, Snapshot):
         _require_there(session, point)
         point = point.id
+    if isinstance(point, date):
+        return id_at(session, millis_of(point))
     if point is None:
         return None
     if point < 0:

@@ -1,7 +1,7 @@
 """System tables made of a table's small files: snapshots, schemas, manifests, tags, branches, …"""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -119,6 +119,11 @@ AGGREGATION_FIELDS = pa.schema(
 
 
 def _snapshots(session: TableSession, _: Snapshot | None) -> list[dict[str, Any]]:
+    return snapshot_rows(session.snapshots.all())
+
+
+def snapshot_rows(snapshots: Iterable[Snapshot]) -> list[dict[str, Any]]:
+    """Return snapshots as rows of the system table of that name, in their order."""
     return [
         {
             "snapshot_id": snapshot.id,
@@ -136,7 +141,7 @@ def _snapshots(session: TableSession, _: Snapshot | None) -> list[dict[str, Any]
             "watermark": snapshot.watermark,
             "properties": _pairs(snapshot.properties),
         }
-        for snapshot in session.snapshots.all()
+        for snapshot in snapshots
     ]
 
 

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import InvalidInputError, NotFoundError
+from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
@@ -33,6 +34,9 @@ from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.split_read import ReadRows, SplitSource, read_split
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @record
@@ -128,6 +132,31 @@ class Scan:
                 yield batch
             if left == 0:
                 return
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return all rows as a pandas DataFrame; UnsupportedError where pandas is not installed."""
+        try:
+            return self.to_arrow().to_pandas()
+        except ImportError as cause:
+            raise UnsupportedError("pandas is not installed: pip install pandas") from cause
+
+    def narrowed(
+        self, columns: Sequence[str] | None, where: Filter | None, limit: int | None
+    ) -> "Scan":
+        """Return a read of the same state with fewer columns (None: the same), rows, or both."""
+        request = self._request
+        if request.limit is not None and where is not None:
+            raise InvalidInputError(
+                "a filter would apply before the limit; leave the limit to later"
+            )
+        both = [one for one in (request.where, where) if one is not None]
+        narrower = replace(
+            request,
+            columns=request.columns if columns is None else tuple(columns),
+            where=both or None,
+            limit=request.limit if limit is None else min(limit, request.limit or limit),
+        )
+        return Scan(self._session, narrower, self.snapshot)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream that other Arrow libraries take."""

@@ -1,0 +1,82 @@
+"""The columns of a new table as people have them: an Arrow schema, a frame, or names with types."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.schema.arrow_types import arrow_fields
+from lsm_engine.schema.types import DataField, parse_type
+
+_OF_PYTHON: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    time: pa.time32("ms"),
+    datetime: pa.timestamp("us"),
+    Decimal: pa.decimal128(38, 18),
+}
+
+
+def columns_of(given: Any) -> pa.Schema:
+    """Return the Arrow schema that something names columns by.
+
+    `given`: an Arrow schema, or whatever exports one (a polars or pandas frame, an Arrow table, a
+    DuckDB result); a mapping of names to types, or pairs of them. A type is Arrow's, SQL text
+    ("BIGINT NOT NULL", "DECIMAL(10, 2)"), or one of Python's (int, str, float, bool, bytes, date,
+    datetime, time, Decimal). Raises InvalidInputError naming the column, or what was given.
+    """
+    if isinstance(given, pa.Schema):
+        return given
+    for capsule in ("__arrow_c_schema__", "__arrow_c_stream__"):
+        if hasattr(given, capsule):
+            return _exported(given, capsule)
+    pairs = given.items() if isinstance(given, Mapping) else given
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str | bytes):
+        raise InvalidInputError(
+            "columns are given as a pyarrow.Schema, a frame, or a mapping such as "
+            "{'id': 'BIGINT', 'name': 'STRING'}",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            given=type(given).__name__,
+        )
+    return pa.schema([_field(pair) for pair in pairs])
+
+
+def _exported(given: Any, capsule: str) -> pa.Schema:
+    if capsule == "__arrow_c_schema__":
+        return pa.schema(given)
+    return _without_views(pa.RecordBatchReader.from_stream(given).schema)
+
+
+def _without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a frame's schema with plain text and bytes where it has views of them."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(plain.get(field.type, field.type)) for field in schema])
+
+
+def _field(pair: Any) -> pa.Field:
+    if isinstance(pair, pa.Field):
+        return pair
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidInputError(
+            "a column is given as a name and a type, such as ('id', 'BIGINT')", given=repr(pair)
+        )
+    name, kind = pair
+    if isinstance(kind, str):
+        return arrow_fields([DataField(id=0, name=str(name), type=parse_type(kind))])[0]
+    found = kind if isinstance(kind, pa.DataType) else _OF_PYTHON.get(kind)
+    if found is None:
+        raise InvalidInputError(
+            f"column {name!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
+            + ", ".join(each.__name__ for each in _OF_PYTHON),
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=name,
+            type=repr(kind),
+        )
+    return pa.field(str(name), found)

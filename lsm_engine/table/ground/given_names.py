@@ -1,0 +1,18 @@
+"""What callers name: one name may be given as text, several as any sequence of names."""
+
+from collections.abc import Iterable
+
+from lsm_engine.base.errors import InvalidInputError
+
+
+def names_of(given: object, argument: str) -> tuple[str, ...]:
+    """Return names as a tuple; InvalidInputError naming the argument for what is none."""
+    if isinstance(given, str):
+        return (given,)
+    names = tuple(given) if isinstance(given, Iterable) else (given,)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                f"{argument} takes a name, or a list of names", argument=argument, value=name
+            )
+    return names

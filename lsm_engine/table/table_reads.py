@@ -1,0 +1,123 @@
+"""The part of a Table that reads rows, into whatever people go on with."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.base.instant import Moment, millis_of
+from lsm_engine.prune.where import Filter
+from lsm_engine.table.ground.given_names import names_of
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.arrow_dataset import ArrowDataset
+from lsm_engine.table.read.scan import Scan, ScanRequest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+
+class TableReads:
+    """Rows of one state of the table, the newest unless another is named."""
+
+    session: TableSession
+
+    def scan(
+        self,
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        as_of_millis: int | None = None,
+        limit: int | None = None,
+        *,
+        version: int | str | None = None,
+        as_of: Moment | None = None,
+    ) -> Scan:
+        """Return a read of the newest snapshot, or of the one that an id, a tag or a time names.
+
+        `columns`: one name, or several. `where`: a predicate, SQL text, or an Arrow expression.
+        `version`: a snapshot's id, or a tag's name. `as_of`: the latest snapshot at or before a
+        datetime, ISO text or milliseconds, UTC without an offset; `as_of_millis` the same. Nothing is
+        read until the scan is asked for rows. Raises NotFoundError for names that do not exist,
+        ExpiredError for snapshots that retention has taken, InvalidInputError if two states are named.
+        """
+        if version is not None:
+            if (snapshot_id, tag) != (None, None):
+                raise InvalidInputError(
+                    "version= names a snapshot or a tag; leave out snapshot_id= and tag=",
+                    version=version,
+                )
+            snapshot_id, tag = (None, version) if isinstance(version, str) else (version, None)
+        if as_of is not None:
+            if as_of_millis is not None:
+                raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
+            as_of_millis = millis_of(as_of)
+        request = ScanRequest(
+            columns=None if columns is None else names_of(columns, "columns"),
+            where=where,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            as_of_millis=as_of_millis,
+            limit=limit,
+        )
+        return Scan(self.session, request)
+
+    def to_arrow(self, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
+        """Return the rows as an Arrow table; arguments as of `scan`."""
+        return self.scan(columns, **read).to_arrow()
+
+    def to_reader(
+        self, columns: str | Sequence[str] | None = None, **read: Any
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches, in bounded memory; arguments as of `scan`."""
+        return self.scan(columns, **read).to_reader()
+
+    def to_pandas(self, columns: str | Sequence[str] | None = None, **read: Any) -> "pd.DataFrame":
+        """Return the rows as a pandas DataFrame; arguments as of `scan`."""
+        return self.scan(columns, **read).to_pandas()
+
+    def to_polars(self, columns: str | Sequence[str] | None = None, **read: Any) -> "pl.LazyFrame":
+        """Return the rows as a polars LazyFrame; arguments as of `scan`.
+
+        Nothing is read before `collect`; the columns, filters and limits of the query reach the scan.
+        The state is chosen now: later commits do not change what the frame gives.
+        Raises UnsupportedError where polars is not installed.
+        """
+        try:
+            import polars as pl  # noqa: PLC0415 -- only who asks for polars needs it
+        except ImportError as cause:
+            raise UnsupportedError("polars is not installed: pip install polars") from cause
+        return pl.scan_pyarrow_dataset(self.to_dataset(columns, **read))
+
+    def to_dataset(self, columns: str | Sequence[str] | None = None, **read: Any) -> ArrowDataset:
+        """Return the rows as what others take for a pyarrow dataset; arguments as of `scan`.
+
+        For `polars.scan_pyarrow_dataset` and whoever else asks a dataset for `schema`, `to_table`,
+        `scanner`, `head` or `count_rows`. The state is chosen now.
+        """
+        whole = self.scan(columns, **read)
+        return ArrowDataset(whole.schema, whole.narrowed)
+
+    def head(self, n: int = 5, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
+        """Return some `n` rows, to have a look; arguments as of `scan`."""
+        return self.scan(columns, limit=n, **read).to_arrow()
+
+    def count(self, where: Filter | None = None, **read: Any) -> int:
+        """Return the number of rows; arguments as of `scan`."""
+        return self.scan(where=where, **read).count()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # a table is there, whether or not it has rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dictionaries; for people at a prompt, not for many rows."""
+        for batch in self.scan().to_batches():
+            yield from batch.to_pylist()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
