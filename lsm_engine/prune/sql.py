@@ -53,27 +53,36 @@ def parse_filter(text: str, schema: pa.Schema) -> where.Predicate:
     Of `schema` only the names are looked at: a column is found whatever the case it is written in, if
     no other is meant. Raises InvalidInputError that names the place for anything that is no filter.
     """
+    node = parsed_sql(text)
+    try:
+        return _Reader(text, schema.names).condition(node)
+    except RecursionError as cause:
+        raise wrong_sql("it is nested too deeply") from cause
+
+
+def parsed_sql(text: str) -> exp.Expr:
+    """Return the one expression of a text; InvalidInputError that names the place for anything else."""
     if len(text) > FILTER_CHARACTERS_MAX:
-        raise _wrong(
+        raise wrong_sql(
             f"a filter is at most {FILTER_CHARACTERS_MAX} characters long; of many values make "
             "lsm.col(...).is_in([...])"
         )
     try:
         statements = parse(text, dialect=_Filters)
         if len(statements) != 1 or statements[0] is None:
-            raise _wrong("write one condition, such as price > 5")
-        return _Reader(text, schema.names).condition(statements[0])
+            raise wrong_sql("write one condition, such as price > 5")
+        return statements[0]
     except TokenError as cause:
         quotes = (
             "a quote is not closed"
             if text.count("'") % 2 or text.count('"') % 2
             else "unexpected character"
         )
-        raise _wrong(quotes) from cause
+        raise wrong_sql(quotes) from cause
     except ParseError as cause:
         raise _misplaced(text, cause) from cause
     except RecursionError as cause:
-        raise _wrong("it is nested too deeply") from cause
+        raise wrong_sql("it is nested too deeply") from cause
 
 
 def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
@@ -82,10 +91,11 @@ def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
     end = sum(map(len, lines)) + int(found["col"] or 0)  # of the word that does not fit
     what = _MISSING.sub("something is missing", str(found["description"]))
     near = text[:end][-20:]
-    return _wrong(f"{what}, at {near!r}" if near else what, character=end)
+    return wrong_sql(f"{what}, at {near!r}" if near else what, character=end)
 
 
-def _wrong(message: str, **facts: object) -> InvalidInputError:
+def wrong_sql(message: str, **facts: object) -> InvalidInputError:
+    """Return the error for SQL text that is not understood."""
     return InvalidInputError(
         f"the filter is not understood: {message}", kind=ErrorKind.INVALID_FILTER, **facts
     )
@@ -135,7 +145,7 @@ class _Reader:
         if not isinstance(left, exp.Column):
             left, right, comparison = right, left, comparison.mirrored
         if not isinstance(left, exp.Column):
-            raise _wrong(f"one side of {_shown(node)} has to be a column")
+            raise wrong_sql(f"one side of {shown_sql(node)} has to be a column")
         column = self._column(left)
         if isinstance(right, exp.Column):
             other = self._column(right).name
@@ -146,25 +156,25 @@ class _Reader:
         column = self._column(node.this)
         if isinstance(node.expression, exp.Null):
             return column.is_null()
-        raise _wrong(f"after IS comes NULL or NOT NULL, in {_shown(node)}")
+        raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
 
     def _is_in(self, node: exp.In) -> where.Predicate:
         column = self._column(node.this)
         if not node.expressions:
-            raise _wrong(f"IN takes a list of values, such as IN (1, 2), in {_shown(node)}")
+            raise wrong_sql(f"IN takes a list of values, such as IN (1, 2), in {shown_sql(node)}")
         return column.is_in([self._value(value) for value in node.expressions])
 
     def _like(self, node: exp.Like) -> where.Predicate:
         pattern = self._value(node.expression)
         if not isinstance(pattern, str):
-            raise _wrong(f"LIKE compares a text column with 'text', in {_shown(node)}")
+            raise wrong_sql(f"LIKE compares a text column with 'text', in {shown_sql(node)}")
         return self._column(node.this).like(pattern)
 
     def _column(self, node: exp.Expr) -> where.Column:
         node = _bare(node)
         if not isinstance(node, exp.Column) or node.table:
-            raise _wrong(
-                f"a column is expected in place of {_shown(node)}; put its name in double quotes"
+            raise wrong_sql(
+                f"a column is expected in place of {shown_sql(node)}; put its name in double quotes"
             )
         name = node.name
         if name not in self._names and not node.this.quoted:
@@ -193,23 +203,23 @@ class _Reader:
             case exp.Paren():
                 return self._value(node.this)
             case exp.Null():
-                raise _wrong("nothing equals NULL; write IS NULL or IS NOT NULL")
+                raise wrong_sql("nothing equals NULL; write IS NULL or IS NOT NULL")
             case _:
-                raise _wrong(
-                    f"a value is expected in place of {_shown(node)}; text is written in single quotes"
+                raise wrong_sql(
+                    f"a value is expected in place of {shown_sql(node)}; text is written in single quotes"
                 )
 
     def _bytes(self, digits: str) -> bytes:
         try:
             return bytes.fromhex(digits)
         except ValueError as cause:
-            raise _wrong(
+            raise wrong_sql(
                 f"X'{digits}' is no row of bytes: each takes two hexadecimal digits"
             ) from cause
 
     def _no_condition(self, node: exp.Expr) -> InvalidInputError:
-        return _wrong(
-            f"{_shown(node)} is no test of a column; write =, <>, <, <=, >, >=, IN, BETWEEN, LIKE or IS NULL"
+        return wrong_sql(
+            f"{shown_sql(node)} is no test of a column; write =, <>, <, <=, >, >=, IN, BETWEEN, LIKE or IS NULL"
         )
 
 
@@ -219,6 +229,7 @@ def _bare(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _shown(node: exp.Expr) -> str:
+def shown_sql(node: exp.Expr) -> str:
+    """Return the beginning of what an expression says."""
     text = " ".join(node.sql(dialect=_Filters).split())
     return text if len(text) <= 40 else f"{text[:40]}…"

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.prune.where import Filter
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
@@ -21,6 +23,7 @@ from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import no_such_verb
+from lsm_engine.table.merge_builder import Merge, changed_where, merge_into
 from lsm_engine.table.table_changes import TableChanges
 from lsm_engine.table.table_history import TableHistory
 from lsm_engine.table.table_inspect import TableInspect
@@ -28,6 +31,7 @@ from lsm_engine.table.table_maintenance import TableMaintenance
 from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
 from lsm_engine.table.write import delete_rows, insert, overwrite, write
+from lsm_engine.table.write.merge_clauses import Action
 
 
 class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges):
@@ -128,40 +132,79 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
 
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str] | Mapping[str, str] | None = None,
+        *,
+        condition: Filter | None = None,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Merge:
+        """Begin a MERGE of `source`, anything that `upsert` takes; `.when_…` add clauses, `.execute()` does it.
+
+        `on`: the columns that have to be equal, one or several, by name or as {table's: source's}; by
+        default the primary key. `condition`: what else two rows need to match. See `Merge`.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return merge_into(self.session, source, on, condition, identity)
+
     def update(
         self,
-        rows: Any,
+        rows: Any = None,
         missing: str = "refuse",
         *,
+        set: Mapping[str, Any] | None = None,
+        where: Filter | None = None,
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
     ) -> WriteResult | None:
-        """Write rows whose keys are there. With `missing="skip"` the others are left out.
+        """Write rows whose keys are there, or `set` columns of the rows that `where` keeps.
+
+        `set`: {column: value}; a value is SQL text ("price * 2", "'text'"), an Arrow expression or a Python
+        value that is no text. `where`: any filter; without one every row. With `missing="skip"` rows
+        whose keys are not there are left out.
 
         By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING.
         Else as `insert`; of several rows of one key the last one counts, as in `upsert`.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
+        if set is not None:
+            _only_one(rows, "rows", "set= and where=")
+            return changed_where(self.session, Action.UPDATE, where, identity, set)
+        if rows is None or where is not None:
+            raise InvalidInputError("update takes rows, or set= with where=; give one of them")
         return insert.write_only(
             self.session, rows, identity, insert.KeyCondition.EXISTING, missing
         )
 
     def delete(
         self,
-        keys: Any,
+        keys: Any = None,
         *,
+        where: Filter | None = None,
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
         properties: Mapping[str, str] | None = None,
     ) -> WriteResult | None:
-        """Delete rows by key; `keys` holds the primary key columns, other columns are ignored.
+        """Delete rows by key, or those that `where` keeps.
+
+        `keys` holds the primary key columns, other columns are ignored.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
         equals one of `keys` in all of their columns; that takes 'deletion-vectors.enabled'. Returns
         and raises as `upsert` does.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
+        if where is not None:
+            _only_one(keys, "keys", "where=")
+            if self.schema.has_primary_key:
+                return changed_where(self.session, Action.DELETE, where, identity)
+            keys = self.scan(where=where).to_arrow()
+        if keys is None:
+            raise InvalidInputError("delete takes keys, or where=; where='true' deletes every row")
         if not self.schema.has_primary_key:
             return delete_rows.delete_rows(self.session, keys, identity)
         return write.upsert(self.session, keys, identity, deletes=True)
@@ -301,3 +344,8 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
             commit_identifier=commit_identifier,
             properties=properties,
         )
+
+
+def _only_one(given: Any, argument: str, other: str) -> None:
+    if given is not None:
+        raise InvalidInputError(f"{argument} and {other} both name rows; give one of them")

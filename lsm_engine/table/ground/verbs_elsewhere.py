@@ -35,7 +35,7 @@ _VERBS = {
     "add_columns": "alter(lsm.AddColumn(name, type))",
     "drop_columns": "alter(lsm.DropColumn(name))",
     "update_schema": "alter(...)",
-    "delete_where": "delete(keys)",
+    "delete_where": "delete(where=...)",
     "load_cdf": "changelog(after=...)",
     "new_read_builder": "scan(...)",
     "new_batch_write_builder": "upsert(rows)",

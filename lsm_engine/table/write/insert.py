@@ -1,31 +1,25 @@
-"""Insert only, and update only: rows are tagged before they are written, and again if others write.
+"""Insert only, and update only: rows are tagged before they are written, and again if others write."""
 
-The tags hold for the state that is committed on: where rows changed in between, the commit is given
-up, and the rows are tagged anew.
-"""
-
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
-from lsm_engine.base.modes import CommitKind
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
 from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch
+from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.commit.commit import CommitIdentity, committed_before
-from lsm_engine.table.commit.rows_unchanged import Unchanged
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import RowLocations, locate_rows
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.write.land import base_of_write, land, land_again
+from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.write import stage
 
 _SHOWN = 3
@@ -63,39 +57,20 @@ def write_only(
         raise InvalidInputError(
             "rows can be refused or skipped: give 'refuse' or 'skip'", given=mismatch
         ) from None
-    before = committed_before(session, identity, CommitKind.APPEND)
-    if before is not None:
-        return land_again(session, identity, before)
     held = _held(session.schema, rows, condition)
     if not held.num_rows:
         return None
-    for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
-        base = base_of_write(session, identity)
+
+    def stage_on(base: Snapshot | None) -> tuple[list[CommitMessage], RowCounts] | None:
         tags = locate_rows(session, held, base)
         fits, counts = _fitting(tags, session.schema, condition)
         if not skips and not fits.all():
             raise _refusal(tags, session.schema, condition, fits)
         if not fits.any():
             return None
-        messages = stage(session, held.filter(pa.array(fits)), base)
-        properties = {**(identity.properties or {}), **counts.properties}
-        try:
-            return land(
-                session,
-                replace(identity, properties=properties),
-                messages,
-                planned_on=base,
-                on_base=Unchanged(session, base),
-            )
-        except CommitConflictError as error:
-            if error.kind is not ErrorKind.ROWS_CHANGED:
-                raise
-    raise CommitConflictError(
-        "other writers kept changing rows between the look and the commit; nothing of this write is "
-        "visible, try again or raise 'commit.max-retries'",
-        kind=ErrorKind.RETRIES_EXHAUSTED,
-        table=session.name,
-    )
+        return stage(session, held.filter(pa.array(fits)), base), counts
+
+    return write_looked_up(session, identity, stage_on)
 
 
 def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:

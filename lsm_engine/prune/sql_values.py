@@ -1,0 +1,229 @@
+"""SQL expressions that give a value for each row: `target.n + 1`, `coalesce(source.name, 'none')`.
+
+sqlglot parses, Arrow computes. Null makes null, as in SQL; numbers that do not fit raise.
+
+column, source.column, target.column     12  -1.5  'text'  NULL  TRUE  X'00ff'  DATE '2024-05-01'
++ - * / %   ||   = <> < <= > >=   AND OR NOT   IS [NOT] NULL   [NOT] IN (…)   [NOT] BETWEEN   [NOT] LIKE
+CASE WHEN … THEN … ELSE … END   IF(c, a, b)   COALESCE   NULLIF   GREATEST   LEAST   CAST(x AS type)
+UPPER   LOWER   TRIM   LENGTH   CONCAT   ABS   ROUND
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
+from lsm_engine.prune.sql import parsed_sql, shown_sql, wrong_sql
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.types import parse_type
+
+Value: TypeAlias = pa.Scalar | pa.Array | pa.ChunkedArray
+Resolve: TypeAlias = Callable[[str | None, str, bool], Value]
+"""Returns a column: of a qualifier (None: none was written), by name; whether the name was quoted."""
+
+_WHOLE = re.compile(r"\d+")
+_TWO: Mapping[type, Callable[[Value, Value], Value]] = {
+    exp.Add: pc.add_checked,
+    exp.Sub: pc.subtract_checked,
+    exp.Mul: pc.multiply_checked,
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
+    exp.And: pc.and_kleene,
+    exp.Or: pc.or_kleene,
+}
+_ONE: Mapping[type, Callable[[Value], Value]] = {
+    exp.Not: pc.invert,
+    exp.Upper: pc.utf8_upper,
+    exp.Lower: pc.utf8_lower,
+    exp.Trim: pc.utf8_trim_whitespace,
+    exp.Length: pc.utf8_length,
+    exp.Abs: pc.abs_checked,
+    exp.Neg: pc.negate_checked,
+}
+
+
+class SqlValue:
+    """One expression, parsed once; `of` computes it for the rows of a batch."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._node = parsed_sql(text)
+
+    def columns(self) -> list[tuple[str | None, str, bool]]:
+        """Return the columns it names, as `Resolve` takes them."""
+        return [_named(node) for node in self._node.find_all(exp.Column)]
+
+    def of(self, resolve: Resolve, count: int) -> pa.Array:
+        """Return the value of each of `count` rows.
+
+        Raises InvalidInputError that shows the expression where a name, a type or a number does not fit.
+        """
+        try:
+            found = _Reader(resolve).value(self._node)
+        except LsmError:
+            raise
+        except (pa.ArrowException, OverflowError, ValueError) as cause:
+            raise InvalidInputError(
+                f"{self.text!r} cannot be computed: {cause}", kind=ErrorKind.INVALID_ROWS
+            ) from cause
+        if isinstance(found, pa.ChunkedArray):
+            return found.combine_chunks()
+        return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
+
+
+class _Reader:
+    """Computes a parsed expression from its leaves."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+
+    def value(self, node: exp.Expr) -> Any:
+        """Return what an expression gives: a column, or one value for all rows."""
+        two, one = _TWO.get(type(node)), _ONE.get(type(node))
+        if two is not None:
+            return two(self.value(node.this), self.value(node.expression))
+        if one is not None and not set(node.args) - {"this"} - _unset(node):
+            return one(self.value(node.this))
+        match node:
+            case exp.Paren():
+                return self.value(node.this)
+            case exp.Column():
+                return self._resolve(*_named(node))
+            case exp.Literal() | exp.Boolean() | exp.Null() | exp.HexString():
+                return _literal(node)
+            case exp.Div():
+                left, right = self.value(node.this), self.value(node.expression)
+                whole = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
+                return pc.divide_checked(pc.cast(left, pa.float64()) if whole else left, right)
+            case exp.Mod():
+                left, right = self.value(node.this), self.value(node.expression)
+                times = pc.divide_checked(left, right)
+                if not pa.types.is_integer(times.type):
+                    times = pc.trunc(times)
+                return pc.subtract_checked(left, pc.multiply_checked(times, right))
+            case exp.Cast():
+                return pc.cast(self.value(node.this), arrow_type(parse_type(node.to.sql())))
+            case exp.Is():
+                return self._is(node)
+            case exp.In() if node.expressions:
+                left = self.value(node.this)
+                tests = [pc.equal(left, self.value(value)) for value in node.expressions]
+                return reduce(pc.or_kleene, tests)
+            case exp.Between():
+                left = self.value(node.this)
+                low, high = self.value(node.args["low"]), self.value(node.args["high"])
+                return pc.and_kleene(pc.greater_equal(left, low), pc.less_equal(left, high))
+            case exp.Like(expression=exp.Literal() as pattern):
+                found = pc.match_like(self.value(node.this), str(pattern.this))
+                return pc.invert(found) if node.args.get("negate") else found
+            case exp.Case():
+                return self._case(node)
+            case exp.If():
+                rest = node.args.get("false")
+                return self._chosen([node], None if rest is None else rest)
+            case exp.Round():
+                digits = node.args.get("decimals")
+                return pc.round(self.value(node.this), 0 if digits is None else int(digits.name))
+            case exp.Nullif():
+                left = self.value(node.this)
+                equal = pc.equal(left, self.value(node.expression))
+                return pc.if_else(pc.fill_null(equal, False), pa.scalar(None, left.type), left)  # noqa: FBT003
+            case exp.Coalesce() | exp.Greatest() | exp.Least():
+                parts = [self.value(part) for part in (node.this, *node.expressions)]
+                return _FOLDS[type(node)](_alike(parts))
+            case exp.DPipe() | exp.Concat():
+                joined = list(node.flatten()) if isinstance(node, exp.DPipe) else node.expressions
+                texts = [_as_text(self.value(part)) for part in joined]
+                return pc.binary_join_element_wise(*texts, "")
+            case _:
+                raise wrong_sql(f"{shown_sql(node)} is no expression that is computed here")
+
+    def _is(self, node: exp.Is) -> Value:
+        if not isinstance(node.expression, exp.Null):
+            raise wrong_sql(f"after IS comes NULL or NOT NULL, in {shown_sql(node)}")
+        return pc.is_null(self.value(node.this))
+
+    def _case(self, node: exp.Case) -> Value:
+        subject = node.args.get("this")
+        branches = node.args["ifs"]
+        if subject is not None:
+            branches = [
+                exp.If(this=exp.EQ(this=subject, expression=each.this), true=each.args["true"])
+                for each in branches
+            ]
+        return self._chosen(branches, node.args.get("default"))
+
+    def _chosen(self, branches: Sequence[exp.Expr], default: exp.Expr | None) -> Value:
+        conditions = [self.value(each.this) for each in branches]
+        values = [self.value(each.args["true"]) for each in branches]
+        rest = pa.scalar(None) if default is None else self.value(default)
+        *values, rest = _alike([*values, rest])
+        names = [str(at) for at in range(len(conditions))]
+        made = pc.make_struct(*conditions, field_names=names)
+        if isinstance(made, pa.StructScalar):
+            held = [at for at, one in enumerate(conditions) if one.as_py()]
+            return values[held[0]] if held else rest
+        return pc.case_when(made, *values, rest)
+
+
+def _named(node: exp.Column) -> tuple[str | None, str, bool]:
+    return node.table or None, node.name, bool(node.this.quoted)
+
+
+def _unset(node: exp.Expr) -> set[str]:
+    return {key for key, value in node.args.items() if value in (None, False, [])}
+
+
+def _literal(node: exp.Expr) -> pa.Scalar:
+    match node:
+        case exp.Null():
+            return pa.scalar(None)
+        case exp.Boolean():
+            return pa.scalar(bool(node.this))
+        case exp.HexString():
+            return pa.scalar(bytes.fromhex(str(node.this)))
+        case exp.Literal() if node.is_string:
+            return pa.scalar(str(node.this))
+        case _:
+            whole = _WHOLE.fullmatch(node.this)
+            return pa.scalar(int(node.this) if whole else Decimal(node.this))
+
+
+def _as_text(value: Value) -> Value:
+    return value if pa.types.is_string(value.type) else pc.cast(value, pa.string())
+
+
+def _alike(values: Sequence[Value]) -> list[Value]:
+    """Return values as the narrowest type that holds all of them."""
+    kinds = [pa.schema([("", value.type)]) for value in values]
+    kind = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
+    return [value if value.type == kind else pc.cast(value, kind) for value in values]
+
+
+def _greatest(parts: Sequence[Value]) -> Value:
+    return pc.max_element_wise(*parts)
+
+
+def _least(parts: Sequence[Value]) -> Value:
+    return pc.min_element_wise(*parts)
+
+
+def _coalesce(parts: Sequence[Value]) -> Value:
+    return pc.coalesce(*parts)
+
+
+_FOLDS: Mapping[type, Callable[[Sequence[Value]], Value]] = {
+    exp.Coalesce: _coalesce,
+    exp.Greatest: _greatest,
+    exp.Least: _least,
+}

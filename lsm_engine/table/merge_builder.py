@@ -1,0 +1,131 @@
+"""A MERGE as people write it who know Delta or Iceberg: clause by clause, then `execute`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.prune.where import Filter
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.merge import MergePlan, held_rows, merge
+from lsm_engine.table.write.merge_clauses import Action, Clause, Match
+
+
+@record
+class Merge:
+    """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
+
+    Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
+    SQL text, predicates or Arrow expressions; columns are called `source.x` and `target.x`, or plain
+    where only one side has them. A value to set is SQL text ("target.n + 1", "'text'"), an Arrow
+    expression, or a Python value that is no text.
+    """
+
+    session: TableSession
+    source: Any
+    plan: MergePlan
+    identity: CommitIdentity
+
+    def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
+        """Set columns of rows that match."""
+        return self._with(Match.MATCHED, Action.UPDATE, where, set)
+
+    def when_matched_update_all(self, where: Filter | None = None) -> "Merge":
+        """Set every column that the source has, in rows that match."""
+        return self._with(Match.MATCHED, Action.UPDATE, where)
+
+    def when_matched_delete(self, where: Filter | None = None) -> "Merge":
+        """Delete rows that match."""
+        return self._with(Match.MATCHED, Action.DELETE, where)
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, Any], where: Filter | None = None
+    ) -> "Merge":
+        """Insert rows of the source that match none; columns left out are null, or have their default."""
+        return self._with(Match.NOT_MATCHED, Action.INSERT, where, values)
+
+    def when_not_matched_insert_all(self, where: Filter | None = None) -> "Merge":
+        """Insert rows of the source that match none, with every column that both have."""
+        return self._with(Match.NOT_MATCHED, Action.INSERT, where)
+
+    def when_not_matched_by_source_update(
+        self, set: Mapping[str, Any], where: Filter | None = None
+    ) -> "Merge":
+        """Set columns of rows of the table that no row of the source matches."""
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.UPDATE, where, set)
+
+    def when_not_matched_by_source_delete(self, where: Filter | None = None) -> "Merge":
+        """Delete rows of the table that no row of the source matches."""
+        return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.DELETE, where)
+
+    def execute(self) -> WriteResult | None:
+        """Do it, in one commit; None if no row changes.
+
+        The result's `properties` hold the counts (`lsm.row_counts_of`). What was found holds for the
+        state that is committed on: where others change rows meanwhile, it is looked at again. Raises
+        InvalidInputError, with nothing written, where several rows of the source would change one row,
+        a key would change, or a new row's key is there; CommitConflictError as `upsert`.
+        """
+        if not self.plan.clauses:
+            raise InvalidInputError(
+                "a merge without a clause changes nothing; add when_matched_… or when_not_matched_…"
+            )
+        return merge(self.session, held_rows(self.source), self.plan, self.identity)
+
+    def _with(
+        self,
+        match: Match,
+        action: Action,
+        where: Filter | None,
+        values: Mapping[str, Any] | None = None,
+    ) -> "Merge":
+        clause = Clause(match=match, action=action, condition=where, values=values)
+        return replace(self, plan=replace(self.plan, clauses=(*self.plan.clauses, clause)))
+
+
+def merge_into(
+    session: TableSession,
+    source: Any,
+    on: str | Sequence[str] | Mapping[str, str] | None,
+    condition: Filter | None,
+    identity: CommitIdentity,
+) -> Merge:
+    """Return the beginning of a MERGE; see `Table.merge`."""
+    pairs = _pairs(session, on)
+    return Merge(
+        session=session,
+        source=source,
+        plan=MergePlan(on=pairs, condition=condition, clauses=()),
+        identity=identity,
+    )
+
+
+def changed_where(
+    session: TableSession,
+    action: Action,
+    where: Filter | None,
+    identity: CommitIdentity,
+    values: Mapping[str, Any] | None = None,
+) -> WriteResult | None:
+    """Update or delete the rows that a condition keeps: a MERGE with nothing."""
+    clause = Clause(
+        match=Match.NOT_MATCHED_BY_SOURCE, action=action, condition=where, values=values
+    )
+    plan = MergePlan(on=(), condition=None, clauses=(clause,))
+    return merge(session, held_rows([]), plan, identity)
+
+
+def _pairs(
+    session: TableSession, on: str | Sequence[str] | Mapping[str, str] | None
+) -> tuple[tuple[str, str], ...]:
+    if on is None:
+        on = session.schema.primary_keys
+    if isinstance(on, Mapping):
+        return tuple((str(target), str(source)) for target, source in on.items())
+    names = (on,) if isinstance(on, str) else tuple(on)
+    if not names:
+        raise InvalidInputError("a merge needs columns to match on; give on=['id']")
+    return tuple((name, name) for name in names)

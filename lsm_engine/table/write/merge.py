@@ -1,0 +1,361 @@
+"""MERGE: rows of a source against rows of the table, clause by clause, in one commit.
+
+The source is held in memory. Rows of the table are looked up where the source names their whole key and
+only matches matter; else they are scanned, a batch at a time, so that memory is the source's and what changes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bools, one_array
+from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.row_counts import RowCounts
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.prune.where import Filter
+from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.find.lookup import FOUND, TableQuery
+from lsm_engine.table.find.row_locations import locate_rows
+from lsm_engine.table.ground.incoming import open_rows
+from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.write.looked_up import write_looked_up
+from lsm_engine.table.write.merge_clauses import (
+    Action,
+    Clause,
+    Frame,
+    Match,
+    chosen_clauses,
+    computed,
+    holds,
+)
+from lsm_engine.table.write.write import stage
+
+Rows = npt.NDArray[np.int64]
+_SHOWN = 3
+_ROWS_AT_ONCE = 1 << 16
+_LOOKED_UP_SHARE = 10
+"""Looking keys up pays where the source has at most a tenth of the table's rows."""
+
+
+@record
+class MergePlan:
+    """A MERGE: `on` pairs columns of the table with those of the source that have to be equal, and
+    `condition` is what else has to hold for two rows to match."""
+
+    on: tuple[tuple[str, str], ...]
+    condition: Filter | None
+    clauses: tuple[Clause, ...]
+
+    @property
+    def needs_table(self) -> bool:
+        """Whether rows matter that only the table has."""
+        return any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
+
+
+def merge(
+    session: TableSession, source: pa.Table, plan: MergePlan, identity: CommitIdentity
+) -> WriteResult | None:
+    """Carry a MERGE out; None if no row changes. Counts are in the result's properties.
+
+    Raises InvalidInputError, before anything is written, where several rows of the source would change
+    one row, where a key would be changed or is inserted twice; UnsupportedError for updates in tables
+    whose merge engine makes something else of a row than its newest version.
+    """
+    if not source.column_names:  # an empty list names no columns
+        source = session.schema.arrow.empty_table()
+    _check(session, plan, source)
+    return write_looked_up(session, identity, partial(_staged, session, source, plan))
+
+
+def _check(session: TableSession, plan: MergePlan, source: pa.Table) -> None:
+    schema = session.schema
+    engine = session.options[core_options.MERGE_ENGINE]
+    updates = any(clause.action is Action.UPDATE for clause in plan.clauses)
+    if not schema.has_primary_key:
+        raise UnsupportedError(
+            "rows of a table without a primary key cannot be merged, updated or deleted by a "
+            "condition; use append() and delete(keys), or make the table with a key",
+            table=session.name,
+        )
+    if updates and not engine.policy.keeps_newest_row:
+        raise UnsupportedError(
+            f"'merge-engine' = {engine.value} makes something else of an updated row than its newest "
+            "version; upsert the rows that shall be merged",
+            option=core_options.MERGE_ENGINE.key,
+            table=session.name,
+        )
+    names = {name for target, _ in plan.on for name in (target,)}
+    names |= {name for clause in plan.clauses for name in clause.values or ()}
+    for name in sorted(names):
+        schema.field(name)
+    missing = sorted({name for _, name in plan.on} - set(source.column_names))
+    if missing:
+        raise InvalidInputError(
+            f"the source has no column {missing[0]!r} to match on; it has "
+            f"{', '.join(source.column_names)}",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            column=missing[0],
+        )
+
+
+def _staged(
+    session: TableSession, source: pa.Table, plan: MergePlan, base: Snapshot | None
+) -> tuple[Sequence[CommitMessage], RowCounts] | None:
+    changes = _Changes(session, source, plan, base)
+    first = next(batches := changes.batches(), None)
+    if first is None:
+        return None
+    rows = pa.RecordBatchReader.from_batches(first.schema, _batches_of(first, batches))
+    messages = stage(session, rows, base)
+    return messages, changes.counts
+
+
+def _batches_of(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    yield from first.to_batches()
+    for table in rest:
+        yield from table.to_batches()
+
+
+class _Changes:
+    """The rows that a MERGE writes, with their kinds, and how many there are of each."""
+
+    def __init__(
+        self, session: TableSession, source: pa.Table, plan: MergePlan, base: Snapshot | None
+    ) -> None:
+        self._session = session
+        self._source = source
+        self._plan = plan
+        self._base = base
+        self._columns = session.schema.arrow
+        self._keys = list(session.schema.primary_keys)
+        self._is_matched = np.zeros(source.num_rows, np.bool_)
+        self.counts = RowCounts()
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield what to write: first what the table's rows become, then what is new."""
+        deleted: list[pa.Table] = []
+        for target in self._targets():
+            for action, rows in self._changed(target):
+                if action is Action.DELETE:
+                    deleted.append(rows.select(self._keys))
+                yield self._written(rows, action)
+        yield from self._inserted(deleted)
+
+    def _targets(self) -> Iterator[pa.Table]:
+        base = self._base
+        if base is None:
+            return
+        is_by_key = sorted(target for target, _ in self._plan.on) == sorted(self._keys)
+        few = self._source.num_rows * _LOOKED_UP_SHARE <= (base.total_record_count or 0)
+        if is_by_key and few and not self._plan.needs_table and FOUND not in self._columns.names:
+            yield self._looked_up(base)
+            return
+        scan = Scan(self._session, ScanRequest(snapshot_id=base.id, is_batch=False), base)
+        waiting: list[pa.RecordBatch] = []
+        for batch in scan.to_batches():
+            waiting.append(batch)
+            if sum(each.num_rows for each in waiting) >= _ROWS_AT_ONCE:
+                yield pa.Table.from_batches(waiting)
+                waiting = []
+        if waiting:
+            yield pa.Table.from_batches(waiting)
+
+    def _looked_up(self, base: Snapshot) -> pa.Table:
+        keys = pa.table(
+            {target: self._cast(source, target) for target, source in self._plan.on}
+        ).drop_null()
+        distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+        with TableQuery(self._session, snapshot=base) as query:
+            rows = query.lookup(distinct.select(self._keys))
+        return rows.filter(rows.column(FOUND)).drop_columns([FOUND])
+
+    def _cast(self, source: str, target: str) -> pa.ChunkedArray:
+        """Return a column of the source as the table compares it."""
+        field = self._columns.field(target)
+        try:
+            return self._source.column(source).cast(field.type)
+        except pa.ArrowException as cause:
+            raise InvalidInputError(
+                f"column {source!r} of the source does not fit column {target!r} ({field.type}): {cause}",
+                kind=ErrorKind.INVALID_KEY,
+                column=source,
+            ) from cause
+
+    def _changed(self, target: pa.Table) -> Iterator[tuple[Action, pa.Table]]:
+        """Yield the rows of one batch of the table that change, as they will be."""
+        ours, theirs = self._pairs(target)
+        frame = Frame(target.take(pa.array(ours)), self._source.take(pa.array(theirs)))
+        if self._plan.condition is not None:
+            kept = holds(self._plan.condition, frame)
+            ours, theirs, frame = ours[kept], theirs[kept], frame.filter(kept)
+        self._is_matched[theirs] = True
+        taken = chosen_clauses(self._plan.clauses, Match.MATCHED, frame)
+        self._refuse_ambiguous(target, ours, taken)
+        for clause, mask in taken:
+            yield from self._of(clause, frame.filter(mask))
+        if self._plan.needs_table:
+            alone = np.ones(target.num_rows, np.bool_)
+            alone[ours] = False
+            rest = Frame(target.filter(pa.array(alone)), None)
+            for clause, mask in chosen_clauses(
+                self._plan.clauses, Match.NOT_MATCHED_BY_SOURCE, rest
+            ):
+                yield from self._of(clause, rest.filter(mask))
+
+    def _pairs(self, target: pa.Table) -> tuple[Rows, Rows]:
+        """Return the rows of the table and of the source whose columns to match on are equal."""
+        if not self._plan.on or not self._source.num_rows or not target.num_rows:
+            every = np.arange(0 if self._plan.on else self._source.num_rows)
+            rows = np.arange(target.num_rows)
+            return np.repeat(rows, len(every)), np.tile(every, len(rows))
+        names = [f"{at}" for at, _ in enumerate(self._plan.on)]
+        left = {name: target.column(t) for name, (t, _) in zip(names, self._plan.on, strict=True)}
+        right = {name: self._cast(s, t) for name, (t, s) in zip(names, self._plan.on, strict=True)}
+        left["ours"] = pa.chunked_array([np.arange(target.num_rows)])
+        right["theirs"] = pa.chunked_array([np.arange(self._source.num_rows)])
+        found = pa.table(left).join(pa.table(right), names, join_type="inner", use_threads=False)
+        order = np.lexsort((found.column("theirs").to_numpy(), found.column("ours").to_numpy()))
+        return found.column("ours").to_numpy()[order], found.column("theirs").to_numpy()[order]
+
+    def _refuse_ambiguous(
+        self, target: pa.Table, ours: Rows, taken: Sequence[tuple[Clause, Bools]]
+    ) -> None:
+        acted = np.zeros(len(ours), np.bool_)
+        for _, mask in taken:
+            acted |= mask
+        places, counts = np.unique(ours[acted], return_counts=True)
+        twice = places[counts > 1]
+        if len(twice):
+            keys = target.select(self._keys).take(pa.array(twice[:_SHOWN])).to_pylist()
+            raise InvalidInputError(
+                f"{len(twice)} rows of the table are matched by several rows of the source that would "
+                "change them; keep one row of the source for each, or add a condition",
+                kind=ErrorKind.INVALID_ROWS,
+                keys=keys,
+            )
+
+    def _of(self, clause: Clause, frame: Frame) -> Iterator[tuple[Action, pa.Table]]:
+        if not frame.count:
+            return
+        rows = frame.sides["target"]
+        assert rows is not None
+        if clause.action is Action.UPDATE:
+            rows = self._updated(clause, frame, rows)
+        yield clause.action, rows
+
+    def _updated(self, clause: Clause, frame: Frame, rows: pa.Table) -> pa.Table:
+        for name, given in self._values(clause, frame).items():
+            at = self._columns.get_field_index(name)
+            value = computed(given, frame, self._columns.field(at))
+            if name in self._keys and not value.equals(one_array(rows.column(name))):
+                raise InvalidInputError(
+                    f"an update would change key column {name!r}; delete the row and insert another",
+                    kind=ErrorKind.INVALID_KEY,
+                    column=name,
+                )
+            rows = rows.set_column(at, self._columns.field(at), value)
+        return rows
+
+    def _values(self, clause: Clause, frame: Frame) -> Mapping[str, Any]:
+        if clause.values is not None:
+            return clause.values
+        source = frame.sides["source"]
+        assert source is not None
+        shared = [name for name in self._columns.names if name in source.column_names]
+        return {name: _quoted(name) for name in shared}
+
+    def _inserted(self, deleted: Sequence[pa.Table]) -> Iterator[pa.Table]:
+        frame = Frame(None, self._source.filter(pa.array(~self._is_matched)))
+        made = []
+        for clause, mask in chosen_clauses(self._plan.clauses, Match.NOT_MATCHED, frame):
+            new = frame.filter(mask)
+            if new.count:
+                values = self._values(clause, new)
+                columns = {
+                    name: computed(given, new, self._columns.field(name))
+                    for name, given in values.items()
+                }
+                made.append(pa.table(columns))
+        if not made:
+            return
+        rows = pa.concat_tables(made, promote_options="default")
+        self._refuse_taken(rows, deleted)
+        yield self._written(rows, Action.INSERT)
+
+    def _refuse_taken(self, rows: pa.Table, deleted: Sequence[pa.Table]) -> None:
+        """Refuse keys that two new rows have, or that are in the table and stay there."""
+        lacking = [name for name in self._keys if name not in rows.column_names]
+        if lacking:
+            raise InvalidInputError(
+                f"inserted rows need a value for key column {lacking[0]!r}",
+                kind=ErrorKind.INVALID_KEY,
+                column=lacking[0],
+            )
+        keys = rows.select(self._keys)
+        counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
+        twice = counted.filter(pc.greater(counted.column("count_all"), 1))
+        if twice.num_rows:
+            raise _taken("rows to insert share a key with another", twice, self._keys)
+        if sorted(target for target, _ in self._plan.on) == sorted(self._keys) and (
+            self._plan.condition is None
+        ):
+            return  # a key that is there has matched
+        is_there = locate_rows(self._session, rows, self._base).is_there
+        if deleted and is_there.any():
+            freed_keys = pa.concat_tables(deleted).append_column(
+                "freed",
+                pa.repeat(pa.scalar(True), sum(each.num_rows for each in deleted)),  # noqa: FBT003
+            )
+            at = keys.append_column("at", pa.array(np.arange(keys.num_rows)))
+            freed = at.join(freed_keys, self._keys, join_type="inner").column("at").to_numpy()
+            is_there[freed] = False
+        if is_there.any():
+            raise _taken("rows to insert have keys that are there already", keys.filter(pa.array(is_there)), self._keys)  # fmt: skip
+
+    def _written(self, rows: pa.Table, action: Action) -> pa.Table:
+        n = rows.num_rows
+        self.counts += RowCounts(
+            inserted=n * (action is Action.INSERT),
+            updated=n * (action is Action.UPDATE),
+            deleted=n * (action is Action.DELETE),
+        )
+        kind = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}[action]
+        whole = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(n, field.type)
+            for field in self._columns
+        ]
+        nullable = pa.schema([field.with_nullable(True) for field in self._columns])  # noqa: FBT003
+        table = pa.Table.from_arrays(whole, schema=nullable)
+        return table.append_column(ROW_KIND_COLUMN, pa.repeat(pa.scalar(kind), n))
+
+
+def _taken(message: str, keys: pa.Table, names: Sequence[str]) -> InvalidInputError:
+    return InvalidInputError(
+        f"{keys.num_rows} {message}; nothing was written",
+        kind=ErrorKind.ROW_EXISTS,
+        keys=keys.select(list(names)).slice(0, _SHOWN).to_pylist(),
+    )
+
+
+def _quoted(name: str) -> str:
+    return 'source."' + name.replace('"', '""') + '"'
+
+
+def held_rows(source: Any) -> pa.Table:
+    """Return a source's rows in memory: anything that `upsert` takes."""
+    if isinstance(source, list) and not source:
+        return pa.table({})
+    return open_rows(source).read_all()

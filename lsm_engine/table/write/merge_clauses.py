@@ -1,0 +1,182 @@
+"""MERGE as values: what is to happen to rows that match, that only the source has, or only the table."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Bools, one_array
+from lsm_engine.prune.expression import to_expression, tree_of
+from lsm_engine.prune.sql_values import SqlValue
+from lsm_engine.prune.where import Filter
+
+SOURCE, TARGET = "source", "target"
+_SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
+
+
+class Match(Enum):
+    """Which rows a clause is about."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    NOT_MATCHED_BY_SOURCE = "not matched by source"
+
+
+class Action(Enum):
+    """What a clause does to them."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    INSERT = "insert"
+
+
+@record
+class Clause:
+    """One WHEN of a MERGE. `values` None: all columns that source and table share.
+
+    A value is SQL text, an Arrow expression, or anything else: itself, for every row.
+    """
+
+    match: Match
+    action: Action
+    condition: Filter | None = None
+    values: Mapping[str, Any] | None = None
+
+
+class Frame:
+    """Rows side by side: those of the table, of the source, or of both, row by row."""
+
+    def __init__(self, target: pa.Table | None, source: pa.Table | None) -> None:
+        self.sides = {TARGET: target, SOURCE: source}
+        self.count = next(side.num_rows for side in (target, source) if side is not None)
+
+    def filter(self, mask: Bools) -> "Frame":
+        """Return some of the rows."""
+        kept = pa.array(mask)
+        cut = {name: side and side.filter(kept) for name, side in self.sides.items()}
+        return Frame(cut[TARGET], cut[SOURCE])
+
+    def column(self, side: str | None, name: str, quoted: bool = True) -> pa.ChunkedArray:  # noqa: FBT001, FBT002 -- as `Resolve`
+        """Return a column of one side, or of the only side that has it; InvalidInputError."""
+        if side is not None:
+            chosen = _SIDES.get(side.lower())
+            if chosen is None:
+                raise _unknown(f"{side}.{name}", "qualify a column with source. or target.")
+            rows = self.sides[chosen]
+            if rows is None:
+                raise _unknown(f"{side}.{name}", f"these rows have no {chosen}")
+            found = _name_in(rows, name, quoted=quoted)
+            if found is None:
+                raise _unknown(f"{side}.{name}", f"there are {', '.join(rows.column_names)}")
+            return rows.column(found)
+        held = [
+            rows.column(found)
+            for rows in self.sides.values()
+            if rows is not None and (found := _name_in(rows, name, quoted=quoted)) is not None
+        ]
+        if len(held) != 1:
+            hint = "write source. or target. before it" if held else "no side has it"
+            raise _unknown(name, hint)
+        return held[0]
+
+    def flat(self) -> pa.Table:
+        """Return the columns as "target.x" and "source.x", and as "x" where only one side has it."""
+        there = {side: rows for side, rows in self.sides.items() if rows is not None}
+        held = Counter(name for rows in there.values() for name in rows.column_names)
+        columns: dict[str, pa.ChunkedArray] = {}
+        for side, rows in there.items():
+            for name in rows.column_names:
+                columns[f"{side}.{name}"] = rows.column(name)
+                if held[name] == 1:
+                    columns.setdefault(name, rows.column(name))
+        return pa.table(columns)
+
+
+def holds(condition: Filter | None, frame: Frame) -> Bools:
+    """Return for which rows a condition is true; null is not."""
+    if condition is None:
+        return np.ones(frame.count, np.bool_)
+    if isinstance(condition, str):
+        value = SqlValue(condition).of(frame.column, frame.count)
+        if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
+            raise InvalidInputError(
+                f"{condition!r} is no condition: it gives {value.type}",
+                kind=ErrorKind.INVALID_FILTER,
+            )
+        true: Bools = pc.fill_null(value.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+        return true
+    if isinstance(condition, list | tuple):
+        parts = [holds(part, frame) for part in condition]
+        return np.logical_and.reduce(parts) if parts else holds(None, frame)
+    rows = frame.flat()
+    predicate = to_expression(tree_of(condition, rows.schema))
+    places = rows.append_column("", pa.array(np.arange(frame.count))).filter(predicate)
+    found = np.zeros(frame.count, np.bool_)
+    found[places.column("").to_numpy()] = True
+    return found
+
+
+def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
+    """Return what a column is set to, in the column's type; InvalidInputError names the column."""
+    try:
+        if isinstance(given, str):
+            value = SqlValue(given).of(frame.column, frame.count)
+        elif isinstance(given, pc.Expression):
+            value = _projected(given, frame.flat())
+        else:
+            value = pa.repeat(_scalar(given, field.type), frame.count)
+        return one_array(value.cast(field.type))
+    except (pa.ArrowException, OverflowError) as cause:
+        raise InvalidInputError(
+            f"column {field.name!r} ({field.type}) cannot be set to {given!r}: {cause}",
+            kind=ErrorKind.INVALID_ROWS,
+            column=field.name,
+        ) from cause
+
+
+def chosen_clauses(
+    clauses: Iterable[Clause], match: Match, frame: Frame
+) -> list[tuple[Clause, Bools]]:
+    """Return each clause of a kind with the rows that it takes: the first that holds for a row does."""
+    left = np.ones(frame.count, np.bool_)
+    taken = []
+    for clause in clauses:
+        if clause.match is not match or not left.any():
+            continue
+        mine = np.zeros(frame.count, np.bool_)
+        mine[left] = holds(clause.condition, frame.filter(left))
+        left &= ~mine
+        taken.append((clause, mine))
+    return taken
+
+
+def _projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
+    import pyarrow.acero as acero  # noqa: PLC0415 -- few set columns to Arrow expressions
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    project = acero.ProjectNodeOptions([expression], ["value"])
+    found = acero.Declaration("project", project, inputs=[source]).to_table(use_threads=False)
+    return found.column("value")
+
+
+def _scalar(given: Any, kind: pa.DataType) -> pa.Scalar:
+    return given if isinstance(given, pa.Scalar) else pa.scalar(given, kind)
+
+
+def _name_in(rows: pa.Table, name: str, *, quoted: bool) -> str | None:
+    if name in rows.column_names:
+        return name
+    alike = [each for each in rows.column_names if each.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 and not quoted else None
+
+
+def _unknown(name: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"no column {name!r}: {hint}", kind=ErrorKind.NO_SUCH_COLUMN, column=name
+    )

@@ -1,0 +1,295 @@
+"""MERGE, UPDATE … WHERE and DELETE … WHERE: clause by clause, in one commit, right beside other writers."""
+
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lsm_engine as lsm
+from tests.unit.table.history_tables import Story
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("name", pa.string())]
+)
+
+
+def story(**options):
+    made = Story(COLUMNS, options={"bucket": "2", **options})
+    made.table.upsert([{"id": k, "n": k * 10, "name": f"n{k}"} for k in range(1, 6)])
+    return made
+
+
+@pytest.fixture
+def table():
+    return story().table
+
+
+def rows(table):
+    return {row["id"]: (row["n"], row["name"]) for row in table}
+
+
+SOURCE = [{"id": 2, "n": 5, "name": "two"}, {"id": 9, "n": 1, "name": "nine"}]
+
+
+def test_update_and_insert_as_delta_users_write_it(table):
+    made = (
+        table.merge(SOURCE)
+        .when_matched_update({"n": "target.n + source.n", "name": "upper(source.name)"})
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    assert rows(table)[2] == (25, "TWO")
+    assert rows(table)[9] == (1, "nine")
+    assert len(table) == 6
+    assert lsm.row_counts_of(made.properties) == lsm.RowCounts(inserted=1, updated=1)
+    assert table.latest_snapshot().id == 2  # one commit
+
+
+def test_the_first_clause_that_holds_decides(table):
+    source = [{"id": k, "n": k} for k in range(1, 5)]
+    table.merge(source).when_matched_delete("source.n = 1").when_matched_update(
+        {"name": "'even'"}, where="source.n % 2 = 0"
+    ).when_matched_update({"name": None}, where=lsm.col("source.n") < 4).execute()
+    assert rows(table) == {2: (20, "even"), 3: (30, None), 4: (40, "even"), 5: (50, "n5")}
+
+
+def test_rows_that_the_source_lacks(table):
+    made = (
+        table.merge(SOURCE)
+        .when_not_matched_by_source_delete("n >= 40")
+        .when_not_matched_by_source_update({"n": 0})
+        .execute()
+    )
+    assert rows(table) == {1: (0, "n1"), 2: (20, "n2"), 3: (0, "n3")}
+    assert lsm.row_counts_of(made.properties) == lsm.RowCounts(updated=2, deleted=2)
+
+
+def test_any_form_of_condition_and_value(table):
+    table.update(set={"n": pc.multiply(pc.field("n"), 2)}, where=pc.field("id") == 1)
+    table.update(set={"n": "n + 1"}, where=[lsm.col("id") > 1, "id < 4"])
+    table.update(set={"name": "CASE WHEN n > 45 THEN 'big' ELSE name || '!' END"})
+    table.delete(where=lsm.col("id") == 4)
+    assert rows(table) == {1: (20, "n1!"), 2: (21, "n2!"), 3: (31, "n3!"), 5: (50, "big")}
+
+
+def test_matching_on_other_columns_and_by_condition(table):
+    source = pa.table({"label": ["n1", "n3", "n9"], "limit": [100, 5, 0]})
+    table.merge(
+        source, on={"name": "label"}, condition="source.limit > target.n"
+    ).when_matched_update({"n": "limit"}).when_not_matched_by_source_update(
+        {"n": -1}, where="id = 5"
+    ).execute()
+    assert rows(table) == {
+        1: (100, "n1"), 2: (20, "n2"), 3: (30, "n3"), 4: (40, "n4"), 5: (-1, "n5"),
+    }  # fmt: skip
+
+
+def test_nothing_to_change_commits_nothing(table):
+    assert table.merge([{"id": 77, "n": 1}]).when_matched_delete().execute() is None
+    assert table.merge([]).when_matched_delete().execute() is None
+    assert table.delete(where="id > 99") is None
+    assert table.latest_snapshot().id == 1
+
+
+def refused(table, error, match, act):
+    before = rows(table)
+    with pytest.raises(error, match=match):
+        act()
+    assert rows(table) == before
+    assert table.latest_snapshot().id == 1
+
+
+def test_what_is_ambiguous_or_wrong_is_refused_whole(table):
+    twice = [{"id": 2, "n": 1}, {"id": 2, "n": 2}]
+    new = [{"id": 7, "n": 1}, {"id": 7, "n": 2}]
+    wrong = lsm.InvalidInputError
+    refused(
+        table, wrong, "several rows", lambda: table.merge(twice).when_matched_update_all().execute()
+    )
+    refused(
+        table,
+        wrong,
+        "share a key",
+        lambda: table.merge(new).when_not_matched_insert_all().execute(),
+    )
+    refused(table, wrong, "key column 'id'", lambda: table.update(set={"id": "id + 1"}))
+    refused(table, lsm.NotFoundError, "nope", lambda: table.update(set={"nope": 1}))
+    refused(table, wrong, "nope", lambda: table.update(set={"n": "nope"}))
+    refused(table, wrong, "'n'", lambda: table.update(set={"n": "'x'"}))
+    refused(table, wrong, "no condition", lambda: table.delete(where="n + 1"))
+    refused(table, wrong, "clause", lambda: table.merge(SOURCE).execute())
+    refused(
+        table,
+        wrong,
+        "source",
+        lambda: table.merge(SOURCE, on={"id": "label"}).when_matched_delete().execute(),
+    )
+    refused(table, wrong, "one of them", lambda: table.delete([{"id": 1}], where="id = 1"))
+    refused(table, wrong, "keys, or where", lambda: table.delete())
+    refused(table, wrong, "overflow", lambda: table.update(set={"n": "n * 9223372036854775807"}))
+    refused(
+        table, wrong, "there already",
+        lambda: table.merge([{"id": 1, "name": "x"}], on="name").when_not_matched_insert_all().execute(),
+    )  # fmt: skip
+
+
+def test_several_matches_are_fine_where_only_one_changes_the_row(table):
+    twice = [{"id": 2, "n": 1}, {"id": 2, "n": 2}]
+    table.merge(twice).when_matched_update_all(where="source.n = 2").execute()
+    assert rows(table)[2] == (2, "n2")
+
+
+@pytest.mark.parametrize("engine", ["aggregation", "partial-update", "first-row"])
+def test_engines_that_combine_rows_refuse_updates_by_name(engine):
+    made = Story(COLUMNS, options={"merge-engine": engine})
+    with pytest.raises(lsm.UnsupportedError, match=engine):
+        made.table.merge(SOURCE).when_matched_update_all().execute()
+    made.table.merge(SOURCE).when_not_matched_insert_all().execute()
+    assert made.table.latest_snapshot().id == 1
+
+
+def test_a_table_without_a_key_says_what_to_use():
+    made = Story(COLUMNS, key=(), options={"bucket": "-1"})
+    with pytest.raises(lsm.UnsupportedError, match="append"):
+        made.table.merge(SOURCE, on="id").when_matched_delete().execute()
+
+
+def test_null_keys_of_the_source_match_nothing(table):
+    source = pa.table({"id": pa.array([None, 1], pa.int64()), "n": [7, 8]})
+    table.merge(source).when_matched_update_all().execute()
+    assert rows(table)[1] == (8, "n1")
+    with pytest.raises(lsm.InvalidInputError, match="id"):
+        table.merge(source).when_not_matched_insert_all().execute()
+
+
+def test_a_few_keys_of_a_large_table_are_looked_up(monkeypatch):
+    made = story()
+    made.table.upsert([{"id": k, "n": 0, "name": "x"} for k in range(100, 200)])
+    monkeypatch.setattr(lsm.Scan, "to_batches", lambda _: pytest.fail("scanned"))
+    made.table.merge(pa.table({"id": pa.array([150], pa.int32()), "n": [3]})).when_matched_update(
+        {"n": "source.n"}
+    ).execute()
+    monkeypatch.undo()
+    assert rows(made.table)[150] == (3, "x")
+
+
+def test_a_merge_that_others_overtake_looks_again(monkeypatch):
+    made = story()
+    other = made.reopened()
+    from lsm_engine.table.write import merge
+
+    original, tries = merge.stage, []
+
+    def overtaken(session, staged, base):
+        messages = original(session, staged, base)
+        if not tries:
+            other.upsert([{"id": 2, "n": 1000, "name": "theirs"}, {"id": 9, "n": 0}])
+        tries.append(1)
+        return messages
+
+    monkeypatch.setattr(merge, "stage", overtaken)
+    made.table.merge(SOURCE).when_matched_update({"n": "target.n + source.n"}).execute()
+    assert len(tries) == 2
+    assert rows(made.table)[2] == (1005, "theirs")
+    assert rows(made.table)[9] == (1, None)
+
+
+def test_a_replay_is_a_no_op(table):
+    for _ in range(2):
+        table.merge(SOURCE, commit_user="job", commit_identifier=7).when_matched_update(
+            {"n": "target.n + 1"}
+        ).execute()
+    assert rows(table)[2] == (21, "n2")
+
+
+# --- against a model ---------------------------------------------------------------------------
+
+
+def modelled(state, source, clauses):
+    """What a merge makes of {id: n}: the same rules, one row at a time."""
+    new = dict(state)
+    by_key = {row["id"]: row["n"] for row in source}
+    for key, n in state.items():
+        match = "matched" if key in by_key else "by source"
+        for kind, what, limit in clauses:
+            if kind != match or not n % 7 < limit:
+                continue
+            if what == "delete":
+                del new[key]
+            else:
+                new[key] = n + by_key.get(key, 1)
+            break
+    for key, n in by_key.items():
+        if key not in state:
+            for kind, _, limit in clauses:
+                if kind == "not matched" and n % 7 < limit:
+                    new[key] = n
+                    break
+    return new
+
+
+def merged(table, source, clauses):
+    merge = table.merge(
+        pa.Table.from_pylist(source, pa.schema([("id", pa.int64()), ("n", pa.int64())]))
+    )
+    for kind, what, limit in clauses:
+        if kind == "not matched":
+            merge = merge.when_not_matched_insert_all(f"n % 7 < {limit}")
+        elif kind == "matched" and what == "delete":
+            merge = merge.when_matched_delete(
+                lsm.col("target.n").is_in([n for n in range(-50, 3000) if n % 7 < limit])
+            )
+        elif kind == "matched":
+            merge = merge.when_matched_update(
+                {"n": "target.n + source.n"}, f"target.n % 7 < {limit}"
+            )
+        elif what == "delete":
+            merge = merge.when_not_matched_by_source_delete(f"target.n % 7 < {limit}")
+        else:
+            merge = merge.when_not_matched_by_source_update({"n": "n + 1"}, f"n % 7 < {limit}")
+    return merge.execute()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_merges_are_those_of_the_model(seed):
+    chance = random.Random(seed)
+    options = [{"bucket": "2"}, {"bucket": "-1"}, {"deletion-vectors.enabled": "true"}, {}][
+        seed % 4
+    ]
+    made = Story(
+        pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())]),
+        options={"write-only": "false", **options},
+    )
+    state = {}
+    for _ in range(12):
+        ids = chance.sample(range(40), chance.randrange(12))
+        source = [{"id": key, "n": chance.randrange(50)} for key in ids]
+        kinds = [("matched", "delete"), ("matched", "update"), ("not matched", "insert"),
+                 ("by source", "delete"), ("by source", "update")]  # fmt: skip
+        clauses = [
+            (*chance.choice(kinds), chance.randrange(1, 8)) for _ in range(chance.randrange(1, 5))
+        ]
+        merged(made.table, source, clauses)
+        state = modelled(state, source, clauses)
+        assert {row["id"]: row["n"] for row in made.reopened()} == state
+
+
+def test_decimals_and_divisions_are_computed_as_sql_says():
+    made = Story(
+        pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                ("d", pa.decimal128(10, 2)),
+                ("f", pa.float64()),
+            ]
+        )
+    )
+    made.table.upsert([{"id": 7, "d": Decimal("1.50"), "f": None}])
+    made.table.update(set={"d": "cast(d * 2 AS DECIMAL(10, 2))", "f": "id / 2"})
+    assert list(made.table) == [{"id": 7, "d": Decimal("3.00"), "f": 3.5}]
+    made.table.update(set={"f": "coalesce(nullif(f, 3.5), greatest(1.0, 2.0), 9)"})
+    assert next(iter(made.table))["f"] == 2.0
+    with pytest.raises(lsm.InvalidInputError, match="zero"):
+        made.table.update(set={"f": "id / 0"})
