@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from lsm_engine.schema.types import DataField, ScalarType, parse_type, type_text
     from lsm_engine.table.changes.follow import Follower, StartMode
     from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
+    from lsm_engine.table.forget.forget import ForgetReport
+    from lsm_engine.table.forget.forget_plan import ForgetPlan
     from lsm_engine.table.ground.bucket_context import Staging
     from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
     from lsm_engine.table.history.expire import ExpiryReport
@@ -138,6 +140,8 @@ __all__ = [
     "FileCommit",
     "FileExplanation",
     "Follower",
+    "ForgetPlan",
+    "ForgetReport",
     "InvalidInputError",
     "InvalidOptionError",
     "LeftFiles",
@@ -236,6 +240,8 @@ _HOMES = {
     "FileCommit": "plan.file_history",
     "FileExplanation": "plan.file_history",
     "Follower": "table.changes.follow",
+    "ForgetPlan": "table.forget.forget_plan",
+    "ForgetReport": "table.forget.forget",
     "InvalidInputError": "base.errors",
     "InvalidOptionError": "base.errors",
     "KEY_VERSION_FACTS": "plan.key_history",

@@ -9,7 +9,7 @@ function that may run more than once.
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import tenacity
@@ -126,6 +126,32 @@ class Database:
                     connection.exec_driver_sql("PRAGMA journal_mode = WAL")
 
         self.patiently(attempt)
+
+    def write_anew(self, tables: Iterable[str]) -> None:
+        """Write the database's files anew, without what was deleted or replaced in them.
+
+        SQLite: the whole file, and its write-ahead log is emptied. PostgreSQL: the tables named.
+        """
+
+        def attempt() -> None:
+            with self._engine.connect() as plain:
+                if self.dialect == "postgresql":
+                    connection = plain.execution_options(isolation_level="AUTOCOMMIT")
+                    for name in tables:
+                        connection.exec_driver_sql(f"VACUUM FULL {name}")
+                    return
+                connection = plain.execution_options(**{_BEGIN: ""})
+                connection.exec_driver_sql("VACUUM")
+                busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").first()
+            if busy is not None and busy[0]:
+                raise StorageError(
+                    "somebody reads the catalog, so that its log could not be emptied; close other "
+                    "programs and run it again",
+                    catalog=self.shown_url,
+                )
+
+        if not self.is_in_memory:
+            self.patiently(attempt)
 
     def _run(self, work: Callable[[Connection], T], begin: str) -> T:
         def attempt() -> T:

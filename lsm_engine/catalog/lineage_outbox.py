@@ -75,6 +75,11 @@ class Outbox:
         self._patient = patient
         self._places = tuple(places)
 
+    @property
+    def places(self) -> tuple[FileIO, ...]:
+        """Where facts wait."""
+        return self._places
+
     def deliver(self, fact: Fact) -> None:
         """Record a fact after those that wait, or keep it with them; LineageError: neither."""
         try:

@@ -7,7 +7,7 @@ for people who look with SQL. Directories are made, moved and deleted by the cal
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import quote
 
@@ -16,6 +16,14 @@ from sqlalchemy import Connection, delete, update
 from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.catalog.database import BUSY_TIMEOUT_MILLIS, Database, open_url
+from lsm_engine.catalog.forgotten_rows import (
+    HOLDING,
+    Beside,
+    HeldKeys,
+    count_rows,
+    forget_rows,
+    texts_in,
+)
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_outbox import Outbox
 from lsm_engine.catalog.migrations import open_database
@@ -104,6 +112,31 @@ class SqlCatalog:
     def table_location(self, name: TableName) -> str:
         """Return the directory of a table, whether it exists or not."""
         return f"{self.database_location(name.database)}/{name.checked().table}"
+
+    # ---- forgotten keys -------------------------------------------------------------------------
+
+    def rows_with_keys(self, name: TableName, held: HeldKeys) -> int:
+        """Return how many rows about a table, on all its branches, hold a key or a gone partition."""
+        of_table = self._rows.of_table(TABLES, name)
+        return self.database.read(lambda connection: count_rows(connection, of_table, held))
+
+    def forget_keys(self, name: TableName, held: HeldKeys) -> None:
+        """Take keys out of the rows about a table, and out of the bytes of the database's files.
+
+        Raises StorageError, the rows changed but not the files, where others keep the database busy.
+        """
+        of_table = self._rows.of_table(TABLES, name)
+        self.outbox.drain(patiently=True)
+        self.database.write(lambda connection: forget_rows(connection, of_table, held))
+        self.database.write_anew(HOLDING)
+
+    def files_with_texts(self, texts: Iterable[bytes]) -> tuple[tuple[str, bytes], ...]:
+        """Return the files of the database and of the outbox that hold one of some texts, and the text."""
+        places = [Beside(file_io=place) for place in self.outbox.places]
+        if self.database.path is not None:
+            folder, _, own = self.database.path.rpartition("/")
+            places.append(Beside(file_io=open_directory(folder or "/"), prefix=own))
+        return tuple(texts_in(places, tuple(texts)))
 
     # ---- databases ------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def exit_code_lines() -> list[tuple[str, str]]:
     """Return exit codes and their meanings for the help page."""
     meanings: dict[int, list[str]] = {
         0: ["done"],
-        REFUSED: ["'verify' found problems, or you answered no to a question"],
+        REFUSED: ["'verify' or 'forget' found something, or you answered no to a question"],
         2: ["the command line is wrong"],
     }
     for _, number, meaning in EXIT_CODES:

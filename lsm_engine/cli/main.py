@@ -13,6 +13,7 @@ from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend
 from lsm_engine.cli.commands.cache import cache
 from lsm_engine.cli.commands.changes import changelog
 from lsm_engine.cli.commands.explain import explain
+from lsm_engine.cli.commands.forget import forget
 from lsm_engine.cli.commands.lineage import lineage
 from lsm_engine.cli.commands.origins import VERBS as ORIGIN_VERBS
 from lsm_engine.cli.commands.system import system
@@ -94,6 +95,7 @@ lsm.add(
         history.consumer,
         mend.repair,
         mend.trash,
+        forget,
         look.verify,
         cache,
         lineage,

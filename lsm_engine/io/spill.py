@@ -13,6 +13,34 @@ from lsm_engine.io.storage_errors import to_storage_error
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
+_PREFIX = "lsm-spill-"
+
+
+def sweep_spills(directory: str | None = None) -> int:
+    """Remove the rows that processes which died had spilled to a directory; return how many areas."""
+    swept = 0
+    for area in Path(directory or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        pid = area.name.removeprefix(_PREFIX).partition("-")[0]
+        if area.is_symlink() or not pid.isdigit() or area.stat().st_uid != os.getuid():
+            continue
+        if not _is_alive(int(pid)):
+            for path in area.glob("*.arrow"):
+                path.unlink(missing_ok=True)
+            area.rmdir()
+            swept += 1
+    return swept
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class SpilledRows:
     """Batches on local disk, read back in the order they were written, any number of times."""
 
@@ -66,7 +94,7 @@ class SpillArea:
 
     def _new_path(self) -> Path:
         if self._directory is None:
-            made = tempfile.mkdtemp(prefix=f"lsm-spill-{os.getpid()}-", dir=self._parent)
+            made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._parent)
             self._directory = Path(made)  # mkdtemp gives it mode 0700
         path = self._directory / f"{self._count}.arrow"
         self._count += 1

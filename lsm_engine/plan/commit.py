@@ -154,7 +154,7 @@ def snapshot_of(
     marks = [
         mark for mark in (step.watermark, state.watermark if state else None) if mark is not None
     ]
-    keeps_statistics = base is not None and step.kind is not CommitKind.OVERWRITE
+    drops_statistics = step.kind is CommitKind.OVERWRITE or plan.change.drops_statistics
     return Snapshot(
         id=plan.snapshot_id,
         schema_id=schema_id,
@@ -173,7 +173,7 @@ def snapshot_of(
         delta_record_count=plan.delta_record_count,
         changelog_record_count=plan.changelog_record_count if step.changelog else None,
         watermark=max(marks) if marks else None,
-        statistics=base.statistics if base is not None and keeps_statistics else None,
+        statistics=None if base is None or drops_statistics else base.statistics,
         properties=with_base(step.properties, base),
         next_row_id=None if base is None else base.next_row_id,
         uuid=step.uuid,

@@ -37,12 +37,14 @@ class LiveChange:
     `state` is the former snapshot whose index manifest and watermark the new one takes over.
     `rewrites_manifests`: the base manifests are written anew, as additions alone, so that a file that
     was taken away once may come back: readers fold entries without looking at their order.
+    `drops_statistics`: what ANALYZE wrote about the base is not handed on.
     """
 
     gone: tuple[ManifestEntry, ...] = ()
     back: tuple[ManifestEntry, ...] = ()
     state: Snapshot | None = None
     rewrites_manifests: bool = False
+    drops_statistics: bool = False
 
 
 NO_CHANGE = LiveChange()

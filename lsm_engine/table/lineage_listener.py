@@ -21,6 +21,7 @@ from lsm_engine.catalog.facts import (
     commit_facts,
     inherited_files,
 )
+from lsm_engine.catalog.forgotten_rows import HeldKeys
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_outbox import Fact
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
@@ -29,7 +30,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.committed_files import committed_files
-from lsm_engine.table.ground.components import CommittedFiles, Removal
+from lsm_engine.table.ground.components import CommittedFiles, Removal, StoredKeys
 from lsm_engine.table.ground.live_files import live_entries
 from lsm_engine.table.ground.schema_keys import key_order_of, partition_path_of
 from lsm_engine.table.ground.session import TableSession
@@ -101,12 +102,30 @@ class CatalogListener:
             )
         )
 
+    def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
+        """Return how many rows about a table hold a key, or an emptied partition."""
+        return self.names.rows_with_keys(TableName.parse(table), _held(keys))
+
+    def forget_keys(self, table: str, keys: StoredKeys) -> None:
+        """Take keys out of the catalog's rows, and out of the bytes of its files."""
+        self.names.forget_keys(TableName.parse(table), _held(keys))
+
+    def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
+        """Return the catalog's files that hold one of some texts, and the text."""
+        return self.names.files_with_texts(texts)
+
     def on_branch(self, branch: str) -> "CatalogListener":
         """Return the listener for a branch: its snapshots have a lineage of their own."""
         return replace(self, branch=branch)
 
     def _table(self, table: str) -> TableName:
         return replace(TableName.parse(table), branch=self.branch)
+
+
+def _held(keys: StoredKeys) -> HeldKeys:
+    return HeldKeys(
+        keys=keys.by_partition, emptied_partitions=tuple(keys.emptied_partitions), texts=keys.texts
+    )
 
 
 def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:

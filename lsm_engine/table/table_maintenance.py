@@ -1,9 +1,14 @@
 """Maintenance of a table: methods that drop old data, repair broken state, and undo."""
 
+from typing import Any
+
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.forget import forget
+from lsm_engine.table.forget.forget import ForgetReport
+from lsm_engine.table.forget.forget_plan import ForgetScope
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_partitions, trash
 from lsm_engine.table.history.expire_partitions import PartitionExpiryReport
@@ -69,6 +74,38 @@ class TableMaintenance:
     ) -> RepairReport:
         """List what is there; with `dry_run=False` empty the table for good, history and all."""
         return repair.purge_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def forget(
+        self,
+        keys: Any,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        rewrite_tags: bool = False,
+        rewrite_branches: bool = False,
+        move_consumers: bool = False,
+        unreferenced_older_than: str = "1 d",
+    ) -> ForgetReport:
+        """Show where keys are kept; with `dry_run=False` take them out of all of it, and prove that.
+
+        `keys`: the primary key columns, as for `delete`; of a table without a primary key any of its
+        columns. Every stored version goes: from data files, changelogs, manifests, statistics, indexes,
+        the trash, local caches and the catalog. All snapshots but the newest state are expired; time
+        travel to them is lost. Tags and branches that hold a key refuse unless `rewrite_tags` and
+        `rewrite_branches` allow that they are written anew without it, and so do consumers that have
+        not read all changes, unless `move_consumers`. Files that nothing names go once they are older
+        than `unreferenced_older_than`. No changelog is emitted: readers of changes are yours to notify.
+
+        The report's `is_clean`: whether a search of every file at the end found none of the keys.
+        What lies elsewhere, such as backups, is not searched: docs/forget.md. Raises InvalidInputError,
+        with nothing changed, for refusals, UnsupportedError on a branch.
+        """
+        scope = ForgetScope(
+            rewrite_tags=rewrite_tags,
+            rewrite_branches=rewrite_branches,
+            move_consumers=move_consumers,
+            unreferenced_older_than=unreferenced_older_than,
+        )
+        return forget.forget(self.session, keys, scope, dry_run=dry_run)
 
     # --- trash -----------------------------------------------------------------------------------
 

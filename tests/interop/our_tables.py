@@ -251,6 +251,19 @@ def expired(warehouse: Path) -> lsm.Table:
     return table
 
 
+def forgotten(life: Callable[[Path], lsm.Table]) -> Callable[[Path], lsm.Table]:
+    """A life of which keys were forgotten, in its tags too: the least and greatest of files among them."""
+
+    def story(warehouse: Path) -> lsm.Table:
+        table = life(warehouse)
+        keys = [{"k": key} for key in (0, 42, 57, 58, 125, 150, 299)]
+        report = table.forget(keys, dry_run=False, rewrite_tags=True, unreferenced_older_than="0 s")
+        assert report.is_clean, report
+        return table
+
+    return story
+
+
 def marked(warehouse: Path) -> lsm.Table:
     """Rows hidden by deletion vectors, some of them back as they were, and a changelog of it all."""
     options = {
@@ -485,6 +498,8 @@ STORIES: dict[str, Callable[[Path], lsm.Table]] = {
     "long_life": long_life,
     "expired": expired,
     "marked": marked,
+    "forgotten": forgotten(long_life),
+    "forgotten_marked": forgotten(marked),
     "summed": summed,
     "overwritten": overwritten,
     "sequence_fields": sequence_fields,

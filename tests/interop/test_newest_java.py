@@ -283,8 +283,12 @@ def test_both_take_turns_on_one_table(
             ]
             for _ in range(draw.randint(1, 8))
         ]
-        turn = draw.choice(["ours", "java", "java full", "ours full"])
-        if turn.startswith("java"):
+        turn = draw.choice(["ours", "java", "java full", "ours full", "ours forget"])
+        if turn == "ours forget":
+            key = [{"k": draw.randint(0, 9)}]
+            report = lsm.open_table(path).forget(key, dry_run=False, unreferenced_older_than="0 s")
+            assert report.is_clean, report
+        elif turn.startswith("java"):
             full = {"full": True} if turn == "java full" else {}
             newest.ask("write", path=path, rows=rows, **full)
         else:

@@ -19,6 +19,7 @@ SAMPLE = {
     "all_types",
     "nasty_partitions",
     "expired",
+    "forgotten",
     "sequence_fields",
     "overwritten",
     "marked",

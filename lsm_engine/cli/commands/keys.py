@@ -53,7 +53,7 @@ def lookup(
     """
     opened = call.table(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = opened.lookup(_keys(opened, files, pairs, kind), names)
+    found = opened.lookup(keys_given(opened, files, pairs, kind), names)
     shown = [Column(name=name, heading=name) for name in found.schema.names if name != FOUND]
     call.out.rows([words(FOUND, "found"), *shown], plain_rows(found), empty="no keys")
 
@@ -78,7 +78,7 @@ def locate(
     How records are found is the table's index.type; see docs/options.md.
     """
     opened = call.table(table)
-    found = opened.locate(_keys(opened, files, pairs, kind))
+    found = opened.locate(keys_given(opened, files, pairs, kind))
     columns = [words("action"), words("partition"), words("bucket"), words("file_name", "file")]
     call.out.rows(columns, plain_rows(found), empty="no rows")
 
@@ -163,13 +163,16 @@ def _write(
     )
 
 
-def _keys(table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None) -> Any:
+def keys_given(
+    table: Table, files: Sequence[str], pairs: Sequence[str], kind: str | None
+) -> pa.RecordBatchReader:
+    """Return the keys of files, or the one that is given column by column."""
     if bool(files) == bool(pairs):
         raise click.UsageError("give either FILES with keys, or --key column=value")
     if files:
         source: RowSource = open_row_files(files, table.schema.arrow, kind)
         return source.reader
-    return _one_key(table.schema, pairs)
+    return _one_key(table.schema, pairs).to_reader()
 
 
 def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
@@ -177,9 +180,10 @@ def _one_key(schema: TableSchema, pairs: Sequence[str]) -> pa.Table:
     texts = dict(pair.partition("=")[::2] for pair in pairs)
     columns = {}
     for name, text in texts.items():
-        if name not in schema.primary_keys:
+        known = schema.primary_keys or schema.names
+        if name not in known:
             raise InvalidInputError(
-                f"{name!r} is no key column; the key is {', '.join(schema.primary_keys)}",
+                f"{name!r} is no key column; the key is {', '.join(known)}",
                 column=name,
             )
         try:

@@ -203,7 +203,7 @@ def matching_rows(
         with open_data_file(context.file_io, path, entry.file, columns) as reader:
             positions, numbers, begin = [], [], 0
             for rows in reader.batches():
-                some, found = _matches(rows, batch, names)
+                some, found = match_keys(rows, batch, names)
                 positions.append(some + begin)
                 numbers.append(places[found])
                 begin += rows.num_rows
@@ -219,7 +219,7 @@ def matching_rows(
 _NONE: Longs = np.zeros(0, np.int64)
 
 
-def _matches(rows: pa.RecordBatch, batch: KeyBatch, names: Sequence[str]) -> tuple[Longs, Longs]:
+def match_keys(rows: pa.RecordBatch, batch: KeyBatch, names: Sequence[str]) -> tuple[Longs, Longs]:
     """Return which rows have one of the keys, in their order, and which key each has."""
     columns = [rows.column(name) for name in names]
     whole: Longs = np.arange(rows.num_rows, dtype=np.int64)

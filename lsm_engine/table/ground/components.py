@@ -1,7 +1,7 @@
 """What a table is run with: storage, clock, random ids, an executor and listeners."""
 
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lsm_engine.base.record import record
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
@@ -31,7 +31,7 @@ class Removal:
     """What one act of maintenance removed, and why. `files` are bare names, `branch` "" is main.
 
     `kind`: expire-snapshots, expire-changelogs, expire-tags, delete-tag, replace-tag, rollback,
-    delete-branch, fast-forward, remove-orphans, empty-trash, repair.
+    delete-branch, fast-forward, remove-orphans, empty-trash, repair, forget.
     """
 
     removal_id: str
@@ -80,6 +80,35 @@ class TableListener(Protocol):
 
     def on_branch(self, branch: str) -> "TableListener":
         """Return the listener for a branch of the table that is heard of under the same name."""
+        ...
+
+
+@record
+class StoredKeys:
+    """Keys of a table as stored rows, by partition; under None where a key determines no partition.
+
+    `emptied_partitions` hold no row any more. `texts` are the keys' long values, as they stand in files.
+    """
+
+    by_partition: tuple[tuple[bytes | None, frozenset[bytes]], ...]
+    emptied_partitions: frozenset[bytes]
+    texts: tuple[bytes, ...]
+
+
+@runtime_checkable
+class KeyHolder(Protocol):
+    """A listener that keeps stored keys, such as the least and greatest of files, and can forget them."""
+
+    def rows_with_keys(self, table: str, keys: StoredKeys) -> int:
+        """Return how many of its rows about a table hold one of the keys, or an emptied partition."""
+        ...
+
+    def forget_keys(self, table: str, keys: StoredKeys) -> None:
+        """Take the keys out of its rows, and out of the bytes of its files."""
+        ...
+
+    def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
+        """Return the paths of its files that hold one of some texts as bytes, each with the text."""
         ...
 
 

@@ -155,23 +155,28 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     """
     reachable: set[str] = set()
     for branch in roots.branches(session):
-        snapshots = branch.snapshots.stable_listing()
-        changelogs = branch.changelogs.all()
-        reachable |= root_paths(
-            session,
-            chain(
-                roots.kept_snapshots(branch, snapshots, everywhere),
-                roots.kept_tags(branch, everywhere),
-                roots.kept_changelogs(branch, changelogs),
-            ),
-        )
-        for entry in roots.changelog_entries(branch, snapshots):
-            reachable.update(entry_paths(session, entry))
+        reachable |= history_paths(branch)
+        reachable |= root_paths(branch, roots.kept_tags(branch, everywhere))
     for one in TrashStore(session.file_io, session.paths).list():
         if one.name != besides:
             reachable |= root_paths(session, roots.record_roots(session, one, everywhere))
             reachable.update(one.paths)
     return reachable
+
+
+def history_paths(branch: TableSession) -> set[str]:
+    """Return every path that a snapshot or changelog of one branch names."""
+    snapshots = branch.snapshots.stable_listing()
+    found = root_paths(
+        branch,
+        chain(
+            roots.kept_snapshots(branch, snapshots, everywhere),
+            roots.kept_changelogs(branch, branch.changelogs.all()),
+        ),
+    )
+    for entry in roots.changelog_entries(branch, snapshots):
+        found.update(entry_paths(branch, entry))
+    return found
 
 
 def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:

@@ -59,7 +59,7 @@ class PartitionBuckets:
         self._stored = dict(staging.buckets.indexes.get(partition, ()))
         self._known = HashBuckets(assignment_rules(self._context.schema.options))
         for bucket, file in self._stored.items():
-            self._known.add(_listed(self._context, file), bucket)
+            self._known.add(listed_hashes(self._context, file), bucket)
         self._listed: Longs = np.array(self._known.counts)
         for entry in staging.buckets.unindexed.get(partition, ()):
             self._read_keys(entry)
@@ -84,16 +84,7 @@ class PartitionBuckets:
         changed = np.flatnonzero(counts != listed)
         made: dict[int, DataIncrement] = {}
         for at, hashes in zip(changed.tolist(), self._known.hashes_of(changed), strict=True):
-            name = f"index-{self._context.ids.new_id()}-0"
-            data = encode_bucket_index(hashes)
-            self._context.file_io.write_new(self._context.paths.index_file(name), data)
-            new = IndexFileMeta(
-                index_type=HASH,
-                file_name=name,
-                file_size=len(data),
-                row_count=len(hashes),
-                checksum=checksum_of(data),
-            )
+            new = write_hashes(self._context, hashes)
             old = (self._stored[at],) if at in self._stored else ()
             made[at] = DataIncrement(new_index_files=(new,), deleted_index_files=old)
         return made
@@ -107,7 +98,22 @@ class PartitionBuckets:
             self._known.add(bucket_hashes(fields, rows), entry.bucket)
 
 
-def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
+def write_hashes(context: BucketContext, hashes: npt.NDArray[np.int32]) -> IndexFileMeta:
+    """Write the index file of a bucket that lists hashes, in the order given."""
+    name = f"index-{context.ids.new_id()}-0"
+    data = encode_bucket_index(hashes)
+    context.file_io.write_new(context.paths.index_file(name), data)
+    return IndexFileMeta(
+        index_type=HASH,
+        file_name=name,
+        file_size=len(data),
+        row_count=len(hashes),
+        checksum=checksum_of(data),
+    )
+
+
+def listed_hashes(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
+    """Return the hashes that an index file of a bucket lists; raises what reading it raises."""
     path = context.paths.index_file(file.file_name)
     data = context.file_io.read(path, length=file.file_size + 1)
     check_bytes(data, file.checksum, file_name=path)

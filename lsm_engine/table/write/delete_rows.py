@@ -47,7 +47,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
             option=core_options.DELETION_VECTORS_ENABLED.key,
             table=session.name,
         )
-    batch = _keys_of(session.schema, keys)
+    batch = columns_asked(session.schema, keys)
     before = committed_before(session, identity, CommitKind.OVERWRITE)
     if before is not None:
         return land_again(session, identity, before)
@@ -69,7 +69,7 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
             tries -= 1
 
 
-def _keys_of(schema: TableSchema, keys: Any) -> pa.RecordBatch:
+def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
     """Return keys as the table stores them: the columns that were given, no row twice."""
     if isinstance(keys, list) and not keys:
         return pa.RecordBatch.from_pylist([], schema=pa.schema([]))

@@ -228,3 +228,25 @@ def test_trash_empty(binned) -> None:
     binned("trash", "empty", ORDERS, "--all", code=1)
     assert len(binned.json("trash", "empty", ORDERS, "--all", "--yes")[0]["records"]) == 1
     assert "trash is empty" in binned("trash", "list", ORDERS).stderr
+
+
+def test_forget(shop) -> None:
+    shop("tag", "create", ORDERS, "all")
+    wanted = ["forget", ORDERS, "--key", "order_id=1", "--key", "day=mon"]
+    shown = shop(*wanted, "--plan").stdout
+    assert "1 keys of shop.orders" in shown
+    assert "time travel to it is lost: snapshots 1 to" in shown
+    assert "tags 'all' of the table hold a key" in shown
+    (plan,) = shop.json(*wanted, "--plan")
+    assert plan["dry_run"]
+    assert plan["plan"]["refusals"]
+    assert "'all'" in shop(*wanted, "--yes", code=5).stderr
+    assert "nothing was changed" in shop(*wanted, "--rewrite-tags", code=1).stderr
+    before = counts(shop)
+    done = [*wanted, "--rewrite-tags", "--yes", "--unreferenced-older-than", "0 s"]
+    (report,) = shop.json(*done)
+    assert (report["clean"], report["proof"]["files"]) == (True, [])
+    assert counts(shop) == before - 1
+    assert "forgotten: 1 keys" in shop(*done).stdout
+    shop("forget", ORDERS, code=2)
+    shop("forget", ORDERS, "--key", "price=1", code=5)

@@ -1,0 +1,210 @@
+"""Forget keys: plan, write the kept roots anew, expire the rest, clear what lies outside, search again.
+
+Each step may be cut off anywhere: doing it again plans on what is left and finishes.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    InvalidInputError,
+    UnsupportedError,
+)
+from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions, refuse_unsupported
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.retention import Retention
+from lsm_engine.table.forget.forget_plan import (
+    ForgetPlan,
+    ForgetScope,
+    RootFindings,
+    consumers_behind,
+    lines_of,
+    plan_forget,
+    shown,
+)
+from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, forgotten_keys
+from lsm_engine.table.forget.outside import clear_outside
+from lsm_engine.table.forget.root_rewrite import rewrite_head, rewrite_tag
+from lsm_engine.table.forget.state_rewrite import KeyFiles
+from lsm_engine.table.forget.traces import emptied_partitions
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history import expire, expire_changelogs, trash
+from lsm_engine.table.history.orphans import remove_orphans
+
+log = logging.getLogger(__name__)
+_NO_LIMIT = 1 << 40
+_KEPT_LONGER = (
+    core_options.MAINTENANCE_TRASH_RETAINED,
+    core_options.CHANGELOG_NUM_RETAINED_MIN,
+    core_options.CHANGELOG_NUM_RETAINED_MAX,
+    core_options.CHANGELOG_TIME_RETAINED,
+)
+
+
+@record
+class ForgetReport:
+    """What forgetting did, or with `dry_run` would do; `proof` is the search after it."""
+
+    plan: ForgetPlan
+    dry_run: bool
+    proof: ForgetPlan | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether a search at the end found none of the keys, and could read every file."""
+        found = self.plan if self.proof is None else self.proof
+        return found.is_empty and not found.unreadable
+
+    def facts(self) -> dict[str, Any]:
+        """Return the report as JSON holds it."""
+        return {
+            "dry_run": self.dry_run,
+            "clean": self.is_clean,
+            "plan": self.plan.facts(),
+            "proof": None if self.proof is None else self.proof.facts(),
+        }
+
+    def __str__(self) -> str:
+        if self.proof is None:
+            return str(self.plan)
+        if self.is_clean:
+            count = f"{self.plan.key_count} keys of {self.plan.table}"
+            return (
+                f"forgotten: {count}; a search of {self.proof.file_count} files found none of them"
+            )
+        return f"not all is forgotten, or a key came back:\n{self.proof}"
+
+
+def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: bool) -> ForgetReport:
+    """Plan how keys go from all that a table has, and with `dry_run` False let them go.
+
+    Raises InvalidInputError, with nothing changed, where the plan has refusals.
+    """
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    if session.paths.branch_name:
+        raise UnsupportedError(
+            "keys are forgotten in a table with all its branches; go on from the table",
+            branch=session.paths.branch_name,
+        )
+    asked = forgotten_keys(session.schema, keys)
+    if not asked.count:
+        raise InvalidInputError(
+            "there is no key to forget; give at least one", kind=ErrorKind.INVALID_KEY
+        )
+    plan, traced = plan_forget(session, asked, scope)
+    if dry_run:
+        return ForgetReport(plan=plan, dry_run=True)
+    if plan.refusals:
+        raise InvalidInputError(
+            f"nothing was forgotten: {'; '.join(plan.refusals)}",
+            kind=ErrorKind.INVALID_OPTION,
+            table=session.name,
+        )
+    if not plan.is_empty:
+        _carry_out(session, asked, scope, plan, traced)
+    proof, _ = plan_forget(session, asked, scope)
+    return ForgetReport(plan=plan, dry_run=False, proof=proof)
+
+
+def _carry_out(
+    session: TableSession,
+    keys: ForgottenKeys,
+    scope: ForgetScope,
+    plan: ForgetPlan,
+    traced: frozenset[str],
+) -> None:
+    if plan.traces or plan.rewrites:
+        findings = RootFindings(keys, KeyFiles(keys), traced)
+        if trash.trash_of(session).list():
+            trash.empty(session, everything=True, dry_run=False)
+        for line in lines_of(session):
+            _forget_in_line(line, keys, scope, findings)
+        remove_orphans(
+            _for_good(session),
+            dry_run=False,
+            older_than=scope.unreferenced_older_than,
+            force=True,
+        )
+        _remove_empty_partitions(session, keys)
+    clear_outside(session, keys.stored(emptied_partitions(session, keys)))
+
+
+def _forget_in_line(
+    line: TableSession, keys: ForgottenKeys, scope: ForgetScope, findings: RootFindings
+) -> None:
+    """Write the newest state and the tags of a branch anew where they hold a key; the rest goes."""
+    quiet = _for_good(line)
+    holds = findings.touch(line)
+    latest = line.snapshots.latest()
+    files = KeyFiles(keys)
+    if latest is not None and findings.rewrite(line, latest, "", is_tag=False) is not None:
+        latest, files = rewrite_head(line, keys, files)
+        holds = True
+    for tag in line.tags.stable_listing():
+        if findings.rewrite(line, tag.snapshot, "", is_tag=True) is not None:
+            rewrite_tag(line, tag, keys, files, quiet)
+    if latest is None or not holds:
+        return
+    _expire_below(line, quiet, latest, scope)
+    expire_changelogs.take_all(quiet, reason="keys were forgotten")
+
+
+def _expire_below(
+    line: TableSession, quiet: TableSession, kept: Snapshot, scope: ForgetScope
+) -> None:
+    """Take every snapshot below one, once no consumer needs its changes."""
+    behind = [] if scope.move_consumers else consumers_behind(line, until=kept.id)
+    if behind:
+        raise CommitConflictError(
+            "others have committed meanwhile, and consumers have not read that yet; let them, and "
+            "run it again",
+            kind=ErrorKind.ROWS_CHANGED,
+            consumers=behind,
+            branch=shown(line),
+        )
+    for consumer in line.consumers.list():
+        line.consumers.advance(consumer.name, kept.id)
+    count = (line.snapshots.latest_id() or kept.id) - kept.id + 1
+    retention = Retention(
+        retained_min=count, retained_max=count, time_retained_millis=0, expire_limit=_NO_LIMIT
+    )
+    expire.expire(quiet, retention, dry_run=False)
+
+
+def _for_good(session: TableSession) -> TableSession:
+    """Return the table without what keeps files longer: its trash, and changelogs that outlive snapshots."""
+    gone = {option.key for option in _KEPT_LONGER}
+    texts = {key: text for key, text in session.options.texts.items() if key not in gone}
+    texts[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES.key] = "true"
+    return session.with_schema(replace(session.schema, options=TableOptions(texts=texts)))
+
+
+def _remove_empty_partitions(session: TableSession, keys: ForgottenKeys) -> None:
+    """Remove the directories of the keys' partitions that hold nothing any more: their names are keys."""
+    if not session.schema.partition_keys:
+        return
+    context = session.context()
+    for partition in keys.partitions:
+        path = session.paths.at(context.partition_path(partition))
+        for directory in (*_directories(session, path), *_upwards(path)):
+            session.file_io.remove_empty_directory(directory)
+
+
+def _directories(session: TableSession, path: str) -> Iterator[str]:
+    for status in session.file_io.list(path):
+        if status.is_directory:
+            yield from _directories(session, status.path)
+            yield status.path
+
+
+def _upwards(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]

@@ -1,0 +1,89 @@
+"""What keeps keys of a table besides its files: the catalog, lookup files, spilled rows."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from lsm_engine.base.record import record
+from lsm_engine.io.process_directory import processes_of, sweep
+from lsm_engine.io.spill import sweep_spills
+from lsm_engine.table.find.lookup import process_cache
+from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, shown_text
+from lsm_engine.table.forget.traces import Trace
+from lsm_engine.table.ground.components import KeyHolder, StoredKeys
+from lsm_engine.table.ground.session import TableSession
+
+_COMPACTIONS = "compaction"
+
+
+@record
+class Outside:
+    """What keeps keys besides a table's files. `alive`: other processes, which clear up themselves.
+
+    `has_catalog`: whether the table was opened by its name in a catalog, which then is searched.
+    """
+
+    has_catalog: bool
+    catalog_rows: int
+    traces: tuple[Trace, ...]
+    alive: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the catalog is known to hold a key."""
+        return bool(self.catalog_rows or self.traces)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it line by line, for people."""
+        if not self.has_catalog:
+            yield "no catalog was searched: the table was opened by its path; if it has a name in one, use that"
+        if self.catalog_rows:
+            yield f"{self.catalog_rows} rows of the catalog hold a key"
+        yield from (str(one) for one in self.traces)
+        yield from self.alive
+
+
+def texts_outside(session: TableSession, keys: ForgottenKeys) -> list[tuple[Trace, bytes]]:
+    """Return the catalog's files that hold a text of the keys as bytes, and the text."""
+    return [
+        (Trace(kind="catalog", path=path, detail=f"{shown_text(text)} in its bytes"), text)
+        for one in _holders(session)
+        for path, text in one.files_with_texts(keys.texts)
+    ]
+
+
+def outside_of(session: TableSession, keys: StoredKeys, traces: Iterable[Trace]) -> Outside:
+    """Look at what keeps keys besides the table's files. `traces`: what was found as bytes."""
+    holders = _holders(session)
+    rows = sum(one.rows_with_keys(session.name, keys) for one in holders)
+    return Outside(
+        has_catalog=bool(holders),
+        catalog_rows=rows,
+        traces=tuple(traces),
+        alive=tuple(_lookup_files(session)),
+    )
+
+
+def clear_outside(session: TableSession, keys: StoredKeys) -> None:
+    """Take keys out of the catalog; remove this process's lookup files, and what dead ones left."""
+    process_cache().close()
+    sweep()
+    sweep_spills()
+    for one in _holders(session):
+        one.forget_keys(session.name, keys)
+
+
+def _holders(session: TableSession) -> list[KeyHolder]:
+    return [one for one in session.components.listeners if isinstance(one, KeyHolder)]
+
+
+def _lookup_files(session: TableSession) -> Iterator[str]:
+    """Yield the processes that live and keep lookup files that may be of the table, but for this one."""
+    for left in processes_of():
+        tables = left.state.get("tables")
+        held = tables if isinstance(tables, dict) else {}
+        is_other = left.is_alive and left.state.get("pid") != os.getpid()
+        if left.file_count and is_other and {session.name, _COMPACTIONS} & set(held):
+            yield (
+                f"process {left.state.get('pid')} keeps lookup files in {left.path}, perhaps with a "
+                "key: they go when it ends, or after 'lookup.cache-file-retention'"
+            )

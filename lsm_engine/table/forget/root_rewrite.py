@@ -1,0 +1,159 @@
+"""Write the roots anew that are kept: the newest state of a branch by two commits, a tag in its place.
+
+The first commit replaces the data files. Its own delta still names the least and greatest key of the
+files that went, so the second one writes the manifests anew, as additions alone. What lies below is
+then expired by the caller.
+"""
+
+from dataclasses import replace
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import CommitConflictError, ErrorKind
+from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+from lsm_engine.meta.index_file import IndexFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
+from lsm_engine.table.commit.commit import propose
+from lsm_engine.table.commit.commit_metadata import MetadataWriter
+from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
+from lsm_engine.table.forget.state_rewrite import KeyFiles, StateChange, change_state
+from lsm_engine.table.ground.deletion_vectors import Bucket
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags.removal import carry_out
+from lsm_engine.table.tags.tag import plan_removal
+
+_RACES = 10
+
+
+def rewrite_head(
+    session: TableSession, keys: ForgottenKeys, files: KeyFiles
+) -> tuple[Snapshot | None, KeyFiles]:
+    """Commit the newest state of a branch without the keys; return the snapshot, and what was written.
+
+    Raises CommitConflictError where others commit faster than the files can be written.
+    """
+    for left in reversed(range(_RACES)):
+        own = files.afresh()
+        base = session.snapshots.latest()
+        if base is None:
+            return None, own
+        change = change_state(session, base, keys, own)
+        try:
+            if not change.is_empty:
+                _replace_files(session, base, change)
+            anew = LiveChange(rewrites_manifests=True, drops_statistics=True)
+            made = propose(session, _proposal(session, anew, base=None))
+        except CommitConflictError:
+            if not left:
+                raise
+            continue
+        return made, own
+    raise AssertionError("the last race returns or raises")
+
+
+def _replace_files(session: TableSession, base: Snapshot, change: StateChange) -> None:
+    session.staging(base)  # refuses what a writer would have to support
+    proposal = _proposal(session, LiveChange(drops_statistics=True), base=base)
+    propose(session, replace(proposal, messages=tuple(_messages(change)), planned_on=base))
+
+
+def _proposal(session: TableSession, change: LiveChange, *, base: Snapshot | None) -> Proposal:
+    """Return a commit that changes cost alone. `base`: the only snapshot that it may land on."""
+
+    def choose(on: Snapshot | None) -> LiveChange:
+        if base is not None and not same_state(on, base):
+            raise CommitConflictError(
+                "others have committed since the files were looked at", kind=ErrorKind.ROWS_CHANGED
+            )
+        return change
+
+    identity = CommitIdentity(commit_user=session.ids.new_id())
+    return Proposal(identity=identity, kind=CommitKind.COMPACT, choose=choose)
+
+
+def _messages(change: StateChange) -> list[CommitMessage]:
+    """Return the change bucket by bucket, as a commit takes it."""
+    increments: dict[Bucket, DataIncrement] = {}
+    totals: dict[Bucket, int] = {}
+
+    def of(bucket: Bucket) -> DataIncrement:
+        return increments.get(bucket, DataIncrement())
+
+    for entry in change.gone:
+        bucket = (entry.partition, entry.bucket)
+        totals[bucket] = entry.total_buckets
+        gone = (*of(bucket).deleted_files, entry.file)
+        increments[bucket] = replace(of(bucket), deleted_files=gone)
+    for entry in change.new:
+        bucket = (entry.partition, entry.bucket)
+        new = (*of(bucket).new_files, entry.file)
+        increments[bucket] = replace(of(bucket), new_files=new)
+    for index in change.index:
+        bucket = (index.partition, index.bucket)
+        known = of(bucket)
+        files: tuple[IndexFileMeta, ...] = (index.index_file,)
+        if index.kind is EntryKind.ADD:
+            known = replace(known, new_index_files=(*known.new_index_files, *files))
+        else:
+            known = replace(known, deleted_index_files=(*known.deleted_index_files, *files))
+        increments[bucket] = known
+    return [
+        CommitMessage(
+            partition=bucket[0], bucket=bucket[1], total_buckets=totals.get(bucket, -1), data=data
+        )
+        for bucket, data in increments.items()
+    ]
+
+
+def rewrite_tag(
+    session: TableSession, tag: Tag, keys: ForgottenKeys, files: KeyFiles, quiet: TableSession
+) -> Tag:
+    """Let a tag name its own state without the keys, in one atomic step; then free what it named alone.
+
+    `quiet`: the session that deletes for good, whatever the table's trash. A kill leaves the old tag or
+    the new one, and files that nothing names.
+    """
+    then = session.as_of(tag.snapshot)
+    change = change_state(session, tag.snapshot, keys, files)
+    moved = replace(tag, snapshot=_rewritten_state(then, tag.snapshot, change))
+    session.tags.replace(moved, numeric=tag.name.isdecimal())
+    plan = plan_removal(quiet, [tag], besides=(), reason=f"keys were forgotten in tag {tag.name!r}")
+    carry_out(quiet, replace(plan, tags=()), kind="forget")
+    session.notify(lambda listener: listener.tagged(session.name, moved))
+    return moved
+
+
+def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) -> Snapshot:
+    """Write the metadata of a changed state: all files as additions, none deleted."""
+    writer = MetadataWriter(session)
+    base, base_size = writer.list(writer.manifests(change.after(session.live_entries(old))))
+    delta, delta_size = writer.list([])
+    checksums = dict(writer.checksums)
+    index = old.index_manifest
+    if index is not None:
+        gone = {one.index_file.file_name for one in change.index if one.kind is EntryKind.DELETE}
+        kept = [one for one in session.index_entries(old) if one.index_file.file_name not in gone]
+        new = [one for one in change.index if one.kind is EntryKind.ADD]
+        index = f"index-manifest-{session.ids.new_id()}-0"
+        codec = session.options[core_options.MANIFEST_COMPRESSION]
+        written = session.manifests.write_index(index, [*kept, *new], codec=codec)
+        checksums[index] = written.checksum
+    total = old.total_record_count
+    return replace(
+        old,
+        base_manifest_list=base,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=delta,
+        delta_manifest_list_size=delta_size,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+        index_manifest=index,
+        total_record_count=None if total is None else total - change.row_count,
+        delta_record_count=0,
+        statistics=None,
+        checksums=checksums,
+    )

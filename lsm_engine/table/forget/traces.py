@@ -1,0 +1,309 @@
+"""Search every file below a table's directory for some keys, whoever names it, or nobody.
+
+Data files are decoded, their key columns compared. Of manifests, lists and index manifests every entry
+is decoded, and the bytes of their unpacked blocks are searched for the keys' texts, as those of all
+other files are. Nothing is believed that another file states about one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import LsmError, NotFoundError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.codec.avro_container import MAGIC, read_container, unpacked
+from lsm_engine.codec.manifest import (
+    decode_index_manifest,
+    decode_manifest,
+    decode_manifest_list,
+    entries_of,
+)
+from lsm_engine.io.data_formats import format_of, open_stored
+from lsm_engine.io.file_checksum import ExpectedChecksums
+from lsm_engine.io.file_io import FileStatus
+from lsm_engine.io.paths import METADATA_DIRECTORIES
+from lsm_engine.kernels.arrow_views import Longs, one_array
+from lsm_engine.lookup.key_batch import KeyBatch
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.mapping import conform
+from lsm_engine.table.find.row_locations import match_keys
+from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, is_text
+from lsm_engine.table.ground.session import TableSession
+
+_PIECE = 8 << 20
+_UNREADABLE = (LsmError, pa.ArrowException, OSError, ValueError, KeyError, IndexError)
+_LIST, _INDEX, _MANIFEST = "manifest-list-", "index-manifest-", "manifest-"
+
+
+@record
+class Trace:
+    """A file that holds one of the keys. `path` is relative to the table; `rows`: of data files.
+
+    `kind`: data file, changelog file, manifest, manifest list, index manifest, index file, snapshot,
+    tag, schema, ... or catalog, lineage outbox, lookup file, spilled rows for what lies elsewhere.
+    """
+
+    kind: str
+    path: str
+    detail: str
+    rows: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}: {self.detail}"
+
+
+@record
+class SearchReport:
+    """What a search found. `unreadable`: files that could not be decoded, and why.
+
+    `texts_elsewhere`: texts of the keys that stand in other rows too, so that their bytes prove nothing.
+    """
+
+    traces: tuple[Trace, ...]
+    unreadable: tuple[Trace, ...]
+    file_count: int
+    byte_count: int
+    texts_elsewhere: tuple[bytes, ...] = ()
+
+
+class TraceSearch:
+    """Searches one table's files. What a file holds is remembered: a file of a name never changes."""
+
+    def __init__(self, session: TableSession, keys: ForgottenKeys) -> None:
+        self._session = session
+        self._keys = keys
+        names = keys.columns.schema.names
+        self._names = names
+        self._fields = session.schema.select(names)
+        types = [field.type for field in self._fields]
+        self._batch, _ = KeyBatch.of(keys.columns.columns, types)
+
+    def run(self, outside: Iterable[bytes] = ()) -> SearchReport:
+        """Search all files there are. `outside`: texts that were found elsewhere, too."""
+        traces: list[Trace] = []
+        unreadable: list[Trace] = []
+        texts: list[tuple[Trace, bytes]] = []
+        statuses = list(files_below(self._session, ""))
+        for status in statuses:
+            kind = kind_of(status.path)
+            try:
+                traces += self._decoded(kind, status.path)
+                texts += self._texts(kind, status)
+            except NotFoundError:
+                continue  # deleted meanwhile
+            except _UNREADABLE as error:
+                unreadable.append(Trace(kind=kind, path=status.path, detail=str(error)))
+        known = {trace.path for trace in traces}
+        found = [(trace, text) for trace, text in texts if trace.path not in known]
+        others = self._in_other_rows(statuses, {*outside, *(text for _, text in found)})
+        traces += [trace for trace, text in found if text not in others]
+        return SearchReport(
+            traces=tuple(traces),
+            unreadable=tuple(unreadable),
+            file_count=len(statuses),
+            byte_count=sum(status.size for status in statuses),
+            texts_elsewhere=tuple(sorted(others)),
+        )
+
+    # --- decoded ---------------------------------------------------------------------------------
+
+    def _decoded(self, kind: str, path: str) -> Iterator[Trace]:
+        if kind in ("data file", "changelog file"):
+            rows = self._rows(path)
+            if rows:
+                yield Trace(kind=kind, path=path, detail=f"{rows} rows of a key", rows=rows)
+            return
+        name = path.rpartition("/")[2]
+        searches: dict[str, Callable[[bytes, str], Iterable[str]]] = {
+            _LIST: self._of_list,
+            _INDEX: self._of_index_manifest,
+            _MANIFEST: self._of_manifest,
+        }
+        for prefix, search in searches.items():
+            if path.startswith(self._session.paths.manifest_directory) and name.startswith(prefix):
+                data = self._session.file_io.read(path)
+                yield from (Trace(kind=kind, path=path, detail=each) for each in search(data, path))
+                return
+
+    def _of_manifest(self, data: bytes, path: str) -> Iterator[str]:
+        entries = entries_of(decode_manifest(data, file_name=path))
+        bounded = [entry for entry in entries if self._keys.bounds(entry)]
+        if bounded:
+            names = ", ".join(entry.file.file_name for entry in bounded[:3])
+            yield f"least or greatest key of {len(bounded)} files, such as {names}"
+        if any(entry.partition in self._emptied_partitions for entry in entries):
+            yield "a partition that holds nothing else"
+
+    def _of_list(self, data: bytes, path: str) -> Iterator[str]:
+        for meta in decode_manifest_list(data, file_name=path):
+            ends = {meta.partition_stats.min_values, meta.partition_stats.max_values}
+            if ends & self._emptied_partitions:
+                yield f"least or greatest partition of {meta.file_name}"
+
+    def _of_index_manifest(self, data: bytes, path: str) -> Iterator[str]:
+        for entry in decode_index_manifest(data, file_name=path):
+            if entry.partition in self._emptied_partitions:
+                yield f"partition of {entry.index_file.file_name}, which holds nothing else"
+
+    @cached_property
+    def _emptied_partitions(self) -> frozenset[bytes]:
+        return emptied_partitions(self._session, self._keys)
+
+    def _rows(self, path: str) -> int:
+        """Return how many rows of a data file have one of the keys."""
+        count = 0
+        for columns in self._columns(path, self._names):
+            count += len(self._positions(columns))
+        return count
+
+    def _columns(self, path: str, names: Iterable[str]) -> Iterator[dict[str, pa.Array]]:
+        """Yield columns of a data file, row group by row group, in the types of the table."""
+        with self._session.file_io.open_input(path) as source:
+            stored = open_stored(source, path, ExpectedChecksums(), verify_pages=False)
+            there = set(stored.schema.names)
+            sources = {name: self._stored_name(name, there, path) for name in names}
+            for group in range(len(stored.group_rows)):
+                table = stored.read_group(group, list(sources.values()))
+                yield {
+                    name: self._as_declared(name, table.column(stored_as), path)
+                    for name, stored_as in sources.items()
+                }
+
+    def _as_declared(self, name: str, values: pa.ChunkedArray, path: str) -> pa.Array:
+        kind = arrow_type(self._session.schema.field(name).type)
+        return one_array(conform(values, kind, file_name=path, column=name))
+
+    def _stored_name(self, name: str, there: set[str], path: str) -> str:
+        """Return what a file calls a column: it may have been written under an older name."""
+        known: list[str] = [name, *self._older_names.get(self._session.schema.field(name).id, ())]
+        found = next((each for each in known if each in there), None)
+        if found is None:
+            raise UnsupportedError("a data file lacks a key column", file=path, column=name)
+        return found
+
+    @cached_property
+    def _older_names(self) -> dict[int, list[str]]:
+        names: dict[int, list[str]] = {}
+        for number in self._session.schemas.ids():
+            for field in self._session.schemas.load(number).fields:
+                names.setdefault(field.id, []).append(field.name)
+        return names
+
+    # --- as bytes --------------------------------------------------------------------------------
+
+    def _texts(self, kind: str, status: FileStatus) -> Iterator[tuple[Trace, bytes]]:
+        """Yield the texts that a file's bytes hold, or its path."""
+        left = set(self._keys.texts)
+        path = status.path.encode("utf-8", "surrogateescape")
+        for text in [text for text in left if text in path]:
+            left.discard(text)
+            yield Trace(kind=kind, path=status.path, detail="in its path"), text
+        if not left:
+            return
+        longest = max(map(len, left))
+        before = b""
+        for piece in self._pieces(status):
+            window = before + piece
+            for text in [text for text in left if text in window]:
+                left.discard(text)
+                yield Trace(kind=kind, path=status.path, detail="in its bytes"), text
+            before = window[-longest:]
+
+    def _pieces(self, status: FileStatus) -> Iterator[bytes]:
+        """Yield a file's bytes; of Avro files the unpacked blocks behind them."""
+        file_io = self._session.file_io
+        first = b""
+        for offset in range(0, status.size, _PIECE):
+            piece = file_io.read(status.path, offset, _PIECE)
+            first = first or piece[: len(MAGIC)]
+            yield piece
+        if first == MAGIC and status.path.startswith(self._session.paths.manifest_directory):
+            container = read_container(file_io.read(status.path), file_name=status.path)
+            for _, block in unpacked(container):
+                yield block
+
+    def _in_other_rows(self, statuses: Iterable[FileStatus], texts: set[bytes]) -> set[bytes]:
+        """Return the texts that stand in a row of another key, in whatever column."""
+        found: set[bytes] = set()
+        for status in statuses:
+            if texts <= found:
+                break
+            if kind_of(status.path) in ("data file", "changelog file"):
+                found |= self._in_rows(status.path, texts - found)
+        return found
+
+    def _in_rows(self, path: str, texts: set[bytes]) -> set[bytes]:
+        found: set[bytes] = set()
+        try:
+            with self._session.file_io.open_input(path) as source:
+                stored = open_stored(source, path, ExpectedChecksums(), verify_pages=False)
+                names = [field.name for field in stored.schema if is_text(field.type)]
+                keyed = zip(
+                    range(len(stored.group_rows)), self._columns(path, self._names), strict=True
+                )
+                for group, keys in keyed:
+                    rows = stored.read_group(group, names).select(names)
+                    others = np.ones(len(rows), np.bool_)
+                    others[self._positions(keys)] = False
+                    found |= _texts_in(rows.filter(pa.array(others)), texts)
+        except _UNREADABLE:
+            return found  # it is among the unreadable ones already
+        return found
+
+    def _positions(self, keys: dict[str, pa.Array]) -> Longs:
+        rows = pa.RecordBatch.from_arrays([keys[name] for name in self._names], self._names)
+        return match_keys(rows, self._batch, self._names)[0]
+
+
+def _texts_in(rows: pa.Table, texts: set[bytes]) -> set[bytes]:
+    return {
+        text
+        for text in texts
+        if any(pc.any(pc.match_substring(column, text)).as_py() for column in rows.columns)
+    }
+
+
+def emptied_partitions(session: TableSession, keys: ForgottenKeys) -> frozenset[bytes]:
+    """Return the partitions of the keys, where these determine one, whose directory has no file."""
+    if not session.schema.partition_keys:
+        return frozenset()
+    context = session.context()
+    return frozenset(
+        partition
+        for partition in keys.partitions
+        if next(files_below(session, session.paths.at(context.partition_path(partition))), None)
+        is None
+    )
+
+
+def files_below(session: TableSession, directory: str) -> Iterator[FileStatus]:
+    """Yield the files below a directory, however deep."""
+    try:
+        found = session.file_io.list(directory)
+    except NotFoundError:
+        return
+    for status in found:
+        if status.is_directory:
+            yield from files_below(session, status.path)
+        else:
+            yield status
+
+
+def kind_of(path: str) -> str:
+    """Return what a file is by its path, as people call it."""
+    parts = path.split("/")
+    name = parts[-1]
+    if len(parts) > 1 and parts[0] in METADATA_DIRECTORIES:
+        directory = parts[2] if parts[0] == "branch" and len(parts) > 3 else parts[0]
+        if directory == "manifest":
+            prefixes = {_LIST: "manifest list", _INDEX: "index manifest", _MANIFEST: "manifest"}
+            return next((what for each, what in prefixes.items() if name.startswith(each)), "file")
+        return {"index": "index file", "statistics": "statistics file"}.get(directory, directory)
+    try:
+        format_of(name)
+    except UnsupportedError:
+        return "file"
+    return "changelog file" if name.startswith("changelog-") else "data file"
