@@ -192,6 +192,22 @@ def test_write_only_and_gentle_tables_wait_for_nobody(options) -> None:
     assert seen == [False, False, False, False, True, False]
 
 
+@hidden
+def test_a_gentle_table_takes_level_0_up_with_every_so_many_th_pick(options) -> None:
+    lake = Lake(**options, **{"lookup-compact": "gentle", "lookup-compact.max-interval": "6"})
+    table = lake.open()
+    seen = [table.upsert(rows(key)).visible for key in range(8)]
+    # The fifth is universal compaction's, which counts for nothing; the sixth of the others is forced.
+    assert seen == [False, False, False, False, True, False, True, False]
+    assert table.upsert(rows(9)).visible is False
+    for _ in range(3):
+        assert table.compact() is None  # counts as well
+    assert 9 not in lake.present()
+    assert table.compact() is not None
+    assert lake.present() == [*range(8), 9]
+    assert table.compact() is None
+
+
 def test_rows_that_are_merged_by_readers_are_visible_at_once() -> None:
     lake = Lake(**{"write-only": "true"})
     made = lake.open().upsert(rows(1))
