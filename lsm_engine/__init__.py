@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lsm_engine.io.process_directory import processes_of as processes_of_directory
     from lsm_engine.io.process_directory import sweep as sweep_process_directories
     from lsm_engine.meta.commit_message import CommitMessage
+    from lsm_engine.meta.compaction_metrics import CompactionMetrics, compaction_metrics_of
     from lsm_engine.meta.row_counts import RowCounts, row_counts_of
     from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
     from lsm_engine.meta.tag import Tag
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from lsm_engine.table.table import Table
     from lsm_engine.table.warehouse import Catalog, open_catalog
     from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
+    from lsm_engine.table.write.stream_writer import StreamWriter
 
 __all__ = [
     "BOUNDED_TYPES",
@@ -125,6 +127,7 @@ __all__ = [
     "CommitKind",
     "CommitMessage",
     "CommitUnknownError",
+    "CompactionMetrics",
     "CorruptFileError",
     "DataField",
     "Discard",
@@ -169,6 +172,7 @@ __all__ = [
     "Staging",
     "StartMode",
     "StorageError",
+    "StreamWriter",
     "SystemClock",
     "SystemIds",
     "Table",
@@ -184,6 +188,7 @@ __all__ = [
     "arrow_type",
     "choose_rows",
     "col",
+    "compaction_metrics_of",
     "core_options",
     "default_cache_root",
     "format_bytes",
@@ -221,6 +226,7 @@ _HOMES = {
     "CommitKind": "base.modes",
     "CommitMessage": "meta.commit_message",
     "CommitUnknownError": "base.errors",
+    "CompactionMetrics": "meta.compaction_metrics",
     "CorruptFileError": "base.errors",
     "DataField": "schema.types",
     "Discard": "table.ground.executor",
@@ -272,6 +278,7 @@ _HOMES = {
     "Staging": "table.ground.bucket_context",
     "StartMode": "table.changes.follow",
     "StorageError": "base.errors",
+    "StreamWriter": "table.write.stream_writer",
     "SystemClock": "io.clock",
     "SystemIds": "io.clock",
     "Table": "table.table",
@@ -286,6 +293,7 @@ _HOMES = {
     "arrow_type": "schema.arrow_types",
     "choose_rows": "table.inspect.system_tables",
     "col": "prune.where",
+    "compaction_metrics_of": "meta.compaction_metrics",
     "core_options": "base.core_options",
     "default_cache_root": "io.process_directory",
     "format_bytes": "base.units",

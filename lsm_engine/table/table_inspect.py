@@ -47,8 +47,8 @@ class TableInspect:
     ) -> pa.Table:
         """Return a system table; docs/formats.md lists them and their columns.
 
-        snapshots, schemas, options, tags, branches, consumers and aggregation_fields describe the
-        table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
+        snapshots, compactions, schemas, options, tags, branches, consumers and aggregation_fields
+        describe the table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
         and statistics of one snapshot, by default the newest. `where` keeps some rows. Raises
         NotFoundError for a name that is none.
         """

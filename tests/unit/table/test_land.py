@@ -57,7 +57,7 @@ def losing(
     """Make the next compactions lose, and let somebody commit meanwhile: key 100, uncompacted."""
     carry_out, tries = compact.carry_out, []
 
-    def beaten(session: Any, identity: Any, base: Any, work: Any) -> Any:
+    def beaten(session: Any, identity: Any, base: Any, work: Any, *more: Any) -> Any:
         if len(tries) < times and work:
             tries.append(base.id)
             if others_commit:
@@ -66,7 +66,7 @@ def losing(
                 alone.session = alone.session.with_schema(replace(alone.schema, options=only))
                 alone.upsert(rows(100))
             raise lsm.CommitConflictError("somebody else was faster")
-        return carry_out(session, identity, base, work)
+        return carry_out(session, identity, base, work, *more)
 
     monkeypatch.setattr(compact, "carry_out", beaten)
     return tries
@@ -111,11 +111,11 @@ def test_a_compaction_that_was_planned_before_leaves_the_rows_and_the_write_goes
     carry_out, identity = compact.carry_out, table._identity("other", 1, None)
     bases = []
 
-    def late(session: Any, mine: Any, on: Any, work: Any) -> Any:
+    def late(session: Any, mine: Any, on: Any, work: Any, *more: Any) -> Any:
         bases.append(on.id)
         if len(bases) == 1:
             carry_out(other.session, identity, base, stale)
-        return carry_out(session, mine, on, work)
+        return carry_out(session, mine, on, work, *more)
 
     monkeypatch.setattr(compact, "carry_out", late)
     made = table.upsert(rows(3))
@@ -130,11 +130,11 @@ def test_rows_that_others_compact_are_visible_as_well(options, monkeypatch) -> N
     table, other = lake.open(), lake.open()
     carry_out, bases = compact.carry_out, []
 
-    def slow(session: Any, identity: Any, base: Any, work: Any) -> Any:
+    def slow(session: Any, identity: Any, base: Any, work: Any, *more: Any) -> Any:
         bases.append(base.id)
         if len(bases) == 1:
             assert other.compact() is not None
-        return carry_out(session, identity, base, work)
+        return carry_out(session, identity, base, work, *more)
 
     monkeypatch.setattr(compact, "carry_out", slow)
     made = table.upsert(rows(1))
