@@ -19,7 +19,13 @@ from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.history.expire import retention_of
-from lsm_engine.table.inspect import amplification, explain_file, explain_key, system_tables
+from lsm_engine.table.inspect import (
+    amplification,
+    explain_file,
+    explain_key,
+    lookup_metrics,
+    system_tables,
+)
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
@@ -82,6 +88,16 @@ class TableInspect:
         Over the newest `commit_count` snapshots, by default all that have not expired.
         """
         return amplification.measured(self.session, commit_count=commit_count)
+
+    def lookup_metrics(self) -> pa.Table:
+        """Return, per lookup file of this process, how many keys it was asked for and how many it had.
+
+        Columns: `lookup_file`, `used_by` (lookup or compaction), `file_size_in_bytes`, `request_count`,
+        `hit_count`, `removal_cause`: null while it is there, else explicit (its data file left the levels, or
+        its reader closed), replaced (found damaged), expired (idle) or size. Of removed files the last
+        1,000 of the process are known. `lsm cache --files` shows those of other processes.
+        """
+        return lookup_metrics.lookup_metrics(self.session)
 
     def diff_snapshots(self, first_id: int | None, second_id: int | None = None) -> SnapshotDiff:
         """Return which files came and went from one snapshot to another (None: to the newest).
