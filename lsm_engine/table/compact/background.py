@@ -63,7 +63,7 @@ class BackgroundCompaction:
         A writer waits where its rows could not be read otherwise (`rows_wait`), and where compaction does
         not keep up: a bucket that was queued or in work already is above `num-sorted-run.stop-trigger`.
         """
-        awaited = rows_wait()
+        awaited = self._unless_it_fails(rows_wait)
         with self._changed:
             self._changed.wait_for(lambda: len(self._queued) <= QUEUED_BUCKETS_MAX)
             lags = bool(touched & (self._queued | self._running))
@@ -73,7 +73,7 @@ class BackgroundCompaction:
             self._changed.notify_all()
         if awaited:
             return self._finished(touched)
-        if lags and self._stops(session, touched):
+        if lags and self._unless_it_fails(lambda: stops_writers(session, touched)):
             self._finished(touched)
         return None
 
@@ -102,12 +102,13 @@ class BackgroundCompaction:
             self._changed.wait_for(lambda: not touched & (self._queued | self._running))
             return self._made
 
-    def _stops(self, session: TableSession, touched: Buckets) -> bool:
+    def _unless_it_fails(self, waits: Callable[[], bool]) -> bool:
+        """Ask whether a writer waits. Its rows are in by now: what fails is logged, and it waits."""
         try:
-            return stops_writers(session, touched)
-        except LsmError as error:  # the rows are in: nothing is raised any more
-            log.warning("could not look how many sorted runs there are: %s", error)
-            return False
+            return waits()
+        except LsmError as error:
+            log.warning("could not look how far compaction is: %s", error)
+            return True
 
     def _run(self) -> None:
         while self._take():

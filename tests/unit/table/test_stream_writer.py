@@ -12,6 +12,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.compact import background, compact
+from lsm_engine.table.write import land
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 SMALL = {"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
@@ -264,6 +265,24 @@ def test_a_failure_during_close_is_raised_after_the_last_commit(tmp_path, monkey
     assert present(table) == dict.fromkeys(range(3), 0)
     assert not threads()
     writer.close()  # harmless
+
+
+def test_a_commit_that_cannot_look_afterwards_stands_and_raises_nothing(
+    tmp_path, monkeypatch
+) -> None:
+    def unreadable(*_: Any) -> bool:
+        raise lsm.StorageError("the disk does not answer")
+
+    table = made(tmp_path, **{"merge-engine": "first-row"})
+    monkeypatch.setattr(land._CommittedRows, "wait", unreadable)
+    monkeypatch.setattr(background, "stops_writers", unreadable)
+    with table.writer() as writer:
+        for number in range(4):
+            writer.write(rows(number))
+            result = writer.commit()
+            assert result is not None
+            assert result.visible
+    assert present(table) == dict.fromkeys(range(4), 0)
 
 
 def test_metrics_are_those_of_paimon_and_are_kept_in_snapshots(tmp_path) -> None:
