@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lsm_engine.io.process_directory import processes_of as processes_of_directory
     from lsm_engine.io.process_directory import sweep as sweep_process_directories
     from lsm_engine.meta.commit_message import CommitMessage
+    from lsm_engine.meta.compaction_metrics import CompactionMetrics, compaction_metrics_of
     from lsm_engine.meta.row_counts import RowCounts, row_counts_of
     from lsm_engine.meta.snapshot import SNAPSHOT_VERSION, Snapshot
     from lsm_engine.meta.tag import Tag
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from lsm_engine.table.table import Table
     from lsm_engine.table.warehouse import Catalog, open_catalog
     from lsm_engine.table.warehouse_tables import CATALOG_TABLES, SYSTEM_DATABASE
+    from lsm_engine.table.write.stream_writer import StreamWriter
 
 __all__ = [
     "BOUNDED_TYPES",
@@ -128,6 +130,7 @@ __all__ = [
     "CommitKind",
     "CommitMessage",
     "CommitUnknownError",
+    "CompactionMetrics",
     "CorruptFileError",
     "DataField",
     "Discard",
@@ -174,6 +177,7 @@ __all__ = [
     "Staging",
     "StartMode",
     "StorageError",
+    "StreamWriter",
     "SystemClock",
     "SystemIds",
     "Table",
@@ -189,6 +193,7 @@ __all__ = [
     "arrow_type",
     "choose_rows",
     "col",
+    "compaction_metrics_of",
     "core_options",
     "default_cache_root",
     "format_bytes",
@@ -227,6 +232,7 @@ _HOMES = {
     "CommitKind": "base.modes",
     "CommitMessage": "meta.commit_message",
     "CommitUnknownError": "base.errors",
+    "CompactionMetrics": "meta.compaction_metrics",
     "CorruptFileError": "base.errors",
     "DataField": "schema.types",
     "Discard": "table.ground.executor",
@@ -280,6 +286,7 @@ _HOMES = {
     "Staging": "table.ground.bucket_context",
     "StartMode": "table.changes.follow",
     "StorageError": "base.errors",
+    "StreamWriter": "table.write.stream_writer",
     "SystemClock": "io.clock",
     "SystemIds": "io.clock",
     "Table": "table.table",
@@ -294,6 +301,7 @@ _HOMES = {
     "arrow_type": "schema.arrow_types",
     "choose_rows": "table.inspect.system_tables",
     "col": "prune.where",
+    "compaction_metrics_of": "meta.compaction_metrics",
     "core_options": "base.core_options",
     "default_cache_root": "io.process_directory",
     "format_bytes": "base.units",

@@ -15,7 +15,14 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, run_link
 from lsm_assets.model.partitions import snapshot_partition
 from lsm_assets.model.tree import LevelFacts, TreeFacts
-from lsm_engine import Amplification, RowCounts, Snapshot, Tag, row_counts_of
+from lsm_engine import (
+    Amplification,
+    RowCounts,
+    Snapshot,
+    Tag,
+    compaction_metrics_of,
+    row_counts_of,
+)
 
 STORAGE_KIND = "paimon"
 LABEL_PROPERTY = "lsm.label"
@@ -160,6 +167,7 @@ def files_metadata(
         "lsm/bytes": dg.MetadataValue.int(tree.bytes),
         "lsm/buckets": dg.MetadataValue.int(len(tree.buckets)),
     }
+    found |= background_metadata(history)
     totals = [each.total_record_count or 0 for each in history]
     if len(totals) > 1:
         found["lsm/records_history"] = dg.MetadataValue.md(
@@ -205,6 +213,7 @@ def snapshot_metadata(
     if snapshot.delta_record_count is not None:
         found["lsm/records_delta"] = dg.MetadataValue.int(snapshot.delta_record_count)
     found |= row_counts_metadata([snapshot])
+    found |= background_metadata([snapshot])
     if run_id:
         found["lsm/run"] = dg.MetadataValue.dagster_run(run_id)
     return found
@@ -224,6 +233,30 @@ def row_counts_metadata(commits: Iterable[Snapshot]) -> Metadata:
     }
     if total.skipped:
         found["lsm/rows_skipped"] = dg.MetadataValue.int(total.skipped)
+    return found
+
+
+def background_metadata(commits: Sequence[Snapshot]) -> Metadata:
+    """How busy the background compaction of an open writer was, as of the newest that carries it.
+
+    Numbers, under Paimon's names, so that the UI plots them over time; with several also as a line.
+    """
+    recorded = [compaction_metrics_of(commit.properties) for commit in commits]
+    series = [one for one in recorded if one is not None]
+    if not series:
+        return {}
+    newest = series[-1]
+    found: Metadata = {
+        "lsm/compaction_thread_busy": dg.MetadataValue.float(newest.compaction_thread_busy),
+        "lsm/avg_compaction_time": dg.MetadataValue.float(newest.avg_compaction_time),
+        "lsm/compaction_queued_count": dg.MetadataValue.int(newest.compaction_queued_count),
+        "lsm/compaction_completed_count": dg.MetadataValue.int(newest.compaction_completed_count),
+    }
+    if len(series) > 1:
+        busy = [round(one.compaction_thread_busy) for one in series]
+        found["lsm/compaction_thread_busy_history"] = dg.MetadataValue.md(
+            pictures.sparkline(busy, label="percent of the time in which it compacted")
+        )
     return found
 
 

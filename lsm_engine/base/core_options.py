@@ -281,12 +281,12 @@ COMPACTION_FORCE_REWRITE_ALL_FILES = Option(
 )  # fmt: skip
 LOOKUP_COMPACT = Option(
     key="lookup-compact", parse=one_of(LookupCompact), default=LookupCompact.RADICAL,
-    doc="Where level 0 has to move up (lookup changelog, first-row, deletion vectors): with every commit, or gently, when enough files wait.",
+    doc="Where level 0 has to move up (lookup changelog, first-row, deletion vectors): with every commit, or gently, with every so many-th.",
 )  # fmt: skip
 LOOKUP_COMPACT_MAX_INTERVAL = Option(
     key="lookup-compact.max-interval", parse=optional(at_least(1)), default=None,
     default_text="2 x compaction trigger",
-    doc="Level-0 files that wait for each other where `lookup-compact` is gentle; not below the trigger.",
+    doc="Every how many-th pick that finds nothing else to do takes level 0, where `lookup-compact` is gentle; not below the trigger.",
 )  # fmt: skip
 LOOKUP_WAIT = Option(
     key="lookup-wait", parse=parse_bool, default=True,

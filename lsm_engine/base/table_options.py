@@ -98,7 +98,7 @@ class TableOptions:
 
     @property
     def lookup_compact_max_interval(self) -> int:
-        """Level-0 files that may wait for each other where `lookup-compact` is gentle."""
+        """Every how many-th pick takes level 0 by force where `lookup-compact` is gentle."""
         trigger = self[core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER]
         return max(trigger, self[core_options.LOOKUP_COMPACT_MAX_INTERVAL] or 2 * trigger)
 

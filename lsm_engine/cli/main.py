@@ -59,6 +59,7 @@ lsm.add(
         explain,
         write.upsert,
         write.append,
+        write.ingest,
         keys.insert,
         keys.update,
         write.delete,

@@ -1,8 +1,11 @@
 """Entries of a disk cache: limits, causes of removal, counts, and files still being built."""
 
+import threading
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from lsm_engine.base.record import record
 
@@ -15,6 +18,51 @@ class Leaves(Enum):
     DROPPED = "dropped"
     RELEASED = "released"
     DAMAGED = "damaged"
+
+    @property
+    def removal_cause(self) -> str:
+        """The same in the words that caches have for it: explicit, replaced, expired or size.
+
+        Explicit: the data file left the levels, or its reader closed. Replaced: found damaged, built anew.
+        """
+        match self:
+            case Leaves.DROPPED | Leaves.RELEASED:
+                return "explicit"
+            case Leaves.DAMAGED:
+                return "replaced"
+            case Leaves.EXPIRED:
+                return "expired"
+            case Leaves.SIZE:
+                return "size"
+
+
+class Accesses:
+    """How many keys an entry was asked for, and how many it had. Threads may share it.
+
+    `points` holds the same of compiled single lookups, [requests, hits], which add to it without a lock:
+    where threads look up at once a few may be missing.
+    """
+
+    def __init__(self) -> None:
+        self.points = np.zeros(2, np.uint64)
+        self._lock = threading.Lock()
+        self._requests = self._hits = 0
+
+    def add(self, requests: int, hits: int) -> None:
+        """Count a batch."""
+        with self._lock:
+            self._requests += requests
+            self._hits += hits
+
+    @property
+    def requests(self) -> int:
+        """Keys asked for."""
+        return self._requests + int(self.points[0])
+
+    @property
+    def hits(self) -> int:
+        """Keys that were there."""
+        return self._hits + int(self.points[1])
 
 
 @record
@@ -39,12 +87,18 @@ class CacheMetrics:
 
 @record
 class CacheEntry:
-    """One entry, as `lsm cache` shows it."""
+    """One entry, as `lsm cache` shows it; `removal_cause` None: it is still there.
+
+    `request_count`: keys that it was asked for; `hit_count`: those that it had.
+    """
 
     owner: str
     name: str
     size: int
     idle_millis: int
+    request_count: int = 0
+    hit_count: int = 0
+    removal_cause: str | None = None
 
 
 class Growing:

@@ -165,16 +165,6 @@ class DataFileReader:
             is_known=stored.is_known,
         )
 
-    def key_bounds(self, key_columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-        """Return lower and upper bounds of the keys, one row per row group; null: not known."""
-        lower, upper = {}, {}
-        for name in key_columns:
-            found = self.bounds(name)
-            nothing = pa.nulls(self.row_group_count, self.schema.field(name).type)
-            lower[name] = nothing if found is None else found.lower
-            upper[name] = nothing if found is None else found.upper
-        return pa.table(lower), pa.table(upper)
-
     def without(self, deleted: DeletionVector) -> Self:
         """Leave rows out of whatever is read from now on, by their position in the file.
 

@@ -8,7 +8,7 @@ Owners are "name#token": `lsm cache` shows what the tables of a name hold.
 
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Generic, TypeVar
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.io.cache_entries import (
+    Accesses,
     CacheEntry,
     CacheLimits,
     CacheMetrics,
@@ -29,6 +30,7 @@ from lsm_engine.io.process_directory import ProcessDirectory, default_root, unli
 
 T = TypeVar("T")
 _PUBLISH_MILLIS = 1000
+_REMOVED_KEPT, _FILES_PUBLISHED = 1000, 100
 
 
 class _Entry(Generic[T]):
@@ -43,6 +45,20 @@ class _Entry(Generic[T]):
         self.size = size
         self.retention_millis = limits.retention_millis
         self.used_millis = now
+
+    def entry(self, now: int, cause: Leaves | None = None) -> CacheEntry:
+        """Return what there is to know of it."""
+        accesses = getattr(self.opened, "accesses", None)
+        counts = accesses if isinstance(accesses, Accesses) else Accesses()
+        return CacheEntry(
+            owner=self.key[0],
+            name=self.key[1],
+            size=self.size,
+            idle_millis=max(0, now - self.used_millis),
+            request_count=counts.requests,
+            hit_count=counts.hits,
+            removal_cause=None if cause is None else cause.removal_cause,
+        )
 
 
 class _Building:
@@ -71,6 +87,7 @@ class DiskCache(Generic[T]):
         self._has_room = threading.Condition(self._lock)
         self._bytes = self._built = self._hits = self._misses = 0
         self._evictions: Counter[str] = Counter()
+        self._removed: deque[CacheEntry] = deque(maxlen=_REMOVED_KEPT)
         self._watchers: dict[str, Callable[[], None]] = {}
         self._published_millis = 0
         self.generation = 0
@@ -173,15 +190,12 @@ class DiskCache(Generic[T]):
         """Return the entries, the idlest first."""
         now = self._clock.now_millis()
         with self._lock:
-            return [
-                CacheEntry(
-                    owner=entry.key[0],
-                    name=entry.key[1],
-                    size=entry.size,
-                    idle_millis=max(0, now - entry.used_millis),
-                )
-                for entry in self._entries.values()
-            ]
+            return [entry.entry(now) for entry in self._entries.values()]
+
+    def removed(self) -> list[CacheEntry]:
+        """Return the last 1,000 entries that were removed, as they were then, the newest last."""
+        with self._lock:
+            return list(self._removed)
 
     def close(self) -> None:
         """Remove everything; the cache may be used again."""
@@ -328,6 +342,7 @@ class DiskCache(Generic[T]):
         del self._entries[entry.key]
         self._bytes -= entry.size
         self._evictions[cause.value] += 1
+        self._removed.append(entry.entry(entry.used_millis, cause))
         self.generation += 1
         unlink(entry.path)
         return entry.key[0]
@@ -345,6 +360,8 @@ class DiskCache(Generic[T]):
             return
         self._published_millis = now
         found = self.metrics()
+        asked = sorted(self.entries(), key=lambda entry: -entry.request_count)[:_FILES_PUBLISHED]
+        listed = [*self.removed()[-_FILES_PUBLISHED:], *asked]
         with self._lock:
             sizes: dict[str, list[int]] = {}
             for entry in self._entries.values():
@@ -362,6 +379,17 @@ class DiskCache(Generic[T]):
                 "tables": {
                     name: {"files": len(held), "bytes": sum(held)} for name, held in sizes.items()
                 },
+                "lookup_files": [
+                    {
+                        "table": entry.owner.partition("#")[0],
+                        "file": entry.name,
+                        "bytes": entry.size,
+                        "requests": entry.request_count,
+                        "hits": entry.hit_count,
+                        "removal_cause": entry.removal_cause,
+                    }
+                    for entry in listed
+                ],
             }
         )
 

@@ -9,19 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import BloomFilterType
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.record_key_bloom import (
-    KeyFooter,
     build_record_key_bloom,
     footer_entries,
-    read_key_footer,
 )
-from lsm_engine.io.file_io import FileIO
 from lsm_engine.kernels.arrow_views import Bytes, Longs, binary_values, one_array
 
 _EMPTY: Bytes = np.zeros(0, np.uint8)
@@ -67,22 +62,6 @@ def key_footer_members(options: TableOptions, pieces: Sequence[pa.Array]) -> dic
     )
     bounds = pc.min_max(keys)
     return footer_entries(stored, kind, bounds["min"].as_py(), bounds["max"].as_py())
-
-
-def open_key_footer(file_io: FileIO, path: str) -> KeyFooter:
-    """Return the record key facts of a Parquet footer; all None for other formats."""
-    if not path.endswith(".parquet"):
-        return KeyFooter(lowest=None, highest=None, bloom=None)
-    source = file_io.open_input(path)
-    try:
-        members = pq.read_metadata(source).metadata
-    except (pa.ArrowException, OSError, ValueError) as cause:
-        raise CorruptFileError(
-            "the file's footer cannot be decoded; restore it, or run verify", file=path
-        ) from cause
-    finally:
-        source.close()
-    return read_key_footer(members, file_name=path)
 
 
 def key_pieces(keys: pa.Array) -> tuple[Bytes, Longs]:

@@ -107,16 +107,6 @@ def upper_bound(keys: SortKeys, bound: bytes) -> int:
     return _bound(keys, bound, past_equal=True)
 
 
-def lower_bound_of(keys: SortKeys, other: SortKeys, row: int) -> int:
-    """Return the first row of sorted keys that is not below row `row` of other keys."""
-    return _bound(keys, other.bytes_of(row), past_equal=False)
-
-
-def upper_bound_of(keys: SortKeys, other: SortKeys, row: int) -> int:
-    """Return the first row of sorted keys that is above row `row` of other keys."""
-    return _bound(keys, other.bytes_of(row), past_equal=True)
-
-
 def _bound(keys: SortKeys, bound: bytes, *, past_equal: bool) -> int:
     # Two binary searches over words, then one over the few rows whose words tie.
     low, high = 0, len(keys)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, WORDS_AND_BYTES, SortKeys
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys, ascending, locate
@@ -136,6 +137,7 @@ class ColumnarStore:
 
     def __init__(self, data: pa.Buffer, path: str) -> None:
         self.path = path
+        self.accesses = Accesses()
         self._data = data
         parts = _laid_open(data, path)
         self.keys = parts.keys

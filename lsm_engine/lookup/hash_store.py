@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.codec.hash_index import HashFile, encode_hash_file
+from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.lookup.key_batch import KeyBatch
@@ -54,6 +55,7 @@ class HashStore:
 
     def __init__(self, data: pa.Buffer, path: str, layout: RowLayout) -> None:
         self.path = path
+        self.accesses = Accesses()
         self._layout = layout
         self._file = HashFile(data, path)
         self._stamp = _stamp(path)

@@ -173,7 +173,9 @@ class LookupLevels:
             store = self.files.open(file)
             try:
                 store.check()
-                return store, store.find(batch, pending)
+                found = store.find(batch, pending)
+                store.accesses.add(len(pending), int(np.count_nonzero(found.last >= 0)))
+                return store, found
             except CorruptFileError as error:
                 if attempt == 2 or error.facts.get("file") != store.path:
                     raise

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lsm_engine.base.modes import LookupFileType
 from lsm_engine.base.record import record
+from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.lookup.key_batch import KeyBatch
 
@@ -67,6 +68,7 @@ class LookupStore(Protocol):
     """
 
     path: str
+    accesses: Accesses
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
         """Look up the keys of a batch that `pending` numbers, in ascending order."""

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base.modes import RETRACTS
-from lsm_engine.kernels.arrow_views import Bytes, Longs, Words
-from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
+from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, address_of
+from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64, store_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
 from lsm_engine.lookup.columnar_store import ColumnarStore
 from lsm_engine.schema.table_schema import VALUE_KIND
@@ -30,13 +30,23 @@ class PointIndex:
         self._counts: Longs = np.array([len(store.keys) for store in self.stores], np.int64)
         self._lowest: Words = np.array([s.keys.prefix[0] for s in self.stores], np.uint64)
         self._highest: Words = np.array([s.keys.prefix[-1] for s in self.stores], np.uint64)
+        self._accesses: Longs = np.array(
+            [address_of(store.accesses.points) for store in self.stores], np.int64
+        )
         self._tables = [_Columns(store) for store in self.stores]
 
     def get(self, key: bytes, names: Sequence[str]) -> list[object] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         padded = np.frombuffer(key + _PADDING, np.uint8)
         found = _find(
-            self._form, self._places, self._counts, self._lowest, self._highest, padded, len(key)
+            self._form,
+            self._places,
+            self._counts,
+            self._lowest,
+            self._highest,
+            self._accesses,
+            padded,
+            len(key),
         )
         if found < 0:
             return None
@@ -83,6 +93,7 @@ def _find(
     counts: Longs,
     lowest: Words,
     highest: Words,
+    accesses: Longs,
     key: Bytes,
     length: int,
 ) -> Any:
@@ -93,6 +104,7 @@ def _find(
     for store in range(len(counts)):
         if first < lowest[store] or first > highest[store]:
             continue
+        _count(accesses[store])
         words = places[store, 0]
         low, high = np.int64(0), counts[store]
         while low < high:
@@ -111,8 +123,14 @@ def _find(
                 form, places[store], low + 1, first, second, key, length
             ):
                 low += 1
+            _count(accesses[store] + 8)
             return (np.int64(store) << 40) | low
     return np.int64(-1)
+
+
+@compiled
+def _count(address: Any) -> None:
+    store_u64(address, load_u64(address) + np.uint64(1))
 
 
 @compiled

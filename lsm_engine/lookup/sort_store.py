@@ -14,6 +14,7 @@ from lsm_engine.codec.bloom import build_bloom, key_hashes
 from lsm_engine.codec.byte_copies import gather_pieces
 from lsm_engine.codec.compacted_row import decode_compacted
 from lsm_engine.codec.sst import Block, Entries, SstFile, SstWriter
+from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Bytes, Longs
 from lsm_engine.kernels.keys import SortKeys, sort_keys
@@ -138,6 +139,7 @@ class SortStore:
 
     def __init__(self, data: pa.Buffer, path: str, layout: RowLayout, blocks: BlockCache) -> None:
         self.path = path
+        self.accesses = Accesses()
         self._layout = layout
         self._blocks = blocks
         self._file = SstFile(data, path)

@@ -38,11 +38,6 @@ class SortedVersions:
         """Return the versions that an order of the sources' rows describes."""
         return SortedVersions(sources=tuple(sources), order=order)
 
-    @property
-    def key_count(self) -> int:
-        """How many distinct keys there are."""
-        return len(self.order.starts)
-
     def rows(self) -> pa.Table:
         """Collect every version."""
         return gather(self.sources, self.order.run, self.order.row)

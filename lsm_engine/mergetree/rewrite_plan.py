@@ -73,9 +73,9 @@ def plan_rewrite(
     """Return the steps, in key order, an Upgrade of all files that only move last.
 
     What overlaps is rewritten, small files together with their neighbours. A large file that
-    overlaps nothing is upgraded, unless it may hold deletes and goes to the last level, or
-    `must_rewrite` asks for its rows to be read. A file that is in place already and has
-    no reason to change is in no step.
+    overlaps nothing is upgraded, unless it may hold deletes and goes to the last level (or lies
+    there: another writer may have kept them), or `must_rewrite` asks for its rows to be read. A file
+    that is in place already and has no reason to change is in no step.
     """
     drop_deletes = not keep_deletes and may_drop_deletes(
         unit, levels, has_deletion_vectors=has_deletion_vectors
@@ -144,12 +144,11 @@ class _Plan:
 
     def move(self, file: DataFileMeta) -> None:
         last = self._unit.output_level == self._max_level
-        if self._unit.must_rewrite or self._must_rewrite(file):
+        loses_deletes = last and self._drop_deletes and file.may_hold_deletes
+        if loses_deletes or self._unit.must_rewrite or self._must_rewrite(file):
             self._rewrite(((SortedRun.of_one(file),),))
         elif file.level == self._unit.output_level:
             return
-        elif last and self._drop_deletes and file.may_hold_deletes:
-            self._rewrite(((SortedRun.of_one(file),),))
         else:
             self._upgraded.append(file)
 

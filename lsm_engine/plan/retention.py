@@ -95,16 +95,19 @@ def choose_expired_changelogs(
     """Choose which of the changelogs that outlived their snapshots expire.
 
     Changelogs and the snapshots that are left (each oldest first) are one chain, of which `retention`
-    counts both; snapshots never go here. A changelog whose snapshot is still there is kept.
+    counts both; snapshots never go here. A changelog whose snapshot is still there is kept, and so
+    is the newest of all, as in Java Paimon: a reader that stands there finds where its chain goes on.
     """
     first = snapshots[0].id if snapshots else None
     own = [one for one in changelogs if first is None or one.id < first]
     choice = choose_expired(
         [*own, *snapshots], retention, now_millis=now_millis, consumer_next_ids=consumer_next_ids
     )
-    gone = {one.id for one in choice.expired}
+    going = {one.id for one in choice.expired}
+    gone = [one for one in own[:-1] if one.id in going]
+    stays = bool(own) and own[-1].id in going
     return ExpiryChoice(
-        expired=tuple(one for one in own if one.id in gone),
-        kept=tuple(one for one in own if one.id not in gone),
-        reason=choice.reason,
+        expired=tuple(gone),
+        kept=tuple(own[len(gone) :]),
+        reason="the newest changelog always stays" if stays else choice.reason,
     )

@@ -45,11 +45,6 @@ class Candidates:
     pruned: bool
     text: str
 
-    @property
-    def pair_count(self) -> int:
-        """How many pairs of a key and a file are left."""
-        return int((self.stops - self.starts).sum())
-
 
 def candidates_by_range(spans: KeySpans, keys: SortKeys, *, enabled: bool = True) -> Candidates:
     """Return which keys each file may hold, both ends of its range included.

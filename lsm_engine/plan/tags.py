@@ -32,14 +32,6 @@ def created_at(tag: Tag) -> datetime | None:
     return datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
 
 
-def created_stamp(local_now: datetime) -> tuple[int, ...]:
-    """Return a birthday as tags store it: (year, month, day, hour, minute, second, nanosecond)."""
-    return (
-        local_now.year, local_now.month, local_now.day,
-        local_now.hour, local_now.minute, local_now.second, local_now.microsecond * 1000,
-    )  # fmt: skip
-
-
 def same_tag(existing: Tag, wanted: Snapshot) -> bool:
     """Whether a tag of the wanted name already points at the wanted snapshot (a replay)."""
     mine, theirs = existing.snapshot, wanted

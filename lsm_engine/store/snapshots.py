@@ -267,10 +267,6 @@ class SnapshotStore:
         found = self.find(snapshot.id - 1)
         return found if found is not None and follows(snapshot, found) else None
 
-    def latest_at(self, millis: int) -> Snapshot | None:
-        """Return the newest snapshot made at or before a time; None if all are younger."""
-        return next((each for each in self.newest_first() if each.time_millis <= millis), None)
-
     # Making and taking them.
 
     def publish(self, snapshot: Snapshot) -> bool:

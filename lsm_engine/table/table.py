@@ -32,6 +32,7 @@ from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
 from lsm_engine.table.write import delete_rows, insert, overwrite, write
 from lsm_engine.table.write.merge_clauses import Action
+from lsm_engine.table.write.stream_writer import StreamWriter
 
 
 class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges):
@@ -112,6 +113,27 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.append(self.session, rows, identity)
+
+    def writer(
+        self,
+        *,
+        background_compaction: bool = True,
+        commit_user: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> StreamWriter:
+        """Return a writer that stays open for many batches and commits; use it with `with`.
+
+            with table.writer() as writer:
+                for batch in batches:
+                    writer.write(batch)
+                    writer.commit()
+
+        Each `upsert` compacts what it made due before it returns. A writer leaves that to a thread of
+        its own, and waits for it only where compaction does not keep up. With
+        `background_compaction=False` each commit compacts, as `upsert` does.
+        """
+        identity = self._identity(commit_user, BATCH_COMMIT_IDENTIFIER, properties)
+        return StreamWriter(self.session, identity, background_compaction=background_compaction)
 
     def insert(
         self,

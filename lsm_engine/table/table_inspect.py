@@ -19,7 +19,13 @@ from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.history.expire import retention_of
-from lsm_engine.table.inspect import amplification, explain_file, explain_key, system_tables
+from lsm_engine.table.inspect import (
+    amplification,
+    explain_file,
+    explain_key,
+    lookup_metrics,
+    system_tables,
+)
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
@@ -48,8 +54,8 @@ class TableInspect:
     ) -> pa.Table:
         """Return a system table; docs/formats.md lists them and their columns.
 
-        snapshots, schemas, options, tags, branches, consumers and aggregation_fields describe the
-        table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
+        snapshots, compactions, schemas, options, tags, branches, consumers and aggregation_fields
+        describe the table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
         and statistics of one snapshot, by default the newest. `where` keeps some rows. Raises
         NotFoundError for a name that is none.
         """
@@ -91,6 +97,16 @@ class TableInspect:
         Over the newest `commit_count` snapshots, by default all that have not expired.
         """
         return amplification.measured(self.session, commit_count=commit_count)
+
+    def lookup_metrics(self) -> pa.Table:
+        """Return, per lookup file of this process, how many keys it was asked for and how many it had.
+
+        Columns: `lookup_file`, `used_by` (lookup or compaction), `file_size_in_bytes`, `request_count`,
+        `hit_count`, `removal_cause`: null while it is there, else explicit (its data file left the levels, or
+        its reader closed), replaced (found damaged), expired (idle) or size. Of removed files the last
+        1,000 of the process are known. `lsm cache --files` shows those of other processes.
+        """
+        return lookup_metrics.lookup_metrics(self.session)
 
     def diff_snapshots(self, first_id: int | None, second_id: int | None = None) -> SnapshotDiff:
         """Return which files came and went from one snapshot to another (None: to the newest).

@@ -30,8 +30,12 @@ def pick(case):
             )
             unit = with_all_older(taken, runs, max_level=max_level)
         elif case.get("strategy") == "force-up-level-0":
-            forced = ForceUpLevelZero(universal=strategy, patience=int(case.get("patience", 1)))
-            unit = forced.pick(runs, max_level=max_level)
+            interval = int(case["max-interval"]) if "max-interval" in case else None
+            forced = ForceUpLevelZero(universal=strategy, max_interval=interval)
+            skipped = int(case.get("skipped", 0))
+            unit = forced.pick(
+                runs, max_level=max_level, is_due=lambda interval: skipped + 1 >= interval
+            )
         else:
             unit = strategy.pick(runs, max_level=max_level)
     if unit is None:

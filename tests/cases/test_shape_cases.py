@@ -97,7 +97,9 @@ def location(case):
         for span, start, stop in zip(spans, found.starts, found.stops, strict=True)
     ]
     pruned = "pruned" if found.pruned else "not pruned"
-    return "\n".join([*sliced, f"{pruned}, {found.pair_count} pairs: {found.text}"])
+    return "\n".join(
+        [*sliced, f"{pruned}, {int((found.stops - found.starts).sum())} pairs: {found.text}"]
+    )
 
 
 def moment(text):

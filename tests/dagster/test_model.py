@@ -21,6 +21,7 @@ from lsm_assets.settings import settings_from
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.provenance import Input
+from lsm_engine.meta.compaction_metrics import CompactionMetrics
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -198,6 +199,31 @@ def test_an_empty_table_has_an_empty_tree() -> None:
 
 def inline_markdown(found: metadata.Metadata) -> list[str]:
     return [value.md_str for value in found.values() if isinstance(value, dg.MarkdownMetadataValue)]
+
+
+def test_background_compactions_are_plotted_under_paimons_names() -> None:
+    commits = [
+        snapshot(
+            number,
+            properties=CompactionMetrics(
+                compaction_thread_busy=10.0 * number,
+                avg_compaction_time=2.5,
+                compaction_queued_count=number,
+                compaction_completed_count=4 * number,
+            ).properties,
+        )
+        for number in (1, 2)
+    ]
+    found = metadata.background_metadata([*commits, snapshot(3)])
+    assert {key: value.value for key, value in found.items() if not key.endswith("history")} == {
+        "lsm/compaction_thread_busy": 20.0,
+        "lsm/avg_compaction_time": 2.5,
+        "lsm/compaction_queued_count": 2,
+        "lsm/compaction_completed_count": 8,
+    }
+    assert "lsm/compaction_thread_busy_history" in found
+    assert metadata.snapshot_metadata(KEYS, commits[0])["lsm/avg_compaction_time"].value == 2.5
+    assert metadata.background_metadata([snapshot(3)]) == {}
 
 
 def test_all_markdown_is_drawn_in_place() -> None:

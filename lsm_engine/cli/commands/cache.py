@@ -1,5 +1,6 @@
 """The local lookup files: what each process keeps, how well that serves it, and what dead ones left."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,15 +16,25 @@ from lsm_engine.cli.verb import Verb
 
 
 @click.command(
-    cls=Verb, examples=["lsm cache", "lsm cache --json | jq .evictions", "lsm cache --sweep"]
+    cls=Verb,
+    examples=[
+        "lsm cache",
+        "lsm cache --files",
+        "lsm cache --json | jq .evictions",
+        "lsm cache --sweep",
+    ],
 )
 @click.option("--directory", metavar="PATH", help="Of lookup files.  [default: this user's]")
+@click.option("--files", "by_file", is_flag=True,
+              help="List lookup files: keys asked for, keys found, and why a file was removed.")  # fmt: skip
 @click.option("--sweep", "sweeps", is_flag=True, help="Remove what processes left that have died.")
 @pass_call
-def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
+def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 
-    Each process keeps its own, and writes its counters once a second while it is in use. Files that
+    With --files, of each process the hundred lookup files that were asked most, and the last hundred that
+    were removed: explicit (the data file left the levels, or the reader closed), replaced (found
+    damaged), expired (idle) or size. Each process keeps its own, and writes its counters once a second while it is in use. Files that
     dead processes left go when the next process starts to look keys up, or now with --sweep.
     """
     root = directory or default_root()
@@ -37,6 +48,9 @@ def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
             {"swept": len(gone), "bytes": freed, "directory": root},
         )
         return
+    if by_file:
+        call.out.rows(_FILE_COLUMNS, _files(found), empty=f"no lookup files in {root}")
+        return
     columns = [
         code("pid"), words("state"), words("table"), number("files"), size("bytes", "size"),
         number("hits"), number("misses"), words("evicted"), words("seen", "seen (UTC)"),
@@ -45,6 +59,27 @@ def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
     if call.out.as_json:
         rows = [_facts(each) for each in found]
     call.out.rows(columns, rows, empty=f"no lookup files in {root}")
+
+
+_FILE_COLUMNS = [
+    code("pid"), words("table"), words("file"), size("bytes", "size"), number("requests"),
+    number("hits"), words("removal_cause", "removed"),
+]  # fmt: skip
+
+
+def _files(found: Sequence[LeftFiles]) -> list[dict[str, Any]]:
+    """Return a line for each lookup file that a process has published."""
+    names = [column.name for column in _FILE_COLUMNS]
+    listed = []
+    for left in found:
+        files = left.state.get("lookup_files")
+        of_process = files if isinstance(files, list) else []
+        listed += [
+            {**dict.fromkeys(names), **each, "pid": left.state.get("pid")}
+            for each in of_process
+            if isinstance(each, dict)
+        ]
+    return [{name: each[name] for name in names} for each in listed]
 
 
 def _facts(left: LeftFiles) -> dict[str, Any]:

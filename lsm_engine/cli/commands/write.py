@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lsm_engine import Snapshot, Table, WriteResult, core_options
+from lsm_engine import Snapshot, StreamWriter, Table, WriteResult, core_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.output import counted
@@ -70,6 +70,71 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     ):
         made = opened.append(rows.reader, **identity)
     _report(call, opened, made, f"{counted(rows.count, 'row')} appended", rows.count)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "zcat orders.jsonl.gz | lsm ingest shop.orders - --format jsonl --commit-rows 10000",
+        "lsm ingest shop.orders 2024-05-*.parquet --commit-rows 1000000",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--commit-rows", type=click.IntRange(1), default=100_000, show_default=True,
+              metavar="N", help="Commit whenever so many rows have come.")  # fmt: skip
+@FORMAT_OPTION
+@pass_call
+def ingest(
+    call: Call, *, table: str, files: Sequence[str], commit_rows: int, kind: str | None
+) -> None:
+    """Upsert (or append) a stream of rows: many commits, compaction in the background.
+
+    FILES as for lsm upsert. Each commit is reported with how busy the compaction is
+    (compaction_thread_busy: percent of the last minute; avg_compaction_time in ms; queued and completed
+    buckets); lsm system TABLE compactions shows the same of the past. What was committed stays, also
+    after Ctrl-C; lsm upsert makes one commit of all rows.
+    """
+    opened = call.table(table)
+    waiting = 0
+    with (
+        writing(opened, "upsert", files) as identity,
+        row_progress(call, _rows_of(opened, files, kind), f"Ingesting into {table}") as rows,
+        opened.writer(**identity) as writer,
+    ):
+        for batch in rows.reader:
+            for at in range(0, batch.num_rows, commit_rows):
+                some = batch.slice(at, commit_rows)
+                writer.write(some)
+                waiting += some.num_rows
+                if waiting >= commit_rows:
+                    _report_ingested(call, opened, writer, waiting)
+                    waiting = 0
+        if waiting:
+            _report_ingested(call, opened, writer, waiting)
+    if not rows.count:
+        call.out.report("nothing to commit", {"table": opened.name, "rows": 0, **committed(None)})
+
+
+def _report_ingested(call: Call, table: Table, writer: StreamWriter, count: int) -> None:
+    made = writer.commit()
+    metrics = writer.compaction_metrics()
+    facts = {"table": table.name, "rows": count, **committed(made)}
+    facts |= {name: getattr(metrics, name) for name in _METRICS}
+    call.out.report(
+        f"{counted(count, 'row')} ingested{hint(made) if made else ''}: "
+        f"snapshot {made.id if made else '-'} of {table.name}; compaction busy "
+        f"{metrics.compaction_thread_busy:.0f} %, {metrics.compaction_queued_count} queued, "
+        f"{metrics.compaction_completed_count} done",
+        facts,
+    )
+
+
+_METRICS = (
+    "compaction_thread_busy", "avg_compaction_time", "compaction_queued_count",
+    "compaction_running_count", "compaction_completed_count", "compaction_total_count",
+    "last_error",
+)  # fmt: skip
 
 
 @click.command(

@@ -22,6 +22,8 @@ from lsm_engine.table.ground.partition_specs import partition_test
 from lsm_engine.table.ground.session import TableSession
 
 log = logging.getLogger(__name__)
+Properties = Callable[[], Mapping[str, str]]
+"""Properties to add to a compaction's snapshot, asked for when its files are written."""
 FULL_COMPACTION = "lsm.full-compaction"
 """Property of the snapshots of full compactions of a whole table; other clients ignore it."""
 
@@ -54,7 +56,11 @@ def compact(
 
 
 def carry_out(
-    session: TableSession, identity: CommitIdentity, base: Snapshot, work: Sequence[BucketWork]
+    session: TableSession,
+    identity: CommitIdentity,
+    base: Snapshot,
+    work: Sequence[BucketWork],
+    properties: Properties | None = None,
 ) -> Snapshot | None:
     """Run planned work on the table's executor, largest bucket first, and commit it."""
     if not work:
@@ -67,6 +73,8 @@ def carry_out(
         label=f"compact {session.name}",
         discard=partial(discard, context),
     )
+    if properties is not None:
+        identity = replace(identity, properties={**(identity.properties or {}), **properties()})
     return commit(session, identity, messages, planned_on=base)
 
 
@@ -77,48 +85,62 @@ def compact_due(
     *,
     rows_wait: Callable[[], bool],
 ) -> Snapshot | None:
-    """Compact those buckets of a write that are due, or all if `full-compaction.delta-commits` is up.
+    """Compact those buckets of a write that are due; the write stands: what fails is logged and stays due."""
+    try:
+        return compact_touched(session, identity, touched, rows_wait=rows_wait)
+    except LsmError as error:
+        log.warning("a compaction after a write failed and stays due: %s", error)
+    return None
 
-    The write stands: a compaction that fails is logged and stays due, and so does one that lost to
-    another. But a writer whose rows still wait for it (`rows_wait`) tries again for as long as
+
+def compact_touched(
+    session: TableSession,
+    identity: CommitIdentity,
+    touched: frozenset[tuple[bytes, int]],
+    *,
+    rows_wait: Callable[[], bool],
+    properties: Properties | None = None,
+) -> Snapshot | None:
+    """Compact those of some buckets that are due, or all if `full-compaction.delta-commits` is up.
+
+    A compaction that lost to another stays due. But a writer whose rows still wait for it (`rows_wait`) tries again for as long as
     `commit.timeout` allows and others commit; and one who would leave a bucket with more runs than
     `num-sorted-run.stop-trigger`, up to `commit.max-retries` times: writers must not outrun
     compactions.
     """
     clock, options = session.clock, session.options
     started, lost, newest, stuck = clock.now_millis(), 0, None, 0
-    try:
-        while True:
-            try:
-                return _compacted(session, identity, touched)
-            except CommitConflictError as conflict:
-                log.info("lost a compaction to another: %s", conflict)
-            lost += 1
-            before, newest = newest, session.snapshots.latest_id()
-            # Who loses although nobody commits would lose for ever.
-            stuck = stuck + 1 if newest == before else 0
-            timeout = options[core_options.COMMIT_TIMEOUT]
-            if rows_wait():
-                is_late = clock.now_millis() - started > timeout
-                given_up = is_late or stuck > options[core_options.COMMIT_MAX_RETRIES]
-            else:
-                given_up = lost > options[core_options.COMMIT_MAX_RETRIES]
-                if not _stops_writers(session, touched):
-                    return None
-            if given_up:
-                log.warning("buckets stay due: their compaction lost %d times", lost)
+    while True:
+        try:
+            return _compacted(session, identity, touched, properties)
+        except CommitConflictError as conflict:
+            log.info("lost a compaction to another: %s", conflict)
+        lost += 1
+        before, newest = newest, session.snapshots.latest_id()
+        # Who loses although nobody commits would lose for ever.
+        stuck = stuck + 1 if newest == before else 0
+        timeout = options[core_options.COMMIT_TIMEOUT]
+        if rows_wait():
+            is_late = clock.now_millis() - started > timeout
+            given_up = is_late or stuck > options[core_options.COMMIT_MAX_RETRIES]
+        else:
+            given_up = lost > options[core_options.COMMIT_MAX_RETRIES]
+            if not stops_writers(session, touched):
                 return None
-            # Unlike a commit, which is cheap to try again, each try rewrites rows: the wait doubles.
-            longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
-            wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
-            clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
-    except LsmError as error:
-        log.warning("a compaction after a write failed and stays due: %s", error)
-    return None
+        if given_up:
+            log.warning("buckets stay due: their compaction lost %d times", lost)
+            return None
+        # Unlike a commit, which is cheap to try again, each try rewrites rows: the wait doubles.
+        longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
+        wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
+        clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
 
 
 def _compacted(
-    session: TableSession, identity: CommitIdentity, bucket_set: frozenset[tuple[bytes, int]]
+    session: TableSession,
+    identity: CommitIdentity,
+    bucket_set: frozenset[tuple[bytes, int]],
+    properties: Properties | None,
 ) -> Snapshot | None:
     base = session.snapshots.latest()
     if base is None:
@@ -127,12 +149,13 @@ def _compacted(
         return compact_appends(session, identity, base, lambda *bucket: bucket in bucket_set)
     if _full_is_due(session):
         work = plan_compaction(session, base, full=True)
-        return carry_out(session, _marked_full(identity), base, work)
+        return carry_out(session, _marked_full(identity), base, work, properties)
     work = plan_compaction(session, base, lambda *bucket: bucket in bucket_set)
-    return carry_out(session, identity, base, work)
+    return carry_out(session, identity, base, work, properties)
 
 
-def _stops_writers(session: TableSession, bucket_set: frozenset[tuple[bytes, int]]) -> bool:
+def stops_writers(session: TableSession, bucket_set: frozenset[tuple[bytes, int]]) -> bool:
+    """Whether one of some buckets has more sorted runs than `num-sorted-run.stop-trigger`."""
     return any(
         pressure.stopping and (pressure.partition, pressure.bucket) in bucket_set
         for pressure in bucket_pressures(session)

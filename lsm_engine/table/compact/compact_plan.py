@@ -87,7 +87,7 @@ def plan_compaction(
     for (partition, bucket), files in buckets.items():
         levels = Levels.of(files, level_count=options.level_count, key_order=session.key_order)
         vector_files = vectors.get((partition, bucket), ())
-        found = planner.steps(levels, frozenset(vector_places(vector_files)))
+        found = planner.steps(levels, (partition, bucket), frozenset(vector_places(vector_files)))
         if found is not None:
             work.append(
                 BucketWork(
@@ -149,10 +149,12 @@ class _Planner:
             return 1
         return strategy.run_count_trigger
 
-    def steps(self, levels: Levels, marked: frozenset[str]) -> _Steps | None:
+    def steps(
+        self, levels: Levels, bucket: tuple[bytes, int], marked: frozenset[str]
+    ) -> _Steps | None:
         """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
         expired = self._expired(levels)
-        pick = partial(self._pick, unfinished=marked | expired)
+        pick = partial(self._pick, bucket, unfinished=marked | expired)
         unit = pick(levels)
         if unit is None:
             return None
@@ -195,7 +197,9 @@ class _Planner:
         session = self._session
         return files_with_expired(levels.files, self.expiry, session.schema, session.schemas.load)
 
-    def _pick(self, levels: Levels, *, unfinished: frozenset[str]) -> CompactUnit | None:
+    def _pick(
+        self, bucket: tuple[bytes, int], levels: Levels, *, unfinished: frozenset[str]
+    ) -> CompactUnit | None:
         """Return what to merge; `unfinished` names files that hold rows which are to go."""
         runs, last = levels.runs, levels.max_level
         if self._full:
@@ -206,6 +210,11 @@ class _Planner:
             )
         elif self._early.asks(runs, max_level=last, now_millis=self._now_millis):
             unit = pick_full(runs, max_level=last, reason=PickReason.EARLY_FULL)
+        elif isinstance(self._strategy, ForceUpLevelZero):
+            session = self._session
+            tree = (session.paths.branch_name, *bucket)
+            is_due = partial(session.components.skipped_picks.is_due, tree)
+            unit = self._strategy.pick(runs, max_level=last, is_due=is_due)
         else:
             unit = self._strategy.pick(runs, max_level=last)
         if unit is not None and self._may_lose:

@@ -129,6 +129,11 @@ def _lookup_files(
     )
 
 
+def compaction_owner(file_io: FileIO) -> str | None:
+    """Return whose the lookup files are that compactions of a table built here; None: there are none."""
+    return _owners.get(file_io)
+
+
 def _by_store(hits: Hits, found: Longs) -> Iterator[tuple[LookupStore, DataFileMeta, Longs]]:
     """Yield each store with its data file and which of the found rows it holds, in key order."""
     groups = group_rows(hits.store[found], len(hits.stores))

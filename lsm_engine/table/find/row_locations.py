@@ -50,16 +50,6 @@ class RowLocations:
     how: tuple[str, ...]
 
     @property
-    def is_elsewhere(self) -> Bools:
-        """Which rows replace a record of another partition."""
-        if not self.places:
-            return np.zeros(len(self.is_there), np.bool_)
-        own = np.array([*self.partitions, b""], object)[self.partition_of]
-        there = np.array([place.partition for place in self.places], object)[self.place]
-        elsewhere: Bools = self.is_there & (own != there).astype(np.bool_)
-        return elsewhere
-
-    @property
     def buckets(self) -> Longs:
         """The bucket of each record; -1 where there is none."""
         known = np.array([*(place.bucket for place in self.places), -1], np.int64)

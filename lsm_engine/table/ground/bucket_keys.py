@@ -138,16 +138,3 @@ def _paired(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.ND
     paired = left * (int(right.max(initial=0)) + 1) + right
     dense: npt.NDArray[np.int64] = np.unique(paired, return_inverse=True)[1].astype(np.int64)
     return dense
-
-
-def partitions_of(schema: TableSchema, specs: Sequence[dict[str, object]]) -> list[bytes]:
-    """Return complete partition specs, each a value per partition column, as stored rows."""
-    fields = schema.select(schema.partition_keys)
-    if not fields:
-        return [EMPTY_ROW for _ in specs]
-    arrow = schema.arrow
-    columns = [
-        pa.array([spec[field.name] for spec in specs], arrow.field(field.name).type)
-        for field in fields
-    ]
-    return encode_stored(columns, [field.type for field in fields], reserve_null_wide=True)

@@ -11,6 +11,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
+from lsm_engine.table.ground.skipped_picks import SkippedPicks
 
 
 @record
@@ -121,3 +122,4 @@ class Components:
     ids: IdSource = field(default_factory=SystemIds)
     executor: Executor = field(default_factory=LocalExecutor)
     listeners: tuple[TableListener, ...] = ()
+    skipped_picks: SkippedPicks = field(default_factory=SkippedPicks)

@@ -7,10 +7,12 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base import core_options
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.codec.table_statistics import decode_statistics
 from lsm_engine.merge.rule_texts import column_rule_texts
+from lsm_engine.meta.compaction_metrics import compaction_metrics_of
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.types import type_text
@@ -35,6 +37,18 @@ SNAPSHOTS = pa.schema(
         ("changelog_record_count", pa.int64()),
         ("watermark", pa.int64()),
         ("properties", pa.map_(pa.string(), pa.string())),
+    ]
+)
+COMPACTIONS = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        ("commit_user", pa.string()),
+        ("commit_time", _STAMP),
+        ("compaction_thread_busy", pa.float64()),
+        ("avg_compaction_time", pa.float64()),
+        ("compaction_queued_count", pa.int64()),
+        ("compaction_completed_count", pa.int64()),
+        ("compaction_total_count", pa.int64()),
     ]
 )
 SCHEMAS = pa.schema(
@@ -323,9 +337,29 @@ def _json(values: Mapping[str, object]) -> str:
     return json.dumps(values, default=str, ensure_ascii=False)
 
 
+def _compactions(session: TableSession, _: Snapshot | None) -> list[dict[str, Any]]:
+    """The COMPACT snapshots; of those of background compactions with what these had done so far."""
+    rows = []
+    for snapshot in session.snapshots.all():
+        if snapshot.commit_kind is not CommitKind.COMPACT:
+            continue
+        metrics = compaction_metrics_of(snapshot.properties)
+        of_metrics = {name: getattr(metrics, name, None) for name in COMPACTIONS.names[3:]}
+        rows.append(
+            {
+                "snapshot_id": snapshot.id,
+                "commit_user": snapshot.commit_user,
+                "commit_time": snapshot.time_millis,
+                **of_metrics,
+            }
+        )
+    return rows
+
+
 Rows = Callable[[TableSession, Snapshot | None], list[dict[str, Any]]]
 LISTED: Mapping[str, tuple[pa.Schema, Rows]] = {
     "snapshots": (SNAPSHOTS, _snapshots),
+    "compactions": (COMPACTIONS, _compactions),
     "schemas": (SCHEMAS, _schemas),
     "options": (OPTIONS, _options),
     "manifests": (MANIFESTS, _manifests),

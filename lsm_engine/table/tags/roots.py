@@ -17,7 +17,6 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
-from lsm_engine.plan.names import MAIN_BRANCH
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
@@ -300,16 +299,6 @@ def record_roots(session: TableSession, one: TrashRecord, holds: Holds) -> Itera
     )
     for root in roots:
         yield replace(root, name=f"{root.name} in {one.name}")
-
-
-def consumer_positions(session: TableSession) -> list[int]:
-    """Return the next snapshot that each named reader needs."""
-    return [one.next_snapshot_id for one in session.consumers.list()]
-
-
-def branch_shown(session: TableSession) -> str:
-    """Return the name of the session's branch, such as "main"."""
-    return session.paths.branch_name or MAIN_BRANCH
 
 
 def _delta(session: TableSession, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:

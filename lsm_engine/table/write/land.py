@@ -5,7 +5,7 @@ compacted, again where the rows are read only after that → the result is a boo
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
@@ -37,6 +37,8 @@ from lsm_engine.table.write.count_changes import counting
 
 log = logging.getLogger(__name__)
 _Bucket = tuple[bytes, int]
+CompactsDue = Callable[..., Snapshot | None]
+"""Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
 
 
 def base_of_write(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
@@ -53,10 +55,12 @@ def land(
     planned_on: Snapshot | None,
     overwritten: ChooseOverwritten | None = None,
     on_base: OnBase | None = None,
+    compact: CompactsDue | None = None,
 ) -> WriteResult | None:
     """Commit staged rows and do what follows a write; None: there was nothing to commit.
 
-    Arguments and errors as of `commit`. Once the rows are committed nothing is raised: what fails
+    Arguments and errors as of `commit`; `compact` is what compacts the buckets that are due then, by
+    default `compact_due`. Once the rows are committed nothing is raised: what fails
     after that is logged and stays due, and the result holds whether the rows can be read.
     """
     again = _WrittenAgain()
@@ -76,7 +80,7 @@ def land(
     given = assign_new_partitions(session, upkeep_of(identity), messages)
     if given is not None and given.id == made.id + 1:
         made = given
-    return _followed_up(session, identity, made, buckets_of(messages) | again.buckets)
+    return _followed_up(session, identity, made, buckets_of(messages) | again.buckets, compact)
 
 
 def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) -> WriteResult:
@@ -86,12 +90,17 @@ def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) 
 
 
 def _followed_up(
-    session: TableSession, identity: CommitIdentity, made: Snapshot, buckets: frozenset[_Bucket]
+    session: TableSession,
+    identity: CommitIdentity,
+    made: Snapshot,
+    buckets: frozenset[_Bucket],
+    compact: CompactsDue | None = None,
 ) -> WriteResult:
     rows = _CommittedRows(session, made, buckets)
     compacted: Snapshot | None = None
     if rows.buckets and not session.options[core_options.WRITE_ONLY]:
-        compacted = compact_due(session, upkeep_of(identity), rows.buckets, rows_wait=rows.wait)
+        due = compact or compact_due
+        compacted = due(session, upkeep_of(identity), rows.buckets, rows_wait=rows.wait)
     return rows.result(compacted)
 
 

@@ -204,6 +204,25 @@ def test_upsert_several_files_is_one_commit_and_row_kinds_count(shop) -> None:
     assert {row["order_id"] for row in shop.json("scan", ORDERS)} == {2, 3, 9}
 
 
+def test_ingest_commits_as_it_goes_and_reports_the_compaction(shop) -> None:
+    lines = [f'{{"order_id": {n}, "day": "mon", "price": "1.00"}}' for n in range(10, 35)]
+    source = shop.file("many.jsonl", "\n".join(lines))
+    told = shop.json("ingest", ORDERS, source, "--commit-rows", 10)
+    assert [facts["rows"] for facts in told] == [10, 10, 5]
+    ids = [facts["snapshot_id"] for facts in told]
+    assert ids == sorted(set(ids))
+    assert told[-1].keys() >= {"compaction_thread_busy", "compaction_queued_count", "last_error"}
+    assert shop.json("count", ORDERS)[0]["rows"] == 28
+    listed = shop.json("system", ORDERS, "compactions")
+    assert listed
+    assert listed[-1]["compaction_completed_count"] >= 1
+    empty = shop.file("none.csv", "order_id,day\n")
+    assert shop("ingest", ORDERS, empty).stdout == "nothing to commit\n"
+    wrong = shop.file("wrong.csv", "order_id,day\n7,mon\n,mon\n")
+    shop("ingest", ORDERS, wrong, "--commit-rows", 1, code=5)
+    assert shop.json("count", ORDERS)[0]["rows"] == 29, "the first commit stands"
+
+
 def test_upsert_nothing(shop) -> None:
     source = shop.file("none.csv", "order_id,day\n")
     assert "nothing to commit" in shop("upsert", ORDERS, source).stdout

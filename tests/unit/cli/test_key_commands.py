@@ -76,6 +76,15 @@ def test_cache_tells_of_the_living_and_sweeps_the_dead(shell, orders, tmp_path):
         assert (told["pid"], told["misses"], told["hits"]) == (os.getpid(), 1, 3)
         assert told["tables"]["shop.orders"] == {"files": 1, "bytes": told["bytes"]}
         assert "shop.orders" in shell("cache", "--directory", root).stdout
+        (file,) = shell.json("cache", "--directory", root, "--files")
+        assert (file["pid"], file["table"]) == (os.getpid(), "shop.orders")
+        assert (file["requests"], file["hits"], file["removal_cause"]) == (3, 3, None)
+        cache._published_millis = 0
+        query.close()
+        query.lookup([{"order_id": 1, "day": "mon"}])
+        removed, _ = shell.json("cache", "--directory", root, "--files")
+        assert (removed["requests"], removed["removal_cause"]) == (4, "explicit")
+        assert "explicit" in shell("cache", "--directory", root, "--files").stdout
     dead = root / "process-dead"
     dead.mkdir()
     (dead / "1.lookup").write_bytes(b"x" * 10)

@@ -260,9 +260,10 @@ def test_row_groups_are_moderate_and_addressable():
     (meta,) = write(disk, KV, batch)
     reader = read_back(disk, meta, KV, with_positions=True)
     assert reader.row_group_rows == (100_000, 100_000, 100_000)
-    lower, upper = reader.key_bounds(["k"])
-    assert lower.column("k").to_pylist() == [0, 100_000, 200_000]
-    assert upper.column("k").to_pylist() == [99_999, 199_999, 299_999]
+    bounds = reader.bounds("k")
+    assert bounds is not None
+    assert bounds.lower.to_pylist() == [0, 100_000, 200_000]
+    assert bounds.upper.to_pylist() == [99_999, 199_999, 299_999]
     middle = reader.read([1])
     assert middle.column(POSITION)[0].as_py() == 100_000
     assert middle.column("k").to_pylist() == middle.column(POSITION).to_pylist()

@@ -17,10 +17,8 @@ from lsm_engine.kernels.keys import (
     SortKeys,
     key_bytes,
     lower_bound,
-    lower_bound_of,
     sort_keys,
     upper_bound,
-    upper_bound_of,
 )
 from tests.unit.kernels.columns import ORDERED, TYPES, array_of, rank
 
@@ -129,13 +127,12 @@ def test_bounds(rows, data):
     probe = data.draw(st.integers(0, len(order) - 1))
     positions = pa.array(sorted(order[:split], key=order.index), pa.int64())
     keys = sort_keys([column.take(positions) for column in columns])
-    everything = sort_keys(columns)
     bound = key_bytes(columns)[probe].as_py()
     ranked = [ranks[at] for at in positions.to_pylist()]
     below = sum(order_of(one, ranks[probe]) < 0 for one in ranked)
     up_to = sum(order_of(one, ranks[probe]) <= 0 for one in ranked)
-    assert lower_bound(keys, bound) == lower_bound_of(keys, everything, probe) == below
-    assert upper_bound(keys, bound) == upper_bound_of(keys, everything, probe) == up_to
+    assert lower_bound(keys, bound) == below
+    assert upper_bound(keys, bound) == up_to
 
 
 def test_forms():

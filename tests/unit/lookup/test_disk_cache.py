@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.io.cache_entries import CacheLimits
+from lsm_engine.io.cache_entries import Accesses, CacheLimits, Leaves
 from lsm_engine.io.disk_cache import DiskCache
 
 
@@ -88,6 +88,38 @@ def test_drop_and_release(cache, tmp_path):
     assert len(list(tmp_path.rglob("*.lookup"))) == 1
     assert cache.metrics().evictions == {"dropped": 1, "released": 2}
     assert not told  # it had asked to be left alone
+
+
+def test_accesses_and_causes_of_removal_are_known_per_entry(cache):
+    class Counted:
+        def __init__(self):
+            self.accesses = Accesses()
+
+    made = {
+        name: cache.get("o", name, limits(12), writes(b"1234"), lambda *_: Counted())
+        for name in "abc"
+    }
+    made["a"].accesses.add(5, 2)
+    made["a"].accesses.add(1, 1)
+    made["a"].accesses.points[:] = (10, 4)
+    assert {e.name: (e.request_count, e.hit_count) for e in cache.entries()} == {
+        "a": (16, 7), "b": (0, 0), "c": (0, 0),
+    }  # fmt: skip
+    cache.get("o", "d", limits(12), writes(b"1234"), opened)  # takes the place of a
+    cache.drop("o", ["b"])
+    cache.drop("o", ["c"], cause=Leaves.DAMAGED)
+    cache._clock.now = 2000
+    cache.expire()
+    cache.get("o", "e", limits(), writes(b"1"), opened)
+    cache.release("o")
+    assert [(e.name, e.request_count, e.hit_count, e.removal_cause) for e in cache.removed()] == [
+        ("a", 16, 7, "size"),
+        ("b", 0, 0, "explicit"),
+        ("c", 0, 0, "replaced"),
+        ("d", 0, 0, "expired"),
+        ("e", 0, 0, "explicit"),
+    ]
+    assert [entry.removal_cause for entry in cache.entries()] == []
 
 
 def test_a_failed_build_leaves_nothing(cache, tmp_path):

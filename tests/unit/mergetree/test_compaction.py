@@ -250,12 +250,12 @@ def test_options_reach_the_strategy():
 
 def test_a_lookup_compaction_is_patient_only_if_it_is_gentle():
     radical = ForceUpLevelZero.of(given_options({}), hour=0)
-    assert radical.patience == 1
+    assert radical.max_interval is None
     gentle = {
         core_options.LOOKUP_COMPACT.key: "gentle",
         core_options.NUM_SORTED_RUN_COMPACTION_TRIGGER.key: 4,
     }
-    assert ForceUpLevelZero.of(given_options(gentle), hour=0).patience == 8  # twice the trigger
+    assert ForceUpLevelZero.of(given_options(gentle), hour=0).max_interval == 8  # twice the trigger
 
 
 def test_impossible_units_and_runs_are_bugs():

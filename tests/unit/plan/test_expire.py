@@ -25,7 +25,7 @@ from lsm_engine.plan.expire import (
 )
 from lsm_engine.plan.names import checked_branch_name, checked_tag_name
 from lsm_engine.plan.retention import Retention, choose_expired
-from lsm_engine.plan.tags import created_at, created_stamp, expired_tags, same_tag
+from lsm_engine.plan.tags import created_at, expired_tags, same_tag
 from tests.unit.plan.facts import entry, snapshot
 
 DELETE = EntryKind.DELETE
@@ -274,7 +274,7 @@ def test_tags_end_with_their_lifetime() -> None:
 
 def test_birthdays_come_back() -> None:
     now = NOON.replace(microsecond=123456)
-    made = created_at(tag("x", created_stamp(now), 1))
+    made = created_at(tag("x", (*now.timetuple()[:6], 123_456_000), 1))
     assert made == now.replace(tzinfo=dt.UTC)
 
 

@@ -68,8 +68,9 @@ def read_whole(storage, schemas, entry, *, legacy_only):
             assert rows.num_rows == entry.file.row_count
             if current.has_primary_key:
                 key = current.trimmed_primary_keys[0]
-                lower, upper = reader.key_bounds([key])
-                assert len(lower) == len(upper) == reader.row_group_count
+                bounds = reader.bounds(key)
+                if bounds is not None:
+                    assert len(bounds.lower) == len(bounds.upper) == reader.row_group_count
     except UnsupportedError:
         assert not path.endswith(".parquet")
     except NotFoundError:

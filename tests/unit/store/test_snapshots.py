@@ -60,7 +60,6 @@ def test_a_table_without_snapshots(store):
     assert store.earliest() is None
     assert store.all() == []
     assert list(store.newest_first()) == []
-    assert store.latest_at(10**15) is None
     with pytest.raises(NotFoundError) as caught:
         store.load(1)
     assert not isinstance(caught.value, ExpiredError)
@@ -88,8 +87,6 @@ def test_walks(three):
     assert [each.id for each in three.all()] == [1, 2, 3]
     assert [each.id for each in three.newest_first()] == [3, 2, 1]
     assert [each.id for each in three.newest_first(2)] == [3, 2]
-    assert three.latest_at(2500).id == 2
-    assert three.latest_at(999) is None
 
 
 @pytest.mark.parametrize("latest", [b"1", b"9", b"", b"x", b"3\n", b"0", b"-1", None, b"\xff" * 99])

@@ -21,12 +21,12 @@ def beaten(tmp_path, monkeypatch):
         )
         carry_out, left, tries = compact.carry_out, [0], []
 
-        def losing(session, identity, base, work):
+        def losing(session, identity, base, work, *properties):
             tries.append(base.id)
             if work and left[0]:
                 left[0] -= 1
                 raise lsm.CommitConflictError("somebody else was faster")
-            return carry_out(session, identity, base, work)
+            return carry_out(session, identity, base, work, *properties)
 
         monkeypatch.setattr(compact, "carry_out", losing)
         yield table, left, tries

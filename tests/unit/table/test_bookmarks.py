@@ -79,10 +79,10 @@ def during_compaction(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) 
     """Have others act between the plan of the next compaction and its commit."""
     carry_out = compact.carry_out
 
-    def late(session: Any, identity: Any, base: Any, work: Any) -> Any:
+    def late(session: Any, identity: Any, base: Any, work: Any, *more: Any) -> Any:
         monkeypatch.setattr(compact, "carry_out", carry_out)
         act()
-        return carry_out(session, identity, base, work)
+        return carry_out(session, identity, base, work, *more)
 
     monkeypatch.setattr(compact, "carry_out", late)
 

@@ -24,7 +24,7 @@ NAMES = sorted(
     & {
         "snapshots", "schemas", "options", "files", "file_key_ranges", "file_indexes", "partitions",
         "buckets", "manifests", "manifest_lists", "tags", "branches", "consumers", "statistics",
-        "aggregation_fields",
+        "aggregation_fields", "compactions",
     }
 )  # fmt: skip
 
