@@ -208,6 +208,19 @@ def test_a_gentle_table_takes_level_0_up_with_every_so_many_th_pick(options) -> 
     assert table.compact() is None
 
 
+def test_gentle_picks_are_counted_bucket_by_bucket() -> None:
+    """Picks of one bucket were once counted for the last one that was planned."""
+    lake = Lake(**FIRST_ROW, **{"bucket": "4", "lookup-compact": "gentle",
+                                "lookup-compact.max-interval": "3"})  # fmt: skip
+    table = lake.open()
+    one_of_each = {table.locate([{"k": key}])["bucket"][0].as_py(): key for key in range(40)}
+    assert len(one_of_each) == 4
+    table.upsert([row for key in one_of_each.values() for row in rows(key)])
+    assert lake.present() == []
+    assert any(table.compact() for _ in range(6))
+    assert lake.present() == sorted(one_of_each.values())
+
+
 def test_rows_that_are_merged_by_readers_are_visible_at_once() -> None:
     lake = Lake(**{"write-only": "true"})
     made = lake.open().upsert(rows(1))
