@@ -47,7 +47,8 @@ Step: TypeAlias = Upgrade | Rewrite
 
 def is_small(file: DataFileMeta, target_file_size: int) -> bool:
     """Whether a file is worth merging with its neighbours only because of its size."""
-    return 10 * file.file_size < _SMALL_TENTHS * target_file_size
+    # Cut before it is multiplied, as other clients do.
+    return file.file_size < target_file_size // 10 * _SMALL_TENTHS
 
 
 def may_drop_deletes(
@@ -73,7 +74,7 @@ def plan_rewrite(
     """Return the steps, in key order, an Upgrade of all files that only move last.
 
     What overlaps is rewritten, small files together with their neighbours. A large file that
-    overlaps nothing is upgraded, unless it may hold deletes and goes to the last level, or
+    overlaps nothing is upgraded, unless it may hold deletes and goes to the last level or is there, or
     `must_rewrite` asks for its rows to be read. A file that is in place already and has
     no reason to change is in no step.
     """
@@ -146,11 +147,10 @@ class _Plan:
         last = self._unit.output_level == self._max_level
         if self._unit.must_rewrite or self._must_rewrite(file):
             self._rewrite(((SortedRun.of_one(file),),))
-        elif file.level == self._unit.output_level:
-            return
         elif last and self._drop_deletes and file.may_hold_deletes:
+            # Wherever it lies: another client may have left deletes on the last level.
             self._rewrite(((SortedRun.of_one(file),),))
-        else:
+        elif file.level != self._unit.output_level:
             self._upgraded.append(file)
 
     def _rewrite(self, gathered: tuple[tuple[SortedRun, ...], ...]) -> None:
