@@ -42,6 +42,7 @@ public class PaimonCases {
         OPERATIONS.put("rows", PaimonCases::rows);
         OPERATIONS.put("partitions", PaimonCases::partitions);
         OPERATIONS.put("tagNames", PaimonCases::tagNames);
+        OPERATIONS.put("automatic", PaimonCases::automatic);
         OPERATIONS.put("pick", PaimonShapes::pick);
         OPERATIONS.put("sections", PaimonShapes::sections);
         OPERATIONS.put("compactBucket", PaimonShapes::compact);
@@ -132,13 +133,25 @@ public class PaimonCases {
         return answer;
     }
 
-    /** Names of the automatic tags that close before some times (texts), under a table's options. */
-    private static Object tagNames(JsonNode request) {
+    private static TagPeriodHandler periods(JsonNode request) {
         Options options = new Options();
         request.get("options")
                 .fields()
                 .forEachRemaining(one -> options.set(one.getKey(), one.getValue().asText()));
-        TagPeriodHandler handler = TagPeriodHandler.create(new CoreOptions(options));
+        return TagPeriodHandler.create(new CoreOptions(options));
+    }
+
+    /** Which names of tags are those of automatic ones. */
+    private static Object automatic(JsonNode request) {
+        List<Boolean> answer = new ArrayList<>();
+        request.get("names")
+                .forEach(one -> answer.add(periods(request).isAutoTag(one.asText())));
+        return answer;
+    }
+
+    /** Names of the automatic tags that close before some times (texts), under a table's options. */
+    private static Object tagNames(JsonNode request) {
+        TagPeriodHandler handler = periods(request);
         List<String> answer = new ArrayList<>();
         for (JsonNode time : request.get("times")) {
             LocalDateTime moment = LocalDateTime.parse(time.asText());

@@ -17,7 +17,8 @@ TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
 """How much of everything is asked; 40 makes 10,000 cases of each kind."""
 CASES = 250 * TIMES
 SOURCES = tuple(
-    HERE / f"Paimon{name}.java" for name in ("Cases", "Values", "Shapes", "Files", "Tables")
+    HERE / f"Paimon{name}.java"
+    for name in ("Cases", "Values", "Shapes", "Files", "Tables", "Racer")
 )
 ARTIFACTS = (
     f"org.apache.paimon:paimon-bundle:{VERSION}",
@@ -76,13 +77,18 @@ def classes() -> Path:
     )
 
 
+def command(main: str, *arguments: str) -> list[str]:
+    """The command line of one of our Java classes."""
+    paths = os.pathsep.join(map(str, (classes(), *jars())))
+    return ["java", *_FLAGS, "-cp", paths, main, *arguments]
+
+
 class NewestJava:
     """One JVM; every call is a line out and a line in. Failures of Java are AssertionErrors."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join(map(str, (classes(), *jars())))
         self._process = subprocess.Popen(
-            ["java", *_FLAGS, "-cp", paths, "PaimonCases"],
+            command("PaimonCases"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 

@@ -115,6 +115,17 @@ REMOVALS: dict[str, tuple[dict[str, str], list[list[Any]], list[Any], list[Any]]
         [["+I", [1, 9, 0]], ["-D", [1, 5, 0]], ["+I", [1, None, 0]]],
         [1, None, 0], [1, 5, 0],
     ),
+    "aggregation, deleted by key alone": (
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum",
+         "aggregation.remove-record-on-delete": "true"},
+        [["+I", [1, 10, 0]], ["-D", [1, None, None]], ["+I", [1, 3, 0]]],
+        [1, 3, 0], [1, 3, 0],
+    ),
+    "partial-update, deleted by key alone": (
+        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+        [["+I", [1, 9, 0]], ["-D", [1, None, None]], ["+I", [1, None, 0]]],
+        [1, None, 0], [1, None, 0],
+    ),
     "late row of a removed group": (
         {"merge-engine": "partial-update", "fields.g.sequence-group": "v",
          "partial-update.remove-record-on-sequence-group": "g"},
@@ -170,3 +181,42 @@ def test_automatic_tags_have_the_same_names(
         "tagNames", options=options, times=[f"{one:%Y-%m-%dT%H:%M:%S}" for one in times]
     )
     assert [periods.name_of(periods.closed_before(one)) for one in times] == theirs
+
+
+GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"}
+DIFFERENCES: dict[str, tuple[dict[str, str], pa.DataType, list[list[Any]], Any, Any]] = {
+    "first_non_null_value after an older null": (
+        GROUP | {"fields.v.aggregate-function": "first_non_null_value"}, pa.int32(),
+        [["+I", [1, 5, 3]], ["+I", [1, None, 1]], ["+I", [1, 7, 4]]], [1, 5, 4], [1, None, 4],
+    ),
+    "an older retract of last_non_null_value": (
+        GROUP | {"fields.v.aggregate-function": "last_non_null_value"}, pa.int32(),
+        [["+I", [1, 5, 3]], ["-D", [1, 4, 1]]], [1, 5, 3], [1, None, 3],
+    ),
+    "listagg of a blank": (
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}, pa.string(),
+        [["+I", [1, "a", 0]], ["+I", [1, " ", 0]], ["+I", [1, "b", 0]]],
+        [1, "a,b", 0], [1, "a, ,b", 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_decision_0049_where_rows_differ(name: str, newest: NewestJava, tmp_path: Path) -> None:
+    options, kind, steps, ours, theirs = DIFFERENCES[name]
+    columns = [KEY, pa.field("v", kind), pa.field("g", pa.int32())]
+    path = new_table(tmp_path / "t", columns, {"write-only": "true", **options})
+    for change, values in steps:
+        row = dict(zip("kvg", values, strict=True))
+        lsm.open_table(path).upsert([{**row, "_row_kind": change}])
+    assert ours_of(path) == [ours]
+    assert newest.ask("read", path=path) == [theirs]
+
+
+def test_decision_0049_only_we_take_every_name_of_a_day_for_a_tag_by_hand(
+    newest: NewestJava,
+) -> None:
+    periods = TagPeriods.of("daily", length_millis=None, formatter="with_dashes", delay_millis=0)
+    names = ["2024-05-09", "2024-05-09 before the move", "before the move"]
+    assert [periods.start_of(name) is not None for name in names] == [True, False, False]
+    assert newest.ask("automatic", options={}, names=names) == [True, True, False]

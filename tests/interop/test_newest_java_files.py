@@ -221,3 +221,19 @@ def test_statistics_are_the_same(newest: NewestJava) -> None:
         if not set(case["types"]) & set(RESERVES_WHEN_NULL) or None not in values[0]:
             stored = [ours.min_values[4:].hex(), ours.max_values[4:].hex()]
             assert stored == [least, greatest], case
+
+
+def test_decision_0049_bounds_that_differ(newest: NewestJava) -> None:
+    """Ours are wider around zero, and none beyond microseconds, which INT96 columns cannot keep."""
+    zero, late = pa.array([0.0]), pa.array([1_000_000], pa.timestamp("us"))
+    types = [parse_type("DOUBLE"), parse_type("TIMESTAMP(9)")]
+    collector = StatsCollector(types, [StatsMode.parse("full")] * 2)
+    collector.update([zero, late.cast(pa.timestamp("ns"))])
+    ours = collector.result()
+    bounds = [decode_row(one, types) for one in (ours.min_values, ours.max_values)]
+    assert [str(row) for row in bounds] == ["(-0.0, None)", "(0.0, None)"]
+    (theirs,) = newest.ask_each(
+        "stats",
+        [{"types": ["DOUBLE", "TIMESTAMP(9)"], "modes": ["full"] * 2, "rows": [[0.0, 1_000_000]]}],
+    )
+    assert [str(row) for row in theirs[3:]] == ["[0.0, 1000000]"] * 2

@@ -285,6 +285,6 @@ def test_a_merge_that_leaves_null_in_a_column_that_is_not_null_names_it(file_for
     table.upsert([{"k": 1, "a": 5}])
     table.upsert([{"k": 1, "a": 5, "_row_kind": "-D"}])
     before = table.latest_snapshot()
-    with pytest.raises(InvalidInputError, match="NOT NULL.*column='a'"):
+    with pytest.raises(InvalidInputError, match=r"NOT NULL.*column='a'"):
         table.compact(full=True)
     assert table.latest_snapshot() == before
