@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import LsmError
+from lsm_engine.base.errors import InvalidInputError, LsmError
 from lsm_engine.base.modes import FileSource, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
@@ -173,6 +173,14 @@ class DataFileWriter:
                 pc.cast(column, field.type)
                 for column, field in zip(columns, self._schema, strict=True)
             ]
+        for column, field in zip(columns, self._schema, strict=True):
+            if not field.nullable and column.null_count:
+                raise InvalidInputError(
+                    "a column that is NOT NULL has nulls, as a merge leaves them where all values "
+                    "were retracted; make it nullable with SetNullable, or give it an aggregate "
+                    "function that does not end in null",
+                    column=field.name,
+                )
         return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _group_rows(self) -> int:

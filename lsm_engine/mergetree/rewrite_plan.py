@@ -47,7 +47,8 @@ Step: TypeAlias = Upgrade | Rewrite
 
 def is_small(file: DataFileMeta, target_file_size: int) -> bool:
     """Whether a file is worth merging with its neighbours only because of its size."""
-    return 10 * file.file_size < _SMALL_TENTHS * target_file_size
+    # Cut before it is multiplied, as other clients do.
+    return file.file_size < target_file_size // 10 * _SMALL_TENTHS
 
 
 def may_drop_deletes(
@@ -147,9 +148,7 @@ class _Plan:
         loses_deletes = last and self._drop_deletes and file.may_hold_deletes
         if loses_deletes or self._unit.must_rewrite or self._must_rewrite(file):
             self._rewrite(((SortedRun.of_one(file),),))
-        elif file.level == self._unit.output_level:
-            return
-        else:
+        elif file.level != self._unit.output_level:
             self._upgraded.append(file)
 
     def _rewrite(self, gathered: tuple[tuple[SortedRun, ...], ...]) -> None:

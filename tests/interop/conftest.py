@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.clients import Client, JavaClient, PypaimonClient, RustClient
+from tests.interop.newest_java import NewestJava, why_not
 
 
 def started(kind: type[Client]) -> Iterator[Client]:
@@ -32,3 +33,14 @@ def rust() -> Iterator[Client]:
 def java() -> Iterator[Client]:
     """Java Apache Paimon 0.9.0."""
     yield from started(JavaClient)
+
+
+@pytest.fixture(scope="session")
+def newest() -> Iterator[NewestJava]:
+    """Java Apache Paimon 1.4.2, or a skip that gives the reason."""
+    if os.environ.get("LSM_INTEROP") == "off":
+        pytest.skip("LSM_INTEROP=off")
+    if reason := why_not():
+        pytest.skip(reason)
+    with NewestJava() as java:
+        yield java

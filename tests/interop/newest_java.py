@@ -13,7 +13,13 @@ from typing import Any, Self
 from tests.interop.environments import HERE, EnvironmentFailedError, made_once, run
 
 VERSION = "1.4.2"
-SOURCE = HERE / "PaimonCases.java"
+TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
+"""How much of everything is asked; 40 makes 10,000 cases of each kind."""
+CASES = 250 * TIMES
+SOURCES = tuple(
+    HERE / f"Paimon{name}.java"
+    for name in ("Cases", "Values", "Shapes", "Files", "Tables", "Racer")
+)
 ARTIFACTS = (
     f"org.apache.paimon:paimon-bundle:{VERSION}",
     "org.apache.hadoop:hadoop-client-api:3.5.0",
@@ -61,23 +67,28 @@ def _fetch(folder: Path) -> None:
 def classes() -> Path:
     """Our harness, compiled against the jars."""
     paths = os.pathsep.join(map(str, jars()))
-    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    source = hashlib.sha256(b"".join(one.read_bytes() for one in SOURCES)).hexdigest()
     return made_once(
         "java-newest-classes",
         {"source": source, "artifacts": list(ARTIFACTS)},
         lambda folder: (
-            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), str(SOURCE)) and None
+            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), *map(str, SOURCES)) and None
         ),
     )
+
+
+def command(main: str, *arguments: str) -> list[str]:
+    """The command line of one of our Java classes."""
+    paths = os.pathsep.join(map(str, (classes(), *jars())))
+    return ["java", *_FLAGS, "-cp", paths, main, *arguments]
 
 
 class NewestJava:
     """One JVM; every call is a line out and a line in. Failures of Java are AssertionErrors."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join(map(str, (classes(), *jars())))
         self._process = subprocess.Popen(
-            ["java", *_FLAGS, "-cp", paths, "PaimonCases"],
+            command("PaimonCases"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 
@@ -96,10 +107,15 @@ class NewestJava:
         self._process.wait(timeout=30)
 
     def ask(self, op: str, **facts: Any) -> Any:
-        """Answer of one operation of PaimonCases.java."""
+        """Answer of one operation that PaimonCases.java lists."""
         answer = self.ask_raw(op, **facts)
         assert "error" not in answer, answer
         return answer["answer"]
+
+    def ask_each(self, op: str, cases: list[dict[str, Any]]) -> list[Any]:
+        """Answers to many cases of one operation, in one line out and one in."""
+        answers: list[Any] = self.ask(op, cases=cases)
+        return answers
 
     def ask_raw(self, op: str, **facts: Any) -> dict[str, Any]:
         """The same, with the failure instead of an answer where Java fails."""

@@ -1,12 +1,10 @@
-"""Java 1.4.2 beside us: options, bytes, picks, sections, removals, and tables that both write in turns.
+"""Java 1.4.2 beside us: options, bytes of rows, names of partitions and tags, removals.
 
-`LSM_NEWEST_JAVA=40` asks so many times as many random cases as the sample does.
+`LSM_NEWEST_JAVA=40` asks 10,000 random rows.
 """
 
-import os
+import datetime as dt
 import random
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +20,14 @@ from lsm_engine.codec.partition_path import partition_path, unescape
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.warehouse import open_directory
 from lsm_engine.kernels.hashing import murmur32
-from lsm_engine.mergetree.sections import sections
-from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
-from lsm_engine.mergetree.universal import UniversalCompaction
-from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.plan.tag_periods import TagPeriods
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.types import DataField, Root, ScalarType, parse_type
 from lsm_engine.table.ddl.create import create_table
-from tests import shapes
-from tests.interop.newest_java import NewestJava, why_not
+from tests.interop.newest_java import CASES, NewestJava
+from tests.interop.random_values import MAKERS, made, spelled_row
 
 pytestmark = pytest.mark.interop
-
-TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
-CASES = 250 * TIMES
-HISTORIES = 2 * TIMES
-
-
-@pytest.fixture(scope="module")
-def newest() -> Iterator[NewestJava]:
-    """The newest Java, or a skip that gives the reason."""
-    if os.environ.get("LSM_INTEROP") == "off":
-        pytest.skip("LSM_INTEROP=off")
-    if reason := why_not():
-        pytest.skip(reason)
-    with NewestJava() as java:
-        yield java
 
 
 def test_every_option_is_sorted(newest: NewestJava) -> None:
@@ -60,43 +40,23 @@ def test_every_option_is_sorted(newest: NewestJava) -> None:
     ] == []
 
 
-COLUMNS: dict[str, Any] = {
-    "BOOLEAN": lambda draw: draw.random() < 0.5,
-    "TINYINT": lambda draw: draw.randint(-128, 127),
-    "SMALLINT": lambda draw: draw.randint(-(1 << 15), (1 << 15) - 1),
-    "INT": lambda draw: draw.randint(-(1 << 31), (1 << 31) - 1),
-    "BIGINT": lambda draw: draw.randint(-(1 << 63), (1 << 63) - 1),
-    "DOUBLE": lambda draw: draw.choice([0.0, -0.0, 5e-324, 1e308, draw.gauss(0, 1e9)]),
-    "STRING": lambda draw: "".join(draw.choices("aß水🙂 ", k=draw.randint(0, 20))),
-}
-
-
 def test_rows_have_the_same_bytes_and_hashes(newest: NewestJava) -> None:
     draw = random.Random(1)
     for _ in range(CASES // 25):
-        names = draw.choices(list(COLUMNS), k=draw.randint(1, 9))
+        names = draw.choices(list(MAKERS), k=draw.randint(1, 9))
         types = [parse_type(name) for name in names]
-        rows = [
-            [None if draw.random() < 0.2 else COLUMNS[name](draw) for name in names]
-            for _ in range(25)
-        ]
+        rows = [[made(name, draw, null_share=0.2) for name in names] for _ in range(25)]
         arrays = [
-            pa.array(column, ARROW_TYPES[name])
-            for name, column in zip(names, zip(*rows, strict=True), strict=True)
+            pa.array(list(column), arrow_type(kind))
+            for column, kind in zip(zip(*rows, strict=True), types, strict=True)
         ]
-        ours = encode_stored(arrays, types)
+        ours = encode_stored(arrays, types, reserve_null_wide=True)
         hashes = [
             int(murmur32(np.frombuffer(row[4:], np.uint8), np.array([0, len(row) - 4]))[0])
             for row in ours
         ]
-        theirs = newest.ask("rows", types=names, rows=rows)
+        theirs = newest.ask("rows", types=names, rows=[spelled_row(row) for row in rows])
         assert [[row[4:].hex(), found] for row, found in zip(ours, hashes, strict=True)] == theirs
-
-
-ARROW_TYPES = {
-    "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(),
-    "BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string(),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("legacy", [True, False])
@@ -126,78 +86,10 @@ def test_partition_values_have_the_same_text(name: str, legacy: bool, newest: Ne
     assert [unescape(text) for text in ours] == theirs
 
 
-def some_files(draw: random.Random, levels: int) -> list[DataFileMeta]:
-    """Newest first: any files on level 0, at most one on each level below."""
-    (template,) = shapes.files("L0:1")
-    places = [0] * draw.randint(0, 6) + [at for at in range(1, levels) if draw.random() < 0.6]
-    made = []
-    for at, level in enumerate(places):
-        low, high = sorted((draw.randint(0, 40), draw.randint(0, 40)))
-        made.append(
-            replace(
-                template,
-                file_name=f"file-{at:02}",
-                file_size=int(10 ** draw.uniform(0, 4)),
-                level=level,
-                min_key=shapes.key_of(low),
-                max_key=shapes.key_of(high),
-                min_sequence_number=1000 - 10 * at,
-                max_sequence_number=1000 - 10 * at,
-            )
-        )
-    return made
-
-
-def facts_of(file: DataFileMeta) -> list[Any]:
-    """A file as PaimonCases.java takes it."""
-    keys = [int.from_bytes(key, "big") for key in (file.min_key, file.max_key)]
-    numbers = [file.min_sequence_number, file.max_sequence_number]
-    return [file.file_name, file.file_size, *keys, *numbers, file.level]
-
-
-def test_universal_picks_are_the_same(newest: NewestJava) -> None:
-    draw, picked = random.Random(2), 0
-    for _ in range(CASES):
-        levels = draw.randint(3, 7)
-        files = some_files(draw, levels)
-        settings = [draw.choice([50, 200]), draw.choice([0, 1, 30]), draw.randint(2, 6)]
-        runs = [LevelSortedRun(level=one.level, run=SortedRun.of_one(one)) for one in files]
-        ours = UniversalCompaction(
-            max_size_amplification_percent=settings[0],
-            size_ratio_percent=settings[1],
-            run_count_trigger=settings[2],
-        )._pick(runs, levels - 1)
-        theirs = newest.ask(
-            "pick", runs=[facts_of(one) for one in files], levels=levels,
-            amplification=settings[0], ratio=settings[1], trigger=settings[2],
-        )  # fmt: skip
-        found = ours and [ours.output_level, [one.file_name for one in ours.files]]
-        assert found == theirs, (files, settings)
-        picked += found is not None
-    assert picked > CASES // 5
-
-
-def test_sections_are_the_same(newest: NewestJava) -> None:
-    draw = random.Random(3)
-    for _ in range(CASES):
-        files = some_files(draw, 6)
-        ours = [
-            [[one.file_name for one in run.files] for run in section]
-            for section in sections(files, shapes.key_order)
-        ]
-        theirs = newest.ask("sections", files=[facts_of(one) for one in files])
-        # Of runs that end with the same key either may take the next file.
-        assert [shape_of(section) for section in ours] == [shape_of(one) for one in theirs], files
-
-
-def shape_of(section: list[list[str]]) -> tuple[int, list[str]]:
-    return len(section), sorted(name for run in section for name in run)
-
-
 KEY = pa.field("k", pa.int32(), nullable=False)
 
 
-def made(path: Path, columns: list[pa.Field], options: dict[str, str]) -> str:
+def new_table(path: Path, columns: list[pa.Field], options: dict[str, str]) -> str:
     """A table of ours in an empty directory."""
     create_table(
         open_directory(str(path)), pa.schema(columns), primary_key=("k",), partitioned_by=(),
@@ -223,6 +115,17 @@ REMOVALS: dict[str, tuple[dict[str, str], list[list[Any]], list[Any], list[Any]]
         [["+I", [1, 9, 0]], ["-D", [1, 5, 0]], ["+I", [1, None, 0]]],
         [1, None, 0], [1, 5, 0],
     ),
+    "aggregation, deleted by key alone": (
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum",
+         "aggregation.remove-record-on-delete": "true"},
+        [["+I", [1, 10, 0]], ["-D", [1, None, None]], ["+I", [1, 3, 0]]],
+        [1, 3, 0], [1, 3, 0],
+    ),
+    "partial-update, deleted by key alone": (
+        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+        [["+I", [1, 9, 0]], ["-D", [1, None, None]], ["+I", [1, None, 0]]],
+        [1, None, 0], [1, None, 0],
+    ),
     "late row of a removed group": (
         {"merge-engine": "partial-update", "fields.g.sequence-group": "v",
          "partial-update.remove-record-on-sequence-group": "g"},
@@ -245,7 +148,7 @@ def test_decision_0037_what_is_left_of_a_removed_record(
 ) -> None:
     options, steps, ours, theirs = REMOVALS[name]
     columns = [KEY, pa.field("v", pa.int32()), pa.field("g", pa.int32())]
-    path = made(tmp_path / "t", columns, {"write-only": "true", **options})
+    path = new_table(tmp_path / "t", columns, {"write-only": "true", **options})
     for kind, values in steps:
         if writer == "java":
             newest.ask("write", path=path, rows=[[kind, values]])
@@ -256,55 +159,64 @@ def test_decision_0037_what_is_left_of_a_removed_record(
     assert newest.ask("read", path=path) == [theirs]
 
 
-HISTORY_OPTIONS: list[dict[str, str]] = [
-    {},
-    {"deletion-vectors.enabled": "true"},
-    {"changelog-producer": "lookup", "file.format": "avro"},
-    {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
-    {"merge-engine": "partial-update", "file.format": "orc", "file.compression": "zstd"},
-    {"merge-engine": "first-row"},
-]
-
-
-@pytest.mark.parametrize("seed", range(HISTORIES))
-@pytest.mark.parametrize("options", HISTORY_OPTIONS, ids=str)
-def test_both_take_turns_on_one_table(
-    options: dict[str, str], seed: int, newest: NewestJava, tmp_path: Path
+@pytest.mark.parametrize(
+    "formatter", ["with_dashes", "without_dashes", "without_dashes_and_spaces"]
+)
+@pytest.mark.parametrize("period", ["daily", "hourly", "two-hours", "90 min"])
+def test_automatic_tags_have_the_same_names(
+    period: str, formatter: str, newest: NewestJava
 ) -> None:
-    draw = random.Random(seed)
-    columns = [KEY, pa.field("v", pa.int32()), pa.field("s", pa.string())]
-    path = made(tmp_path / "t", columns, {"num-sorted-run.compaction-trigger": "3", **options})
-    kinds = ["+I", "+I", "-D"] if "merge-engine" not in options else ["+I"]
-    for _ in range(7):
-        rows = [
-            [
-                draw.choice(kinds),
-                [draw.randint(0, 9), draw.choice([None, 1, 7]), draw.choice("xyz")],
-            ]
-            for _ in range(draw.randint(1, 8))
-        ]
-        turn = draw.choice(["ours", "java", "java full", "ours full", "ours forget"])
-        if turn == "ours forget":
-            key = [{"k": draw.randint(0, 9)}]
-            report = lsm.open_table(path).forget(key, dry_run=False, unreferenced_older_than="0 s")
-            assert report.is_clean, report
-        elif turn.startswith("java"):
-            full = {"full": True} if turn == "java full" else {}
-            newest.ask("write", path=path, rows=rows, **full)
-        else:
-            table = lsm.open_table(path)
-            table.upsert(
-                [
-                    dict(zip("kvs", values, strict=True)) | {"_row_kind": kind}
-                    for kind, values in rows
-                ]
-            )
-            if turn == "ours full":
-                table.compact(full=True)
-        assert ours_of(path) == sorted(newest.ask("read", path=path)), turn
-    table = lsm.open_table(path)
-    assert table.verify().problems == ()
-    table.expire_snapshots(retain_min=2, retain_max=4, older_than="0 s")
-    for number in table.system("snapshots").column("snapshot_id").to_pylist():
-        theirs = newest.ask("read", path=path, snapshot=number)
-        assert ours_of(path, number) == sorted(theirs), number
+    draw = random.Random(period)
+    minutes = 90 if "min" in period else None
+    periods = TagPeriods.of(
+        "daily" if minutes else period, length_millis=minutes and minutes * 60_000,
+        formatter=formatter, delay_millis=0,
+    )  # fmt: skip
+    start = dt.datetime(2024, 2, 27, tzinfo=dt.UTC)
+    times = [start + dt.timedelta(seconds=draw.randrange(86_400 * 400)) for _ in range(50)]
+    options = {"tag.period-formatter": formatter} | (
+        {"tag.creation-period-duration": period} if minutes else {"tag.creation-period": period}
+    )
+    theirs = newest.ask(
+        "tagNames", options=options, times=[f"{one:%Y-%m-%dT%H:%M:%S}" for one in times]
+    )
+    assert [periods.name_of(periods.closed_before(one)) for one in times] == theirs
+
+
+GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"}
+DIFFERENCES: dict[str, tuple[dict[str, str], pa.DataType, list[list[Any]], Any, Any]] = {
+    "first_non_null_value after an older null": (
+        GROUP | {"fields.v.aggregate-function": "first_non_null_value"}, pa.int32(),
+        [["+I", [1, 5, 3]], ["+I", [1, None, 1]], ["+I", [1, 7, 4]]], [1, 5, 4], [1, None, 4],
+    ),
+    "an older retract of last_non_null_value": (
+        GROUP | {"fields.v.aggregate-function": "last_non_null_value"}, pa.int32(),
+        [["+I", [1, 5, 3]], ["-D", [1, 4, 1]]], [1, 5, 3], [1, None, 3],
+    ),
+    "listagg of a blank": (
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}, pa.string(),
+        [["+I", [1, "a", 0]], ["+I", [1, " ", 0]], ["+I", [1, "b", 0]]],
+        [1, "a,b", 0], [1, "a, ,b", 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_decision_0049_where_rows_differ(name: str, newest: NewestJava, tmp_path: Path) -> None:
+    options, kind, steps, ours, theirs = DIFFERENCES[name]
+    columns = [KEY, pa.field("v", kind), pa.field("g", pa.int32())]
+    path = new_table(tmp_path / "t", columns, {"write-only": "true", **options})
+    for change, values in steps:
+        row = dict(zip("kvg", values, strict=True))
+        lsm.open_table(path).upsert([{**row, "_row_kind": change}])
+    assert ours_of(path) == [ours]
+    assert newest.ask("read", path=path) == [theirs]
+
+
+def test_decision_0049_only_we_take_every_name_of_a_day_for_a_tag_by_hand(
+    newest: NewestJava,
+) -> None:
+    periods = TagPeriods.of("daily", length_millis=None, formatter="with_dashes", delay_millis=0)
+    names = ["2024-05-09", "2024-05-09 before the move", "before the move"]
+    assert [periods.start_of(name) is not None for name in names] == [True, False, False]
+    assert newest.ask("automatic", options={}, names=names) == [True, True, False]

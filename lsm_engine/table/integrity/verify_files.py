@@ -37,7 +37,8 @@ class FileVerification:
         schema = self._session.schema
         try:
             schema = self._schema(file.schema_id)
-            for problem in self._read(file, path, schema, is_changelog=is_changelog):
+            rows = _Rows(file, schema, is_changelog=is_changelog, is_postponed=entry.bucket < 0)
+            for problem in self._read(file, path, schema, rows):
                 yield f"{path}: {problem} ({stake_of(entry, schema, path)})"
         except LsmError as error:
             yield f"{error} ({stake_of(entry, schema, path)})"
@@ -51,7 +52,7 @@ class FileVerification:
         return self._schemas[schema_id]
 
     def _read(
-        self, file: DataFileMeta, path: str, schema: TableSchema, *, is_changelog: bool
+        self, file: DataFileMeta, path: str, schema: TableSchema, rows: "_Rows"
     ) -> Iterator[str]:
         source = self._session.file_io.open_input(path)
         try:
@@ -61,16 +62,22 @@ class FileVerification:
         columns = ReadColumns(file_schema=schema, read_schema=schema)
         with open_data_file(self._session.file_io, path, file, columns) as reader:
             reader.decode_every_column()
-            yield from _Rows(file, schema, is_changelog=is_changelog).problems(reader)
+            yield from rows.problems(reader)
 
 
 class _Rows:
-    """The rows of one file, compared with its manifest entry."""
+    """The rows of one file, compared with its manifest entry.
 
-    def __init__(self, file: DataFileMeta, schema: TableSchema, *, is_changelog: bool) -> None:
+    Rows of postponed buckets stand as they came, unsorted and unmerged.
+    """
+
+    def __init__(
+        self, file: DataFileMeta, schema: TableSchema, *, is_changelog: bool, is_postponed: bool
+    ) -> None:
         self._file = file
         self._schema = schema
-        self._is_changelog = is_changelog
+        self._may_repeat = is_changelog or is_postponed
+        self._is_postponed = is_postponed
         self._keys = schema.trimmed_primary_keys if schema.has_primary_key else ()
         self._first: bytes | None = None
         self._last: pa.Table | None = None
@@ -86,12 +93,13 @@ class _Rows:
             if batch.num_rows:
                 self._take(pa.Table.from_batches([batch]))
         file = self._file
-        if self._wrong_order:
+        if self._wrong_order and not self._is_postponed:
             yield "its rows are not in the order of their keys"
         if self._doubled:
             yield f"{self._doubled} rows have the key of the row before them"
         if self._keys and self._last is not None:
-            if self._first != file.min_key or self._stored_key(self._last) != file.max_key:
+            ends = (self._first, self._stored_key(self._last))
+            if ends != (file.min_key, file.max_key) and not self._is_postponed:
                 yield "its first or last key is not the one that its manifest entry names"
             outside = min(self._sequences) < file.min_sequence_number
             if outside or max(self._sequences) > file.max_sequence_number:
@@ -117,7 +125,7 @@ class _Rows:
         keys = rows.select(self._keys)
         joined = keys if self._last is None else pa.concat_tables([self._last, keys])
         self._wrong_order += not is_sorted(sort_keys(joined.columns))
-        if not self._is_changelog:
+        if not self._may_repeat:
             self._doubled += _repeats(joined)
         self._last = keys.slice(keys.num_rows - 1)
 

@@ -276,3 +276,15 @@ def test_levels_of_a_first_row_table_never_share_a_key():
     levels = Levels.of(live, level_count=6, key_order=order)
     assert not levels.level_zero
     assert table.scan().count() == len({row[0] for row in read(table)})
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_a_merge_that_leaves_null_in_a_column_that_is_not_null_names_it(file_format):
+    schema = pa.schema([pa.field(name, pa.int32(), nullable=False) for name in ("k", "a")])
+    table = table_of({"merge-engine": "aggregation", "file.format": file_format}, schema)
+    table.upsert([{"k": 1, "a": 5}])
+    table.upsert([{"k": 1, "a": 5, "_row_kind": "-D"}])
+    before = table.latest_snapshot()
+    with pytest.raises(InvalidInputError, match=r"NOT NULL.*column='a'"):
+        table.compact(full=True)
+    assert table.latest_snapshot() == before

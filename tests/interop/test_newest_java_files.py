@@ -1,0 +1,239 @@
+"""Lookup files, their bloom filters and statistics of columns beside Java 1.4.2, byte for byte.
+
+`LSM_NEWEST_JAVA=40` asks 10,000 random cases of each.
+"""
+
+import io
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lsm_engine.base.modes import LookupFileType
+from lsm_engine.codec.binary_row import decode_row
+from lsm_engine.codec.bloom import build_bloom, key_hashes
+from lsm_engine.codec.stats import StatsCollector, StatsMode
+from lsm_engine.io.data_file_reader import POSITION
+from lsm_engine.kernels.gather import gather
+from lsm_engine.lookup.key_batch import KeyBatch
+from lsm_engine.lookup.lookup_store import StoredValue, StoreSettings
+from lsm_engine.lookup.sort_store import BlockCache, SortStore, write_sorted
+from lsm_engine.lookup.stored_rows import RowLayout
+from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_engine.schema.types import parse_type
+from tests.interop.newest_java import CASES, NewestJava
+from tests.interop.random_values import MAKERS, made, spelled_row
+
+pytestmark = pytest.mark.interop
+
+KINDS = ["+I", "-U", "+U", "-D"]
+
+
+# ---- lookup files
+
+
+class LookupCase:
+    """Rows of one lookup file in key order, and keys that it may lack."""
+
+    def __init__(self, draw: random.Random) -> None:
+        names = [name for name in MAKERS if name not in ("BOOLEAN", "BYTES", "FLOAT", "DOUBLE")]
+        self.keys = draw.sample(names, draw.randint(1, 2))
+        self.columns = self.keys + draw.choices(list(MAKERS), k=draw.randint(0, 4))
+        types = [parse_type(name) for name in self.columns]
+        self.names = [f"c{at}" for at in range(len(types))]
+        self.kind_of = dict(zip(self.names, map(arrow_type, types), strict=True))
+        count = draw.randint(1, 40)
+        rows = {
+            tuple(made(name, draw) for name in self.keys): [
+                made(name, draw, null_share=0.2) for name in self.columns[len(self.keys) :]
+            ]
+            for _ in range(count)
+        }
+        there = [[*key, *values] for key, values in rows.items() if draw.random() < 0.7]
+        there = there or [[*key, *values] for key, values in list(rows.items())[:1]]
+        self.asked = [list(key) for key in rows]
+        key_names = self.names[: len(self.keys)]
+        table = pa.table(
+            [
+                pa.array(list(column), kind)
+                for column, kind in zip(
+                    zip(*there, strict=True), self.kind_of.values(), strict=True
+                )
+            ],
+            names=self.names,
+        ).sort_by([(name, "ascending") for name in key_names])
+        self.numbers = [MAKERS["BIGINT"](draw) for _ in there]
+        self.kinds = [draw.randrange(4) for _ in there]
+        self.rows = [list(row.values()) for row in table.to_pylist()]
+        table = table.append_column(SEQUENCE_NUMBER, pa.array(self.numbers, pa.int64()))
+        self.table = table.append_column(VALUE_KIND, pa.array(self.kinds, pa.int8()))
+        self.compression = draw.choice(["none", "zstd"])
+        self.fpp = draw.choice([None, 0.01, 0.05, 0.3])
+        self.block = draw.choice([64, 256, 1024, 65536])
+        stored = [*((name, self.kind_of[name]) for name in self.names)]
+        self.layout = RowLayout(
+            key_names=tuple(key_names),
+            key_types=tuple(types[: len(self.keys)]),
+            column_names=tuple(self.names),
+            column_types=tuple(types),
+            value=StoredValue.ROW,
+            schema=pa.schema([*stored, (SEQUENCE_NUMBER, pa.int64()), (VALUE_KIND, pa.int8())]),
+        )
+        assert POSITION not in self.layout.stored_names
+
+    def facts(self) -> dict[str, Any]:
+        """What PaimonFiles.java wants to know of the store."""
+        return {
+            "keyTypes": self.keys, "types": self.columns, "block": self.block,
+            "compression": self.compression, "fpp": self.fpp,
+        }  # fmt: skip
+
+    def to_write(self) -> dict[str, Any]:
+        width = len(self.keys)
+        rows = [
+            [spelled_row(row[:width]), spelled_row(row), number, KINDS[kind]]
+            for row, number, kind in zip(self.rows, self.numbers, self.kinds, strict=True)
+        ]
+        return self.facts() | {"rows": rows}
+
+    def written(self) -> bytes:
+        """The file as we write it."""
+        settings = StoreSettings(
+            file_type=LookupFileType.SORT, value=StoredValue.ROW, bloom_fpp=self.fpp,
+            hash_load_factor=0.75, block_size=self.block, compressed=self.compression != "none",
+            decoded_blocks_bytes=1 << 20,
+        )  # fmt: skip
+        sink = io.BytesIO()
+        batches = self.table.combine_chunks().to_batches()
+        write_sorted(sink, iter(batches), self.layout, settings, data_file="x")
+        return sink.getvalue()
+
+    def found(self, file: bytes) -> list[Any]:
+        """What we find in a file for every key asked: [row, sequence number, kind], or None."""
+        store = SortStore(pa.py_buffer(file), "java", self.layout, BlockCache(1 << 20))
+        columns = [
+            pa.array(list(column), arrow_type(kind))
+            for column, kind in zip(
+                zip(*self.asked, strict=True), self.layout.key_types, strict=True
+            )
+        ]
+        batch, places = KeyBatch.of(columns, list(self.layout.key_types))
+        handles = store.find(batch, np.arange(len(batch), dtype=np.int64)).last
+        hit = handles >= 0
+        fetched = store.fetch(handles[hit], self.layout.stored_names)
+        rows = gather(fetched.sources, fetched.run, fetched.row).to_pylist()
+        answers: list[Any] = [None] * len(self.asked)
+        for at, row in zip(np.asarray(places)[hit].tolist(), rows, strict=True):
+            *values, number, kind = row.values()
+            answers[at] = [spelled_row(values), number, KINDS[kind]]
+        return answers
+
+    def wanted(self) -> list[Any]:
+        """What there is to be found."""
+        there = {repr(row[0][: len(self.keys)]): row for row in self._all()}
+        return [there.get(repr(spelled_row(key))) for key in self.asked]
+
+    def _all(self) -> list[Any]:
+        return [
+            [spelled_row(row), number, KINDS[kind]]
+            for row, number, kind in zip(self.rows, self.numbers, self.kinds, strict=True)
+        ]
+
+
+def test_lookup_files_are_the_same_both_ways(newest: NewestJava) -> None:
+    """Uncompressed the bytes are the same; compressed each finds in the other's what there is."""
+    draw = random.Random(6)
+    for _ in range(CASES // 50):
+        cases = [LookupCase(draw) for _ in range(50)]
+        theirs = newest.ask_each("lookupWrite", [case.to_write() for case in cases])
+        ours = [case.written() for case in cases]
+        asked = [
+            case.facts() | {"file": file.hex(), "keys": [spelled_row(key) for key in case.asked]}
+            for case, file in zip(cases, ours, strict=True)
+        ]
+        answers = newest.ask_each("lookupRead", asked)
+        for case, mine, other, answer in zip(cases, ours, theirs, answers, strict=True):
+            if case.compression == "none":
+                assert mine.hex() == other, case.to_write()
+            assert answer == case.wanted(), case.to_write()
+            assert case.found(bytes.fromhex(other)) == case.wanted(), case.to_write()
+
+
+def test_lookup_blooms_are_the_same(newest: NewestJava) -> None:
+    draw = random.Random(7)
+    cases, filters = [], []
+    for _ in range(CASES):
+        keys = [draw.randbytes(draw.randint(0, 20)) for _ in range(draw.randint(1, 30))]
+        others = [draw.randbytes(draw.randint(0, 20)) for _ in range(5)]
+        entries, fpp = len(keys) + draw.choice([0, 0, 5, 1000]), draw.choice([0.5, 0.1, 0.05, 1e-4])
+        cases.append({
+            "keys": [key.hex() for key in keys], "others": [key.hex() for key in others],
+            "entries": entries, "fpp": fpp,
+        })  # fmt: skip
+        bloom = build_bloom(hashes(keys), entries=entries, fpp=fpp)
+        filters.append([bloom.bits.tobytes().hex(), bloom.may_hold(hashes(others)).tolist()])
+    assert filters == newest.ask_each("bloom", cases)
+
+
+def hashes(keys: list[bytes]) -> Any:
+    offsets = np.cumsum([0, *map(len, keys)]).astype(np.int64)
+    return key_hashes(np.frombuffer(b"".join(keys), np.uint8), offsets)
+
+
+# ---- statistics
+
+RESERVES_WHEN_NULL = ("DECIMAL(30, 4)", "TIMESTAMP(6)")
+"""Java 1.4.2 keeps room for nulls of these: other bytes, the same values."""
+
+
+def test_statistics_are_the_same(newest: NewestJava) -> None:
+    draw = random.Random(8)
+    cases, found = [], []
+    for _ in range(CASES):
+        names = draw.choices(list(MAKERS), k=draw.randint(1, 6))
+        modes = [
+            draw.choice(["none", "counts", "full", "truncate(1)", "truncate(3)", "truncate(16)"])
+            for _ in names
+        ]
+        null_share = draw.choice([0.0, 0.3, 1.0])
+        rows = [
+            [made(name, draw, null_share=null_share) for name in names]
+            for _ in range(draw.randint(1, 8))
+        ]
+        types = [parse_type(name) for name in names]
+        collector = StatsCollector(types, [StatsMode.parse(mode) for mode in modes])
+        columns = [
+            pa.array(list(column), arrow_type(kind))
+            for column, kind in zip(zip(*rows, strict=True), types, strict=True)
+        ]
+        collector.update(columns)
+        cases.append({"types": names, "modes": modes, "rows": [spelled_row(row) for row in rows]})
+        found.append((collector.result(), types))
+    answers = newest.ask_each("stats", cases)
+    for case, (ours, types), theirs in zip(cases, found, answers, strict=True):
+        least, greatest, nulls, *values = theirs
+        assert list(ours.null_counts or ()) == nulls, case
+        bounds = [decode_row(one, types) for one in (ours.min_values, ours.max_values)]
+        assert [spelled_row(row) for row in bounds] == values, case
+        if not set(case["types"]) & set(RESERVES_WHEN_NULL) or None not in values[0]:
+            stored = [ours.min_values[4:].hex(), ours.max_values[4:].hex()]
+            assert stored == [least, greatest], case
+
+
+def test_decision_0049_bounds_that_differ(newest: NewestJava) -> None:
+    """Ours are wider around zero, and none beyond microseconds, which INT96 columns cannot keep."""
+    zero, late = pa.array([0.0]), pa.array([1_000_000], pa.timestamp("us"))
+    types = [parse_type("DOUBLE"), parse_type("TIMESTAMP(9)")]
+    collector = StatsCollector(types, [StatsMode.parse("full")] * 2)
+    collector.update([zero, late.cast(pa.timestamp("ns"))])
+    ours = collector.result()
+    bounds = [decode_row(one, types) for one in (ours.min_values, ours.max_values)]
+    assert [str(row) for row in bounds] == ["(-0.0, None)", "(0.0, None)"]
+    (theirs,) = newest.ask_each(
+        "stats",
+        [{"types": ["DOUBLE", "TIMESTAMP(9)"], "modes": ["full"] * 2, "rows": [[0.0, 1_000_000]]}],
+    )
+    assert [str(row) for row in theirs[3:]] == ["[0.0, 1000000]"] * 2
