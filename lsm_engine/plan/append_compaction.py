@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lsm_engine.base.record import record
 from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.plan.row_ids import column_groups, row_ids_of
 
 _SMALL = 0.7
 """A file below this part of the target size is small, as in an LSM tree."""
@@ -45,6 +46,29 @@ def append_groups(
             if len(chosen) > 1 or (full and any(file.file_name in must_rewrite for file in chosen)):
                 groups.append(tuple(sorted(chosen, key=_age)))
     return groups
+
+
+def row_range_groups(
+    files: Iterable[DataFileMeta], sizes: AppendSizes, *, full: bool = False
+) -> list[tuple[DataFileMeta, ...]]:
+    """Return groups of files whose rows' ids follow each other, each to be rewritten as one.
+
+    For `data-evolution.enabled`: one file holds one range of ids, whole. Neighbours are joined up to the
+    target size, and column files with the rows that they belong to. A group is due when it has
+    `min_file_count` files; with `full` when it has two.
+    """
+    groups: list[list[DataFileMeta]] = []
+    size, end = 0, -1
+    for group in column_groups(files):
+        added = sum(file.file_size for file in group)
+        starts_anew = row_ids_of(group[0]).start != end or size + added > sizes.target_file_size
+        if not groups or starts_anew:
+            groups.append([])
+            size = 0
+        groups[-1] += group
+        size, end = size + added, row_ids_of(group[0]).stop
+    least = 2 if full else sizes.min_file_count
+    return [tuple(group) for group in groups if len(group) >= least]
 
 
 def _age(file: DataFileMeta) -> tuple[int, int, str]:

@@ -78,7 +78,7 @@ public class PaimonCases {
             case "read":
                 return read(request);
             default:
-                throw new IllegalArgumentException("unknown operation");
+                return RowIdCases.answered(table(request), request);
         }
     }
 
@@ -128,7 +128,7 @@ public class PaimonCases {
         return answer;
     }
 
-    private static GenericRow row(RowKind kind, List<DataType> types, JsonNode values) {
+    static GenericRow row(RowKind kind, List<DataType> types, JsonNode values) {
         GenericRow row = new GenericRow(kind, types.size());
         for (int at = 0; at < types.size(); at++) {
             row.setField(at, value(types.get(at), values.get(at)));
@@ -136,7 +136,7 @@ public class PaimonCases {
         return row;
     }
 
-    private static Object value(DataType type, JsonNode node) {
+    static Object value(DataType type, JsonNode node) {
         if (node == null || node.isNull()) {
             return null;
         }
@@ -249,7 +249,7 @@ public class PaimonCases {
         return answer;
     }
 
-    private static List<Object> values(RowType type, InternalRow row) {
+    static List<Object> values(RowType type, InternalRow row) {
         List<Object> values = new ArrayList<>();
         for (int at = 0; at < type.getFieldCount(); at++) {
             Object value = InternalRow.createFieldGetter(type.getTypeAt(at), at).getFieldOrNull(row);

@@ -13,7 +13,7 @@ from typing import Any, Self
 from tests.interop.environments import HERE, EnvironmentFailedError, made_once, run
 
 VERSION = "1.4.2"
-SOURCE = HERE / "PaimonCases.java"
+SOURCES = (HERE / "PaimonCases.java", HERE / "RowIdCases.java")
 ARTIFACTS = (
     f"org.apache.paimon:paimon-bundle:{VERSION}",
     "org.apache.hadoop:hadoop-client-api:3.5.0",
@@ -61,12 +61,12 @@ def _fetch(folder: Path) -> None:
 def classes() -> Path:
     """Our harness, compiled against the jars."""
     paths = os.pathsep.join(map(str, jars()))
-    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    source = hashlib.sha256(b"".join(one.read_bytes() for one in SOURCES)).hexdigest()
     return made_once(
         "java-newest-classes",
         {"source": source, "artifacts": list(ARTIFACTS)},
         lambda folder: (
-            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), str(SOURCE)) and None
+            run("javac", "-nowarn", "-cp", paths, "-d", str(folder), *map(str, SOURCES)) and None
         ),
     )
 

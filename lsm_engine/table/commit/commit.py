@@ -209,6 +209,7 @@ class _Attempts:
             since=since,
             change=change,
             counts_differ=chosen_by_size(session.options),
+            tracks_rows=session.schema.tracks_rows,
         )
         if plan.is_empty and not _wants_empty_snapshots(session.options):
             return None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from lsm_engine.base import core_options
@@ -11,7 +12,8 @@ from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.append_compaction import AppendSizes, append_groups
+from lsm_engine.plan.append_compaction import AppendSizes, append_groups, row_range_groups
+from lsm_engine.plan.row_ids import column_groups, row_ids_of
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
@@ -87,13 +89,16 @@ def plan_append_compaction(
     work = []
     for bucket, files in buckets.items():
         index = vectors.get(bucket, ())
-        groups = append_groups(
-            files,
-            sizes,
-            in_order=session.schema.bucket_mode.policy.is_fixed,
-            full=full,
-            must_rewrite=frozenset(vector_places(index)),
-        )
+        if session.schema.evolves_data:
+            groups = row_range_groups(files, sizes, full=full)
+        else:
+            groups = append_groups(
+                files,
+                sizes,
+                in_order=session.schema.bucket_mode.policy.is_fixed,
+                full=full,
+                must_rewrite=frozenset(vector_places(index)),
+            )
         if groups:
             work.append(
                 AppendWork(
@@ -147,18 +152,53 @@ def _joined(
     reader: BucketReader,
     group: tuple[DataFileMeta, ...],
 ) -> list[DataFileMeta]:
+    """Rewrite a group. Rows that have ids take them along, as columns of the new file."""
+    schema = context.schema
+    if schema.evolves_data:
+        return _one_range(context, work, reader, group)
+    names = (*schema.names, *schema.tracking_names)
     writer = context.new_files(
         work.partition,
         work.bucket,
         level=0,
         source=FileSource.COMPACT,
         first_sequence_number=group[0].min_sequence_number,
+        write_columns=names if schema.tracks_rows else None,
     )
     try:
         for file in group:
-            for rows in reader.file(file, context.schema.names):
+            for rows in reader.file(file, names):
                 writer.write(rows)
         return writer.close()
     except BaseException:
         writer.abort()
         raise
+
+
+def _one_range(
+    context: BucketContext,
+    work: AppendWork,
+    reader: BucketReader,
+    group: tuple[DataFileMeta, ...],
+) -> list[DataFileMeta]:
+    """Join the columns of rows whose ids follow each other; ids go on from the first one's."""
+    writer = context.new_files(
+        work.partition, work.bucket, level=0, source=FileSource.COMPACT, never_roll=True
+    )
+    try:
+        for files in column_groups(group):
+            section = tuple((file,) for file in files)
+            for rows in reader.joined(section, context.schema.names):
+                writer.write(rows)
+        (written,) = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return [
+        replace(
+            written,
+            first_row_id=min(row_ids_of(file).start for file in group),
+            min_sequence_number=min(file.min_sequence_number for file in group),
+            max_sequence_number=max(file.max_sequence_number for file in group),
+        )
+    ]
