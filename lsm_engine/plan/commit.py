@@ -266,6 +266,12 @@ def _scope(
         for entry in delta
         if entry.kind is EntryKind.DELETE or entry.file.level > 0
     )
+    # New values of rows that have ids already: their other columns have to be there.
+    contended |= frozenset(
+        (entry.partition, entry.bucket)
+        for entry in step.delta
+        if entry.file.first_row_id is not None
+    )
     if not _bucket_count_may_differ(planned_on, since):
         return LiveScope(buckets=contended)
     # Any bucket of the partition may record the new count, not only those written to.
