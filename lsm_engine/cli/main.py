@@ -62,6 +62,7 @@ lsm.add(
         keys.update,
         write.delete,
         write.overwrite,
+        write.update_columns,
     ],
 )
 lsm.add(

@@ -104,9 +104,13 @@ class Turns:
         values = {"k": lambda number: self.rows[number][0], "a": lambda _: self.draw.randint(0, 99),
                   "b": lambda number: f"{number} {self.next_key}"}  # fmt: skip
         made = [[values[name](number) for name in names] for number in ids]
-        self.java.ask(
-            "update_columns", path=self.path, first=file.first_row_id, columns=names, rows=made
-        )
+        if self.draw.random() < 0.5:
+            some = {"_ROW_ID": list(ids), **dict(zip(names, zip(*made, strict=True), strict=True))}
+            self.table.update_columns(pa.table(some))
+        else:
+            self.java.ask(
+                "update_columns", path=self.path, first=file.first_row_id, columns=names, rows=made
+            )
         for number, row in zip(ids, made, strict=True):
             changed = dict(zip(COLUMNS.names, self.rows[number], strict=True)) | dict(
                 zip(names, row, strict=True)
