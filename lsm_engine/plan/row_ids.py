@@ -43,7 +43,7 @@ def with_row_ids(
 
 
 def stores_row_ids(file: DataFileMeta) -> bool:
-    """Whether the ids of a file's rows stand in the file, as rows were moved to it one by one."""
+    """Whether the ids of a file's rows stand in the file, as rows were moved to it from others."""
     return file.write_columns is not None and ROW_ID in file.write_columns
 
 

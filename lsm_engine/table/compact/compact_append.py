@@ -4,6 +4,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
+
+import numpy as np
+import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.modes import FileSource
@@ -14,6 +18,7 @@ from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.append_compaction import AppendSizes, append_groups, row_range_groups
 from lsm_engine.plan.row_ids import column_groups, row_ids_of
+from lsm_engine.schema.table_schema import ROW_ID
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
@@ -165,14 +170,47 @@ def _joined(
         first_sequence_number=group[0].min_sequence_number,
         write_columns=names if schema.tracks_rows else None,
     )
+    run = _IdRun()
     try:
         for file in group:
             for rows in reader.file(file, names):
                 writer.write(rows)
-        return writer.close()
+                if schema.tracks_rows:
+                    run.take(rows)
+        return run.recorded(writer.close())
     except BaseException:
         writer.abort()
         raise
+
+
+class _IdRun:
+    """The ids of rows that go by. Where each follows the last one, files can record their range as well.
+
+    They store the ids all the same, as Java's do; but pypaimon looks at the range alone.
+    """
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._count = 0
+        self._follows = True
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        ids = rows.column(ROW_ID).to_numpy()
+        if not len(ids):
+            return
+        if self._first is None:
+            self._first = int(ids[0])
+        expected = np.arange(len(ids)) + self._first + self._count
+        self._follows = self._follows and bool((ids == expected).all())
+        self._count += len(ids)
+
+    def recorded(self, files: list[DataFileMeta]) -> list[DataFileMeta]:
+        if self._first is None or not self._follows:
+            return files
+        begins = accumulate((file.row_count for file in files[:-1]), initial=self._first)
+        return [
+            replace(file, first_row_id=begin) for file, begin in zip(files, begins, strict=True)
+        ]
 
 
 def _one_range(

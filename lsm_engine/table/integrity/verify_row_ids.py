@@ -66,13 +66,13 @@ class RowIdVerification:
             file = entry.file
             if file.file_name in marked:
                 continue
-            if stores_row_ids(file):
+            if file.first_row_id is not None:
+                runs = np.array([[file.first_row_id, file.first_row_id + file.row_count]])
+            elif stores_row_ids(file):
                 runs = self._runs_of(entry) if self._deep else _NO_RUNS
-            elif file.first_row_id is None:
+            else:
                 yield f"{file.file_name} has no row ids, in a table that tracks rows"
                 continue
-            else:
-                runs = np.array([[file.first_row_id, file.first_row_id + file.row_count]])
             names += [file.file_name] * len(runs)
             ranges.append(runs)
         if not ranges:
