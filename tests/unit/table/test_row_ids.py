@@ -1,7 +1,7 @@
 """Rows that have ids: given by the commit, kept by compactions, and what columns are joined by."""
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.codec.manifest import encode_manifest
 from lsm_engine.meta.manifest import ManifestEntry
-from tests.foreign_documents import forget_checksums
+from lsm_engine.table.ground import session as session_module
+from lsm_engine.table.read import prune_files
+from tests.foreign_documents import edited
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
+from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema([("p", pa.string()), ("a", pa.int64()), ("v", pa.string())])
 TRACKED = {"row-tracking.enabled": "true", "write-only": "true"}
@@ -319,39 +321,55 @@ def test_row_ids_are_not_turned_on_later(catalog: lsm.Catalog) -> None:
         table.scan(columns=["_ROW_ID"])
 
 
-def falsified(table: lsm.Table, snapshot_id: int, **facts: Any) -> None:
-    """Change what the manifest of a snapshot's new files records of them."""
-    disk, session = table.session.file_io, table.session
-    forget_checksums(disk)
-    snapshot = session.snapshots.load(snapshot_id)
-    (meta,) = session.manifests.read_list(snapshot.delta_manifest_list)
-    entries = session.manifests.read_entries(meta)
-    changed = [replace(entry, file=replace(entry.file, **facts)) for entry in entries]
-    path = Path(table.location) / "manifest" / meta.file_name
-    path.write_bytes(encode_manifest(changed))
+def test_a_large_range_is_not_rewritten_for_every_few_small_ones(catalog: lsm.Catalog) -> None:
+    options = {name: text for name, text in EVOLVING.items() if name != "write-only"}
+    table = made(catalog, options)
+    table.append(pa.table([["x"] * 9000, range(9000), map(str, range(9000))], schema=COLUMNS))
+    (large,) = (entry.file for entry in live(table))
+    for number in range(12):
+        table.append(rows(number))
+    assert large in [entry.file for entry in live(table)]
+    assert len(live(table)) <= 6
+    for number in range(5):
+        table.update_columns([{"_ROW_ID": 0, "v": f"new {number}"}])
+    assert by_id(table)[0][2] == "new 4"
+    assert len(live(table)) <= 6
+    sound(table)
 
 
-@pytest.mark.parametrize(("options", "facts", "said"), [
-    (TRACKED, {"first_row_id": 0}, "given twice"),
-    (TRACKED, {"first_row_id": 7}, "nextRowId is 4"),
-    (TRACKED, {"first_row_id": None}, "no row ids"),
-    (EVOLVING, {"first_row_id": 1}, "and not all of them"),
-    (EVOLVING, {"first_row_id": None}, "no row ids"),
-])  # fmt: skip
-def test_verify_lists_ids_that_cannot_be(
-    catalog: lsm.Catalog, options: dict[str, str], facts: dict[str, Any], said: str
+def test_very_many_column_files_are_read_as_few(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = made(catalog, options, rows(1, 2), rows(3, 4))
-    falsified(table, 2, **facts)
-    problems = lsm.open_table(table.location).verify().problems
-    assert problems
-    assert any(said in problem for problem in problems)
+    table = made(catalog, EVOLVING, rows(1, 2), rows(3))
+    table.update_columns([{"_ROW_ID": 1, "v": "new"}])
+    few = by_id(table)
+    for module in (prune_files, session_module):
+        monkeypatch.setattr(module, "MANY_FILES", 1)
+    assert by_id(lsm.open_table(table.location)) == few
+    assert lsm.open_table(table.location).scan().count() == 3
 
 
-def test_verify_finds_an_id_that_two_files_store(catalog: lsm.Catalog) -> None:
-    table = made(catalog, TRACKED, rows(1), rows(2))
-    table.compact(full=True)
-    table.append(rows(3))
-    falsified(table, 4, first_row_id=1)
-    again = lsm.open_table(table.location)
-    assert any("given twice" in one for one in again.verify(deep=True).problems)
+OTHERS = {
+    "key": ({"row-tracking.enabled": "true"}, ("id",)),
+    "buckets": ({"row-tracking.enabled": "true", "bucket": "2", "bucket-key": "id"}, ()),
+    "untracked": ({"data-evolution.enabled": "true", "bucket": "-1"}, ()),
+    "vectors": ({**EVOLVING, "bucket": "-1", "deletion-vectors.enabled": "true"}, ()),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_tables_of_others_that_have_ids_in_another_way_are_refused(name: str) -> None:
+    options, key = OTHERS[name]
+    base = (
+        {"bucket": "1"}
+        if key
+        else {option: text for option, text in options.items() if "bucket" in option}
+    )
+    story = Story(key=key, options=base or {"bucket": "-1"})
+    path = "schema/schema-0"
+    stored = json.loads(story.disk.read(path))
+    story.disk.replace(
+        path, edited(story.disk.read(path), options={**stored["options"], **options})
+    )
+    with pytest.raises(lsm.UnsupportedError, match=r"row-tracking|data-evolution"):
+        story.reopened()
