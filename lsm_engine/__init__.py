@@ -87,7 +87,7 @@ if TYPE_CHECKING:
         SetNullable,
         SetOption,
     )
-    from lsm_engine.schema.table_schema import TableSchema
+    from lsm_engine.schema.table_schema import ROW_ID, TableSchema
     from lsm_engine.schema.types import DataField, ScalarType, parse_type, type_text
     from lsm_engine.table.changes.follow import Follower, StartMode
     from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
@@ -115,6 +115,7 @@ __all__ = [
     "FOUND_COLUMN",
     "KEY_VERSION_FACTS",
     "OPENLINEAGE_NAMESPACE",
+    "ROW_ID",
     "RUN_DAGSTER_ID",
     "SNAPSHOT_VERSION",
     "SYSTEM_DATABASE",
@@ -269,6 +270,7 @@ _HOMES = {
     "RenameColumn": "schema.changes",
     "RepairReport": "table.integrity.repair",
     "RetentionSimulation": "plan.retention_pins",
+    "ROW_ID": "schema.table_schema",
     "RowCounts": "meta.row_counts",
     "RowKind": "base.modes",
     "SNAPSHOT_VERSION": "meta.snapshot",

@@ -55,6 +55,14 @@ BUCKET_KEY = Option(
     key="bucket-key", parse=names, default=NO_NAMES, immutable=True,
     doc="Columns whose hash chooses the bucket. Default: the primary key without partition columns.",
 )  # fmt: skip
+ROW_TRACKING_ENABLED = Option(
+    key="row-tracking.enabled", parse=parse_bool, default=False, immutable=True,
+    doc="Every row of an append table has an id that compactions keep: the columns `_ROW_ID` and `_SEQUENCE_NUMBER` of a scan, and of the system table `row_tracking`. Needs `bucket` = -1.",
+)  # fmt: skip
+DATA_EVOLUTION_ENABLED = Option(
+    key="data-evolution.enabled", parse=parse_bool, default=False, immutable=True,
+    doc="Columns of rows that have ids may lie in files of their own, joined by row id on read. Needs `row-tracking.enabled`; does not go with `deletion-vectors.enabled`.",
+)  # fmt: skip
 PRIMARY_KEY = Option(
     key="primary-key", parse=names, default=NO_NAMES, immutable=True,
     doc="The primary key, for writers that can only pass options; kept in the schema, not here.",

@@ -64,6 +64,7 @@ lsm.add(
         keys.update,
         write.delete,
         write.overwrite,
+        write.update_columns,
     ],
 )
 lsm.add(

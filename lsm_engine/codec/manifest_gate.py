@@ -15,7 +15,9 @@ from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntr
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 
-GATE_COLUMNS = ("_FILE._FILE_NAME", "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS")
+_FILE_NAME = "_FILE._FILE_NAME"
+_VECTOR_FILE = ".vector."
+GATE_COLUMNS = (_FILE_NAME, "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS")
 """Columns of a manifest that `refuse_foreign_entries` looks at."""
 
 _ROW_TRACKING = "row tracking (row-tracking.enabled)"
@@ -32,11 +34,12 @@ def refuse_foreign_container(data: bytes, *, file_name: str, table: str) -> None
             raise _refusal(f"metadata in another format (manifest.format={name})", file_name, table)
 
 
-def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
-    """Raise UnsupportedError for entries, of GATE_COLUMNS at least, whose files we do not read:
-    with row ids or only some of the columns, or in an unknown format.
+def refuse_row_id_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
+    """Raise UnsupportedError for entries whose files have row ids, or only some of the columns.
+
+    For tables whose options know nothing of it.
     """
-    names = entries.column("_FILE._FILE_NAME")
+    names = entries.column(_FILE_NAME)
     for column, feature in (
         ("_FILE._FIRST_ROW_ID", _ROW_TRACKING),
         ("_FILE._WRITE_COLS", _DATA_EVOLUTION),
@@ -44,6 +47,19 @@ def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> 
         held = entries.column(column)
         if held.null_count < len(held):
             raise _refusal(feature, _first(names, pc.is_valid(held)), table, manifest=file_name)
+
+
+def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
+    """Raise UnsupportedError for entries, of GATE_COLUMNS at least, whose files we do not read."""
+    names = entries.column(_FILE_NAME)
+    vectors = pc.match_substring(names, _VECTOR_FILE)
+    if entries.num_rows and pc.any(vectors).as_py():
+        raise _refusal(
+            "vector columns in files of their own",
+            _first(names, vectors),
+            table,
+            manifest=file_name,
+        )
     known = pc.ends_with(names, pattern=_EXTENSIONS[0])
     for extension in _EXTENSIONS[1:]:
         known = pc.or_(known, pc.ends_with(names, pattern=extension))
@@ -60,7 +76,7 @@ def _first(names: pa.ChunkedArray, mask: pa.ChunkedArray) -> str:
     return str(names.filter(mask)[0].as_py())
 
 
-def refuse_foreign_list(metas: Sequence[ManifestFileMeta], *, file_name: str, table: str) -> None:
+def refuse_row_id_list(metas: Sequence[ManifestFileMeta], *, file_name: str, table: str) -> None:
     """Raise UnsupportedError for a manifest list that counts row ids."""
     for meta in metas:
         if meta.min_row_id is not None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
-from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
@@ -17,19 +16,19 @@ from lsm_engine.io.file_checksum import ExpectedChecksums
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
+from lsm_engine.io.read_column import ReadColumn, column_mappings, number_of_all
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.selection import RowsLeft
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.lost_values import lost_count
-from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform, map_fields
+from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.schema.types import type_text
 
 POSITION = "_POSITION"
 """Name of the optional column with each row's number in its file, from 0."""
-_SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8()}
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, NotImplementedError)
 
 
@@ -37,8 +36,9 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, Not
 class ReadColumns:
     """What to make of a file: the schema it was written with, the one to read as, and which columns.
 
-    `names` are of the read schema, and `_SEQUENCE_NUMBER`, `_VALUE_KIND`; None: all there are, in
-    the order of `key_value_arrow` (of `arrow`, without a primary key).
+    `names` are of the read schema, and `_SEQUENCE_NUMBER`, `_VALUE_KIND`, or where rows are tracked
+    `_ROW_ID`, `_SEQUENCE_NUMBER`; None: all there are, in the order of `key_value_arrow` (of `arrow`,
+    without a primary key).
     """
 
     file_schema: TableSchema
@@ -51,7 +51,7 @@ class ReadColumns:
         """The names to read, in order."""
         if self.names is not None:
             return self.names
-        system = tuple(_SYSTEM) if self.read_schema.has_primary_key else ()
+        system = (SEQUENCE_NUMBER, VALUE_KIND) if self.read_schema.has_primary_key else ()
         return (*self.read_schema.names, *system)
 
 
@@ -102,7 +102,10 @@ class DataFileReader:
         self._with_positions = columns.with_positions
         self._may_lose = columns.read_schema.options[core_options.ALTER_COLUMN_LOSSY_CASTS]
         self._deleted: DeletionVector | None = None
-        self._number = _number_of_all(path, meta, columns)
+        self._meta = meta
+        self._tracked = columns.read_schema.tracking_names
+        names, read_schema = columns.column_names, columns.read_schema
+        self._number = number_of_all(path, meta, names, read_schema)
         self.row_group_rows = stored.group_rows
         self.row_count = sum(stored.group_rows)
         if self.row_count != meta.row_count:
@@ -114,7 +117,8 @@ class DataFileReader:
             )
         with _Reading(path):
             self._stored_names = _distinct(stored.schema.names)
-        self._columns = [self._column(name, mapping) for name, mapping in _mapped(columns).items()]
+        mappings = column_mappings(names, columns.file_schema, read_schema, meta)
+        self._columns = [self._column(name, mapping) for name, mapping in mappings.items()]
         fields = [pa.field(each.name, each.type, each.nullable) for each in self._columns]
         if self._with_positions:
             fields.append(pa.field(POSITION, pa.int64(), nullable=False))
@@ -206,20 +210,19 @@ class DataFileReader:
             with _Reading(self.path):
                 self._stored.read_group(group, sorted(self._stored_names)).validate(full=True)
 
-    def _column(self, name: str, mapping: "ColumnMapping | None") -> "_Column":
+    def _column(self, name: str, mapping: ColumnMapping | None) -> ReadColumn:
+        if name in self._tracked:
+            return ReadColumn.tracking(name, self.path, self._meta, self._stored_names)
         source = name if mapping is None else mapping.source.name if mapping.source else None
-        read_as = _SYSTEM[name] if mapping is None else arrow_type(mapping.target.type)
         if name == SEQUENCE_NUMBER and self._number is not None:
-            return _Column(name, read_as, None, None, constant=self._number)
-        if source is None:
-            return _Column(name, read_as, None, mapping)
-        if source not in self._stored_names:
+            return ReadColumn(name, None, None, constant=self._number)
+        if source is not None and source not in self._stored_names:
             raise CorruptFileError(
                 f"column {source!r} is missing in the file; restore it, or run verify",
                 file=self.path,
                 column=source,
             )
-        return _Column(name, read_as, source, mapping)
+        return ReadColumn(name, source, mapping)
 
     def _read_row_group(self, group: int) -> pa.Table:
         count = self.row_group_rows[group]
@@ -227,16 +230,19 @@ class DataFileReader:
         left = None
         if self._deleted is not None:
             left = RowsLeft(count, self._deleted.between(first, first + count))
+        positions = None
+        if self._with_positions or any(column.counted for column in self._columns):
+            positions = pa.chunked_array([np.arange(first, first + count)])
+            positions = positions if left is None else left.of(positions)
         stored = self._stored_columns(group, left)
         made = [
-            column.unstored(count if left is None else len(left))
+            column.unstored(count if left is None else len(left), positions)
             if column.source is None
-            else self._read_as(column, stored[column.source])
+            else column.filled(self._read_as(column, stored[column.source]), positions)
             for column in self._columns
         ]
         if self._with_positions:
-            positions = pa.chunked_array([np.arange(first, first + count)])
-            made.append(positions if left is None else left.of(positions))
+            made.append(positions)
         return pa.Table.from_arrays(made, schema=self.schema)
 
     def _stored_columns(self, group: int, left: RowsLeft | None) -> dict[str, pa.ChunkedArray]:
@@ -254,7 +260,7 @@ class DataFileReader:
             # Before anything is made of the values: what is dropped costs nothing more.
             return {name: left.of(column) for name, column in columns.items()}
 
-    def _read_as(self, column: "_Column", values: Any) -> Any:
+    def _read_as(self, column: ReadColumn, values: Any) -> Any:
         if column.reads_as_is and values.type == column.type:
             return values
         mapping = column.mapping
@@ -287,64 +293,11 @@ class DataFileReader:
             )
 
 
-class _Column:
-    """One column to read: where it is stored, and how it is read. `source` None: nowhere."""
-
-    def __init__(
-        self,
-        name: str,
-        read_as: pa.DataType,
-        source: str | None,
-        mapping: ColumnMapping | None,
-        *,
-        constant: int | None = None,
-    ) -> None:
-        self.name = name
-        self.type = read_as
-        self.source = source
-        self.mapping = mapping
-        self._constant = constant
-        self.nullable = mapping is not None and mapping.target.type.nullable
-        self.orders_alike = mapping is None or mapping.orders_alike
-        self.reads_as_is = mapping is None or mapping.is_identity
-
-    def unstored(self, count: int) -> pa.Array:
-        """Return what rows have of a column that is nowhere stored: one value, or none."""
-        if self._constant is None:
-            return pa.nulls(count, self.type)
-        return pa.repeat(pa.scalar(self._constant, self.type), count)
-
-
-def _number_of_all(path: str, meta: DataFileMeta, columns: ReadColumns) -> int | None:
-    """Return the sequence number of every row, where the commit gave it; None: rows have their own.
-
-    That is so for new rows of tables with `sequence.snapshot-ordering` (plan/snapshot_order).
-    """
-    if not columns.read_schema.orders_by_snapshot or SEQUENCE_NUMBER not in columns.column_names:
-        return None
-    if meta.file_source is None:
-        raise UnsupportedError(
-            "a file does not record whether a writer or a compaction made it, so its rows have no "
-            "place in the order of snapshots; copy the rows to a new table",
-            option=core_options.SEQUENCE_SNAPSHOT_ORDERING.key,
-            file=path,
-        )
-    return meta.min_sequence_number if meta.file_source is FileSource.APPEND else None
-
-
 def _distinct(names: Sequence[str]) -> frozenset[str]:
     found = frozenset(names)
     if len(found) != len(names):
         raise ValueError("two columns have one name")
     return found
-
-
-def _mapped(columns: ReadColumns) -> dict[str, ColumnMapping | None]:
-    """Return how each column is read; None for the system columns, stored under their name."""
-    names = [name for name in columns.column_names if name not in _SYSTEM]
-    mappings = map_fields(columns.file_schema.fields, columns.read_schema.select(names))
-    by_name = {mapping.target.name: mapping for mapping in mappings}
-    return {name: by_name.get(name) for name in columns.column_names}
 
 
 class _Reading:

@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class NewFiles:
     """What the files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
 
     `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: from the table's options.
+    `write_columns`: what the files of an append table hold, if not exactly the table's columns.
     """
 
     schema: TableSchema
@@ -53,6 +55,12 @@ class NewFiles:
     file_source: FileSource = FileSource.APPEND
     prefix: str = DATA_PREFIX
     target_file_size: int | None = None
+    write_columns: tuple[str, ...] | None = None
+
+    @property
+    def stored_schema(self) -> TableSchema:
+        """The schema with the columns that the files hold."""
+        return replace(self.schema, fields=self.schema.written_fields(self.write_columns))
 
     @property
     def roll_bytes(self) -> int:
@@ -87,7 +95,7 @@ class DataFileWriter:
         self._clock = clock
         self._unique = ids.new_id()
         self._next_sequence_number = first_sequence_number
-        self._schema = file_schema(files.schema)
+        self._schema = file_schema(files.stored_schema)
         self._sources = [
             field.name.removeprefix(KEY_PREFIX) if at < self._key_count else field.name
             for at, field in enumerate(self._schema)
@@ -298,7 +306,9 @@ class _OpenFile:
         self._files = files
         is_parquet = files.schema.options.file_format(files.level).policy.has_footer
         self._stats: FileStats = (
-            FooterStats(schema, files.schema) if is_parquet else RowStats(files.schema)
+            FooterStats(schema, files.stored_schema)
+            if is_parquet
+            else RowStats(files.stored_schema)
         )
         self._record_keys: list[pa.Array] = []
         self._row_count = 0
@@ -324,6 +334,7 @@ class _OpenFile:
         if SEQUENCE_NUMBER in rows.column_names:
             found = pc.min_max(rows.column(SEQUENCE_NUMBER)).as_py()
             self._sequences.append((found["min"], found["max"]))
+        if VALUE_KIND in rows.column_names:
             # Of the four kinds the two that take a row away are the odd numbers.
             self._delete_count += sum(
                 int(np.count_nonzero(chunk.to_numpy() & 1))
@@ -358,6 +369,7 @@ class _OpenFile:
             creation_millis=now_millis,
             delete_row_count=self._delete_count,
             file_source=files.file_source,
+            write_columns=files.write_columns,
             checksum=self._output.checksum,
             footer_checksum=self._output.last_checksum if has_footer else None,
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lsm_engine.base.record import record
 from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.plan.row_ids import column_groups, row_ids_of
 
 _SMALL = 0.7
 """A file below this part of the target size is small, as in an LSM tree."""
@@ -45,6 +46,51 @@ def append_groups(
             if len(chosen) > 1 or (full and any(file.file_name in must_rewrite for file in chosen)):
                 groups.append(tuple(sorted(chosen, key=_age)))
     return groups
+
+
+def row_range_groups(
+    files: Iterable[DataFileMeta], sizes: AppendSizes, *, full: bool = False
+) -> list[tuple[DataFileMeta, ...]]:
+    """Return groups of files whose rows' ids follow each other, each to be rewritten as one.
+
+    For `data-evolution.enabled`: one file holds one range of ids, whole. Neighbours are joined up to the
+    target size, and column files with the rows that they belong to. A group is due when it has
+    `min_file_count` files and no range in it outweighs those after it together, as in `append_groups`;
+    so is a range alone that has as many. With `full` every group of two files is.
+    """
+    stretches: list[list[tuple[DataFileMeta, ...]]] = []
+    size, end = 0, -1
+    for group in column_groups(files):
+        added = _size(group)
+        starts_anew = row_ids_of(group[0]).start != end or size + added > sizes.target_file_size
+        if not stretches or starts_anew:
+            stretches.append([])
+            size = 0
+        stretches[-1].append(group)
+        size, end = size + added, row_ids_of(group[0]).stop
+    least = 2 if full else sizes.min_file_count
+    found = []
+    for stretch in stretches:
+        heavy, rest = ([], stretch) if full else _split_off(stretch)
+        parts = [*heavy, tuple(file for group in rest for file in group)]
+        found += [part for part in parts if len(part) >= least]
+    return found
+
+
+def _size(group: Iterable[DataFileMeta]) -> int:
+    return sum(file.file_size for file in group)
+
+
+def _split_off(
+    stretch: Sequence[tuple[DataFileMeta, ...]],
+) -> tuple[Sequence[tuple[DataFileMeta, ...]], Sequence[tuple[DataFileMeta, ...]]]:
+    """Part the ranges up to the last one that outweighs all after it from the others."""
+    total, start = sum(map(_size, stretch)), 0
+    for at, group in enumerate(stretch[:-1]):
+        total -= _size(group)
+        if _size(group) > total:
+            start = at + 1
+    return stretch[:start], stretch[start:]
 
 
 def _age(file: DataFileMeta) -> tuple[int, int, str]:

@@ -20,6 +20,7 @@ from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import with_base
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
+from lsm_engine.plan.row_ids import with_row_ids
 from lsm_engine.plan.snapshot_time import is_far_ahead
 
 BucketKey = tuple[bytes, int]
@@ -61,6 +62,7 @@ class CommitPlan:
     delta_record_count: int
     total_record_count: int | None
     changelog_record_count: int
+    next_row_id: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -96,13 +98,14 @@ def plan_commit(
     since: Sequence[Snapshot] | None = None,
     change: LiveChange = NO_CHANGE,
     counts_differ: bool = False,
+    tracks_rows: bool = False,
 ) -> CommitPlan:
     """Plan `step` on `base`, the newest snapshot (None: the table is empty).
 
     `planned_on` is the snapshot that the work was done against. `since` holds the snapshots after it
     up to and including `base`; None means that they are not known, because some have expired.
     `change` is what was chosen on `base` (never on an older one). `counts_differ`: writers may give a
-    new partition different numbers of buckets, as its size asks.
+    new partition different numbers of buckets, as its size asks. `tracks_rows`: new rows get ids.
     """
     assert step.kind is CommitKind.OVERWRITE or not change.gone, step.kind
     if base is not None and base.id >= LONG_MAX:
@@ -113,6 +116,9 @@ def plan_commit(
         )
     deletes = (_entry_like(entry, EntryKind.DELETE) for entry in change.gone)
     delta = (*deletes, *(_entry_like(entry, EntryKind.ADD) for entry in change.back), *step.delta)
+    next_row_id = None if base is None else base.next_row_id
+    if tracks_rows:
+        delta, next_row_id = with_row_ids(delta, base)
     delta_rows = sum(
         entry.file.row_count if entry.kind is EntryKind.ADD else -entry.file.row_count
         for entry in delta
@@ -128,6 +134,7 @@ def plan_commit(
         delta_record_count=delta_rows,
         total_record_count=None if before is None else before + delta_rows,
         changelog_record_count=sum(entry.file.row_count for entry in step.changelog),
+        next_row_id=next_row_id,
     )
 
 
@@ -175,7 +182,7 @@ def snapshot_of(
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
         properties=with_base(step.properties, base),
-        next_row_id=None if base is None else base.next_row_id,
+        next_row_id=plan.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,
         checksums=_checksums(state, files, None if rewrites_index(plan) else inherited_index),
@@ -258,6 +265,12 @@ def _scope(
         (entry.partition, entry.bucket)
         for entry in delta
         if entry.kind is EntryKind.DELETE or entry.file.level > 0
+    )
+    # New values of rows that have ids already: their other columns have to be there.
+    contended |= frozenset(
+        (entry.partition, entry.bucket)
+        for entry in step.delta
+        if entry.file.first_row_id is not None
     )
     if not _bucket_count_may_differ(planned_on, since):
         return LiveScope(buckets=contended)

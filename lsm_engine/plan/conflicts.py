@@ -21,6 +21,7 @@ class ConflictReason(Enum):
     LEVEL_OVERLAP = "level-overlap"
     BUCKET_COUNT = "bucket-count"
     VECTORS_CHANGED = "vectors-changed"
+    ROWS_MOVED = "rows-moved"
 
 
 @record

@@ -9,6 +9,7 @@ from lsm_engine.mergetree.sorted_run import KeyOrder
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.plan.row_ids import column_groups
 
 Run = tuple[DataFileMeta, ...]
 """Files in key order that do not overlap."""
@@ -27,6 +28,8 @@ class ReadMode(Enum):
     """Not level 0, and nothing is merged: deletion vectors or first-row make that unnecessary."""
     NO_KEY = "no-key"
     """All files, as they are: an append table."""
+    ROW_ID = "row-id"
+    """All files; those of the same rows are joined column by column (`data-evolution.enabled`)."""
 
 
 class Reach(Enum):
@@ -43,7 +46,7 @@ class Split:
     """What one reader task reads: sections of one bucket, in key order; without value statistics.
 
     `raw`: every section is one file whose rows can be read as they are, without a look at their
-    kind. A filter on key columns must still be applied to the rows of a raw split: the files that
+    kind; what is not raw is merged by key, or joined by row id. A filter on key columns must still be applied to the rows of a raw split: the files that
     could have replaced rows outside of it may have been pruned. `vectors`: where the deletion
     vectors of its files are; rows that they name are not there, whether raw or merged. `branch`: the
     branch whose files these are, where the read falls back on one.
@@ -131,8 +134,11 @@ def plan_splits(
         found = _sections(files, key_order, mode)
         raw = [section for section in found if _is_raw(section, mode)]
         merged = [section for section in found if not _is_raw(section, mode)]
-        kept_raw = _matching(raw, value_match)
-        kept_merged = _matching(merged, value_match if merge_keeps_rows else None)
+        kept_raw = _matching(raw, value_match, any)
+        if mode is ReadMode.ROW_ID:  # each file alone can rule all of their rows out
+            kept_merged = _matching(merged, value_match, all)
+        else:
+            kept_merged = _matching(merged, value_match if merge_keeps_rows else None, any)
         skipped += sum(map(_file_count, (*raw, *merged)))
         skipped -= sum(map(_file_count, (*kept_raw, *kept_merged)))
         for is_raw, kept in ((True, kept_raw), (False, kept_merged)):
@@ -182,6 +188,8 @@ def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder, mode: ReadMode
             ]
         case ReadMode.ABOVE_LEVEL_0:
             ordered = sorted(files, key=lambda file: (key_order(file.min_key), file.level))
+        case ReadMode.ROW_ID:
+            return [tuple((file,) for file in group) for group in column_groups(files)]
         case ReadMode.NO_KEY:
             ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.file_name))
     return [((file,),) for file in ordered]
@@ -189,6 +197,8 @@ def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder, mode: ReadMode
 
 def _is_raw(section: Section, mode: ReadMode) -> bool:
     """One file alone holds each key once; without retract rows it needs no look at row kinds."""
+    if mode is ReadMode.ROW_ID:
+        return _file_count(section) == 1
     if mode is not ReadMode.MERGE:
         # No writer leaves deletes above level 0 where nothing is merged; if one did, they show.
         return mode is ReadMode.NO_KEY or not section[0][0].delete_row_count
@@ -200,12 +210,14 @@ def _file_count(section: Section) -> int:
 
 
 def _matching(
-    found: Sequence[Section], value_match: Callable[[DataFileMeta], bool] | None
+    found: Sequence[Section],
+    value_match: Callable[[DataFileMeta], bool] | None,
+    decide: Callable[[Iterable[bool]], bool],
 ) -> list[Section]:
     if value_match is None:
         return list(found)
     return [
-        section for section in found if any(value_match(file) for run in section for file in run)
+        section for section in found if decide(value_match(file) for run in section for file in run)
     ]
 
 
@@ -262,6 +274,8 @@ def _reason(
     match mode:
         case ReadMode.NO_KEY:
             return f"raw: {count} of a table without a key"
+        case ReadMode.ROW_ID:
+            return f"raw: {count} of whole rows" if raw else f"joined: {count} of the same rows"
         case ReadMode.ABOVE_LEVEL_0 if raw:
             return f"raw: {count} above level 0, where nothing is left to merge"
         case ReadMode.MERGE if raw:

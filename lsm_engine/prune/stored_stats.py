@@ -44,10 +44,12 @@ def covered_columns(
     read: Sequence[DataField],
     *,
     listed: Collection[str] | None = None,
+    hidden: Collection[int] = (),
 ) -> tuple[CoveredColumn, ...]:
     """Return what the stored rows of files of schema `stored` hold for a reader of `read`.
 
-    `listed` names the covered columns, in order, for dense statistics; None: all of `stored`.
+    `listed` names the covered columns, in order, for dense statistics; None: all of `stored`. `hidden`:
+    ids of columns whose values others have replaced.
     """
     by_name = {field.name: field for field in stored}
     covered = stored if listed is None else [by_name[name] for name in listed if name in by_name]
@@ -56,7 +58,9 @@ def covered_columns(
         CoveredColumn(
             type=field.type,
             name=now[field.id].name
-            if field.id in now and _same_values(field.type, now[field.id].type)
+            if field.id in now
+            and field.id not in hidden
+            and _same_values(field.type, now[field.id].type)
             else None,
         )
         for field in covered

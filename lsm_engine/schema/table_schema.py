@@ -6,20 +6,27 @@ from dataclasses import field as attribute
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.arrow_types import arrow_schema
-from lsm_engine.schema.types import DataField
+from lsm_engine.schema.types import DataField, Root, ScalarType
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+ROW_ID = "_ROW_ID"
 VALUE_KIND = "_VALUE_KIND"
 KEY_PREFIX = "_KEY_"
 KEY_ID_OFFSET = 1_073_741_823
 SEQUENCE_NUMBER_ID = 2_147_483_646
 VALUE_KIND_ID = 2_147_483_645
+ROW_ID_ID = 2_147_483_642
 SCHEMA_VERSION = 3
+
+_TRACKING_FIELDS = tuple(
+    DataField(id=number, name=name, type=ScalarType(root=Root.BIGINT, nullable=False))
+    for name, number in ((ROW_ID, ROW_ID_ID), (SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID))
+)
 
 
 @record
@@ -90,6 +97,38 @@ class TableSchema:
     def orders_by_snapshot(self) -> bool:
         """Whether rows are as new as the snapshot that brought them (plan/snapshot_order)."""
         return self.has_primary_key and self.options[core_options.SEQUENCE_SNAPSHOT_ORDERING]
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have ids, `_ROW_ID`, and the snapshot that changed them, `_SEQUENCE_NUMBER`."""
+        return not self.has_primary_key and self.options[core_options.ROW_TRACKING_ENABLED]
+
+    @property
+    def evolves_data(self) -> bool:
+        """Whether columns of a row may lie in several files (`data-evolution.enabled`)."""
+        return self.tracks_rows and self.options[core_options.DATA_EVOLUTION_ENABLED]
+
+    @property
+    def tracking_names(self) -> tuple[str, ...]:
+        """The columns that a read may ask for besides those of the table."""
+        return (ROW_ID, SEQUENCE_NUMBER) if self.tracks_rows else ()
+
+    def written_fields(self, names: tuple[str, ...] | None) -> tuple[DataField, ...]:
+        """Return the columns of a file that was written with some columns (`_WRITE_COLS`; None: all).
+
+        Raises CorruptFileError for a name that the schema does not have.
+        """
+        if names is None:
+            return self.fields
+        known = {field.name: field for field in (*self.fields, *_TRACKING_FIELDS)}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise CorruptFileError(
+                "a manifest names columns of a file that its schema does not have; run verify",
+                columns=missing,
+                schema_id=self.id,
+            )
+        return tuple(known[name] for name in names)
 
     @property
     def may_have_indexes(self) -> bool:

@@ -45,7 +45,7 @@ def read_dataframe(
         as_of_millis=as_of_millis,
     )
     names = table.schema.names if columns is None else columns
-    schema = spark_schema(table.schema.select(names))
+    schema = spark_schema(table.schema.written_fields(tuple(names)))
     session = spark or session_of(table)
     plan = scan.plan
     if not plan.splits:

@@ -27,7 +27,8 @@ from lsm_engine.codec.manifest_gate import (
     refuse_foreign_container,
     refuse_foreign_entries,
     refuse_foreign_indexes,
-    refuse_foreign_list,
+    refuse_row_id_entries,
+    refuse_row_id_list,
 )
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.codec.readable import check_readable_avro
@@ -69,8 +70,11 @@ class ManifestStore:
         *,
         cache_bytes: int = CACHE_BYTES,
         table: str = "",
+        tracks_rows: bool = False,
     ) -> None:
+        """`tracks_rows`: the table's options know of row ids; else they are refused."""
         self._table = table
+        self._tracks_rows = tracks_rows
         self._file_io = file_io
         self._paths = paths
         self._lock = threading.Lock()
@@ -90,13 +94,10 @@ class ManifestStore:
         count = manifest.added_file_count + manifest.deleted_file_count
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
         decode = partial(decode_manifest, columns=needed, expected_count=count)
+        refuse = self._refuse_entries
         if columns is None:
-            return self._kept_or(
-                manifest.file_name, decode, refuse_foreign_entries, manifest.checksum, keeps=keeps
-            )
-        found = self._kept_or(
-            manifest.file_name, decode, refuse_foreign_entries, manifest.checksum, keeps=False
-        )
+            return self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=keeps)
+        found = self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=False)
         return only_columns(found, columns)
 
     def read_entries(
@@ -119,7 +120,7 @@ class ManifestStore:
 
         `checksum`: of the list, as the snapshot keeps it (`Snapshot.checksum_of`).
         """
-        return list(self._kept_or(name, decode_manifest_list, refuse_foreign_list, checksum))
+        return list(self._kept_or(name, decode_manifest_list, self._refuse_list, checksum))
 
     def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
         """Return the index files that an index manifest names: all there are, not a change."""
@@ -163,6 +164,17 @@ class ManifestStore:
         """Keep nothing of a file that is about to go."""
         with self._lock:
             self._kept.pop(name, None)
+
+    def _refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
+        refuse_foreign_entries(entries, file_name=file_name, table=table)
+        if not self._tracks_rows:
+            refuse_row_id_entries(entries, file_name=file_name, table=table)
+
+    def _refuse_list(
+        self, metas: Sequence[ManifestFileMeta], *, file_name: str, table: str
+    ) -> None:
+        if not self._tracks_rows:
+            refuse_row_id_list(metas, file_name=file_name, table=table)
 
     def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""

@@ -30,7 +30,7 @@ from lsm_engine.table.table_inspect import TableInspect
 from lsm_engine.table.table_maintenance import TableMaintenance
 from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
-from lsm_engine.table.write import delete_rows, insert, overwrite, write
+from lsm_engine.table.write import delete_rows, insert, overwrite, update_columns, write
 from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
@@ -201,6 +201,23 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         return insert.write_only(
             self.session, rows, identity, insert.KeyCondition.EXISTING, missing
         )
+
+    def update_columns(
+        self,
+        rows: Any,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteResult | None:
+        """Give rows new values in some columns: `rows` has `_ROW_ID` and the columns to replace.
+
+        Needs 'data-evolution.enabled'. No other column is rewritten. Where others changed the rows
+        meanwhile, the values are put on top of theirs, up to `commit.max-retries` times. Raises
+        InvalidInputError, and writes nothing, for ids that are nowhere (kind ROW_MISSING) or doubled.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return update_columns.update_columns(self.session, rows, identity)
 
     def delete(
         self,

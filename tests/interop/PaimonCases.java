@@ -61,6 +61,9 @@ public class PaimonCases {
         OPERATIONS.put("expire", PaimonTables::expire);
         OPERATIONS.put("addColumn", PaimonTables::addColumn);
         OPERATIONS.put("files", PaimonTables::files);
+        for (String name : RowIdCases.OPERATIONS) {
+            OPERATIONS.put(name, RowIdCases::answered);
+        }
     }
 
     public static void main(String[] arguments) throws Exception {

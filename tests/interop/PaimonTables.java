@@ -50,7 +50,7 @@ final class PaimonTables {
         void accept(FileStoreTable table, TableWriteImpl<?> write) throws Exception;
     }
 
-    private static FileStoreTable table(JsonNode request) {
+    static FileStoreTable table(JsonNode request) {
         FileStoreTable table =
                 FileStoreTableFactory.create(
                         LocalFileIO.create(), new Path(request.get("path").asText()));

@@ -17,9 +17,12 @@ TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
 """How much of everything is asked; 40 makes 10,000 cases of each kind."""
 CASES = 250 * TIMES
 SOURCES = tuple(
-    HERE / f"Paimon{name}.java"
-    for name in ("Cases", "Values", "Shapes", "Files", "Tables", "Racer")
-)
+    HERE / f"{name}.java"
+    for name in (
+        "PaimonCases", "PaimonValues", "PaimonShapes", "PaimonFiles", "PaimonTables", "PaimonRacer",
+        "RowIdCases",
+    )
+)  # fmt: skip
 ARTIFACTS = (
     f"org.apache.paimon:paimon-bundle:{VERSION}",
     "org.apache.hadoop:hadoop-client-api:3.5.0",

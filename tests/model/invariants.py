@@ -118,6 +118,7 @@ def check_snapshot(table: StoredTable, snapshot: dict[str, Any]) -> None:
         if entry.bucket >= 0:  # rows that wait for a bucket are not counted
             counts.setdefault(entry.partition, set()).add(entry.total_buckets)
     check_bucket_indexes(table, snapshot, live)
+    check_row_ids(table, snapshot, live)
     assert all(len(totals) == 1 for totals in counts.values()), f"bucket counts: {counts}"
     names = [(entry.partition, entry.bucket, entry.name) for entry in live]
     assert len(set(names)) == len(names), "one file is live at two levels"
@@ -265,21 +266,49 @@ def row_numbers(entry: Entry, data: dict[str, list[Plain]], schema: StoredSchema
     return data["_SEQUENCE_NUMBER"]
 
 
+def is_tracked(schema: StoredSchema) -> bool:
+    """Whether rows have ids."""
+    return schema.options.get("row-tracking.enabled") == "true"
+
+
+def check_row_ids(table: StoredTable, snapshot: dict[str, Any], entries: Iterable[Entry]) -> None:
+    """Every id that a file gives to rows, or stores, is below the next one; ranges meet whole or not."""
+    ranges: dict[tuple[int, int], int] = {}
+    for entry in entries:
+        schema = table.schema_of(entry)
+        if not is_tracked(schema):
+            continue
+        first, count = entry.file.get("_FIRST_ROW_ID"), entry.file["_ROW_COUNT"]
+        if first is None:
+            ids = table.data(table.data_path(entry, schema))["_ROW_ID"]
+            assert len(set(ids)) == len(ids), f"doubled row ids in {entry.name}"
+            assert max(map(int, ids)) < snapshot["nextRowId"], entry.name  # type: ignore[arg-type]
+        else:
+            assert first + count <= snapshot["nextRowId"], entry.name
+            ranges[first, first + count] = 1 + ranges.get((first, first + count), 0)
+            evolves = schema.options.get("data-evolution.enabled") == "true"
+            assert evolves or ranges[first, first + count] == 1, entry.name
+    ordered = sorted(ranges)
+    assert all(one[1] <= two[0] for one, two in pairwise(ordered)), f"row ids overlap: {ordered}"
+
+
 def check_append_file(
     path: str, entry: Entry, data: dict[str, list[Plain]], schema: StoredSchema
 ) -> None:
     """A file of a table without a key: its columns, numbered rows, and nothing taken away."""
     file = entry.file
-    assert list(data) == list(schema.types), f"columns of {path}: {list(data)}"
+    names = file.get("_WRITE_COLS") or list(schema.types)
+    assert list(data) == names, f"columns of {path}: {list(data)}"
     count = len(next(iter(data.values())))
     assert count == file["_ROW_COUNT"] > 0, (path, count)
     assert (file["_LEVEL"], file["_DELETE_ROW_COUNT"]) == (0, 0), path
     numbers = file["_MAX_SEQUENCE_NUMBER"] - file["_MIN_SEQUENCE_NUMBER"] + 1
-    assert numbers == count, path
+    assert numbers == count or is_tracked(schema), path
     check_stats(path, file["_KEY_STATS"], [], data, schema)
-    check_stats(path, file["_VALUE_STATS"], list(schema.types), data, schema)
-    names = [name for name in schema.options.get("bucket-key", "").split(",") if name]
-    check_bucket_and_partition(path, entry, data, schema, names)
+    check_stats(path, file["_VALUE_STATS"], names, data, schema)
+    bucket_names = [name for name in schema.options.get("bucket-key", "").split(",") if name]
+    if set(schema.partition_keys) <= set(names):
+        check_bucket_and_partition(path, entry, data, schema, bucket_names)
 
 
 def check_keys(path: str, entry: Entry, data: dict[str, list[Plain]], schema: StoredSchema) -> None:

@@ -20,6 +20,7 @@ from tests.model.column_kinds import NAN, Plain, to_plain
 from tests.model.stored_rows import StoredType, decode_stored, partition_path, stored_type
 
 ADD, DELETED = 0, 1
+ROW_TRACKING = ("_ROW_ID", "_SEQUENCE_NUMBER")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class StoredSchema:
         ] or self.primary_keys
 
     def types_of(self, names: list[str]) -> list[StoredType]:
-        return [self.types[name] for name in names]
+        """Types of columns, `_ROW_ID` and `_SEQUENCE_NUMBER` included."""
+        long = stored_type("BIGINT NOT NULL")
+        return [long if name in ROW_TRACKING else self.types[name] for name in names]
 
 
 @dataclass(frozen=True)

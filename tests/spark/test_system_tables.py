@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import lsm_engine as lsm
-from lsm_engine.spark import register
+from lsm_engine.spark import SparkExecutor, register
 from tests.spark.rows import rows
 
 pytestmark = pytest.mark.spark
@@ -57,3 +57,29 @@ def test_a_name_that_is_none(spark, orders):
     register(spark)
     with pytest.raises((PySparkException, lsm.NotFoundError), match="buckets"):
         spark.read.format("lsm").load(f"{orders.location}$nothing").count()
+
+
+def test_rows_that_have_ids(spark, tmp_path):
+    """Column files are joined in tasks, and ids are read and written through Spark as without it."""
+    register(spark)
+    columns = pa.schema([("a", pa.int64()), ("v", pa.string())])
+    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true", "bucket": "-1"}
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        catalog.create_database("shop")
+        table = catalog.create_table("shop.clicks", columns, options=options)
+        spark.createDataFrame([(1, "x"), (2, "y")], "a long, v string").write.format("lsm").mode(
+            "append"
+        ).save(table.location)
+        ids = {row["a"]: row["_ROW_ID"] for row in table.system("row_tracking").to_pylist()}
+        assert sorted(ids.values()) == [0, 1]
+        table = lsm.open_table(table.location, executor=SparkExecutor(spark))
+        table.update_columns([{"_ROW_ID": ids[2], "v": "new"}])
+        frame = spark.read.format("lsm").load(table.location)
+        assert {tuple(row) for row in frame.collect()} == {(1, "x"), (2, "new")}
+        assert [row["a"] for row in frame.where("v = 'new'").collect()] == [2]
+        table.compact(full=True)
+        tracked = spark.read.format("lsm").load(f"{table.location}$row_tracking")
+        assert {(row["a"], row["v"], row["_ROW_ID"]) for row in tracked.collect()} == {
+            (1, "x", ids[1]),
+            (2, "new", ids[2]),
+        }

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import pyarrow as pa
 
-from lsm_engine import Snapshot, StreamWriter, Table, WriteResult, core_options
+from lsm_engine import ROW_ID, Snapshot, StreamWriter, Table, WriteResult, core_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.output import counted
@@ -135,6 +136,33 @@ _METRICS = (
     "compaction_running_count", "compaction_completed_count", "compaction_total_count",
     "last_error",
 )  # fmt: skip
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm scan shop.clicks --columns _ROW_ID,url --json > urls.jsonl",
+        "lsm update-columns shop.clicks urls.jsonl",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@FORMAT_OPTION
+@pass_call
+def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
+    """Give rows that have ids new values in some columns; one commit, and no other column is rewritten.
+
+    FILES, as for lsm upsert, have _ROW_ID and the columns to replace. The table has to have
+    data-evolution.enabled; lsm scan --columns _ROW_ID,... shows the ids.
+    """
+    opened = call.table(table)
+    columns = pa.schema([*opened.schema.arrow, (ROW_ID, pa.int64())])
+    with (
+        writing(opened, "update-columns", files) as identity,
+        row_progress(call, open_row_files(files, columns, kind), f"Updating {table}") as rows,
+    ):
+        made = opened.update_columns(rows.reader, **identity)
+    _report(call, opened, made, f"columns of {counted(rows.count, 'row')} updated", rows.count)
 
 
 @click.command(

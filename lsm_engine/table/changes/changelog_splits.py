@@ -22,6 +22,7 @@ from lsm_engine.plan.incremental import (
     delta_splits,
     state_splits,
 )
+from lsm_engine.plan.row_ids import row_ids_of
 from lsm_engine.plan.scan import Reach, read_files
 from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import partition_mask
@@ -199,10 +200,25 @@ def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> li
             return changelog_splits(snapshot.id, entries)
         case ChangeSource.DELTA:
             entries = _entries(session, snapshot, snapshot.delta_manifest_list)
+            if schema.evolves_data:
+                entries = _new_rows(session, snapshot, entries)
             return merged_delta(session, snapshot.id, entries)
         case ChangeSource.STATES:
             before = None if snapshot.id == 1 else session.snapshots.load(snapshot.id - 1)
             return between(session, before, snapshot, untagged=(before, snapshot))
+
+
+def _new_rows(
+    session: TableSession, snapshot: Snapshot, entries: list[ManifestEntry]
+) -> list[ManifestEntry]:
+    """Leave out files with new values for rows that were there before: no row is new in them."""
+    before = session.snapshots.find(snapshot.id - 1)
+    if before is not None:
+        first = before.next_row_id or 0
+    else:
+        live = _entries(session, snapshot, snapshot.base_manifest_list)
+        first = max((row_ids_of(entry.file).stop for entry in live), default=0)
+    return [entry for entry in entries if row_ids_of(entry.file).start >= first]
 
 
 def merged_delta(

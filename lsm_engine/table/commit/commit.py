@@ -40,6 +40,7 @@ from lsm_engine.plan.proposal import (
 )
 from lsm_engine.plan.proposal import CommitIdentity as CommitIdentity
 from lsm_engine.plan.proposal import OnBase as OnBase
+from lsm_engine.plan.row_id_conflicts import find_row_id_conflict
 from lsm_engine.plan.snapshot_order import id_after, stamped
 from lsm_engine.plan.vector_conflicts import find_vector_conflict
 from lsm_engine.table.commit.commit_metadata import (
@@ -209,6 +210,7 @@ class _Attempts:
             since=since,
             change=change,
             counts_differ=chosen_by_size(session.options),
+            tracks_rows=session.schema.tracks_rows,
         )
         if plan.is_empty and not _wants_empty_snapshots(session.options):
             return None
@@ -222,6 +224,9 @@ class _Attempts:
         session = self.session
         live = session.live_entries(base, plan.scope.holds)
         found = find_conflict(plan.delta, live, key_order=session.key_order)
+        if found is None and session.schema.evolves_data:
+            planned_id = 0 if self.planned_on is None else self.planned_on.id
+            found = find_row_id_conflict(plan, live, planned_on_id=planned_id)
         if found is not None or (base.index_manifest is None and not self.step.index_changes):
             return found
         planned: Sequence[IndexManifestEntry] | None = ()

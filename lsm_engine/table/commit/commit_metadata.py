@@ -23,6 +23,7 @@ from lsm_engine.plan.manifest_merge import (
     plan_manifest_merge,
     roll,
 )
+from lsm_engine.plan.row_ids import row_ids_of
 from lsm_engine.prune.partition import manifests_holding
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.manifests import WrittenFile
@@ -216,6 +217,11 @@ def manifest_meta(
     buckets = [entry.bucket for entry in entries]
     levels = [entry.file.level for entry in entries]
     totals = {entry.total_buckets for entry in entries}
+    ids = [
+        row_ids_of(entry.file) if entry.file.first_row_id is not None else None for entry in entries
+    ]
+    known = [some for some in ids if some is not None]
+    has_ids = bool(known) and len(known) == len(entries)
     return ManifestFileMeta(
         file_name=name,
         file_size=written.size,
@@ -228,6 +234,8 @@ def manifest_meta(
         max_bucket=max(buckets),
         min_level=min(levels),
         max_level=max(levels),
+        min_row_id=min(some.start for some in known) if has_ids else None,
+        max_row_id=max(some.stop - 1 for some in known) if has_ids else None,
         total_buckets=totals.pop() if len(totals) == 1 else None,
     )
 

@@ -23,19 +23,26 @@ from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
-from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.table_schema import (
+    KEY_PREFIX,
+    ROW_ID,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    TableSchema,
+)
 from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ddl.check_buckets import check_buckets
 from lsm_engine.table.ddl.check_changelog import check_changelog
 from lsm_engine.table.ddl.check_options import check_engine
+from lsm_engine.table.ddl.check_row_tracking import check_row_tracking, refuse_row_tracking
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 
 log = logging.getLogger(__name__)
 
 _RESERVED = (
-    SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind",
+    ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, ROW_KIND_COLUMN, "rowkind",
     "_found", "_snapshot_id",  # what lookups and changes add to a table's columns
 )  # fmt: skip
 
@@ -119,6 +126,7 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             location=location,
         )
     refuse_unsupported(schema.options, [ExternalAccess.READ])
+    refuse_row_tracking(schema)
     for one in unsupported_options(schema.options):
         if one.verdict is Verdict.UNKNOWN:
             _warn_once(location, str(one))
@@ -225,6 +233,7 @@ def check_options(schema: TableSchema) -> None:
     """Refuse options that contradict each other or the table's kind."""
     options = schema.options
     check_buckets(schema)
+    check_row_tracking(schema)
     keys = [name for name in schema.sequence_fields if name in schema.primary_keys]
     if keys:
         raise InvalidOptionError(

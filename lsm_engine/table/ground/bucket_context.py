@@ -72,11 +72,13 @@ class BucketContext:
         never_roll: bool = False,
         changelog: bool = False,
         first_sequence_number: int = 0,
+        write_columns: tuple[str, ...] | None = None,
     ) -> DataFileWriter:
         """Return a writer of data files of one bucket; with `never_roll`, of one file at most.
 
         With `changelog` of changelog files, which lie beside them and are written by the
-        `changelog-file` options. Append tables number their rows from `first_sequence_number`.
+        `changelog-file` options. Append tables number their rows from `first_sequence_number`;
+        `write_columns` as in NewFiles.
         """
         schema = self.schema
         if changelog:
@@ -88,6 +90,7 @@ class BucketContext:
             file_source=source,
             prefix=CHANGELOG_PREFIX if changelog else DATA_PREFIX,
             target_file_size=_NO_LIMIT if never_roll else None,
+            write_columns=write_columns,
         )
         return DataFileWriter(
             self.file_io,

@@ -42,7 +42,7 @@ class MergeRules:
 def read_mode(schema: TableSchema) -> ReadMode:
     """Return which files of a table a batch read sees, and whether it merges them."""
     if not schema.has_primary_key:
-        return ReadMode.NO_KEY
+        return ReadMode.ROW_ID if schema.evolves_data else ReadMode.NO_KEY
     options = schema.options
     if options[core_options.MERGE_ENGINE].policy.keeps_first_row:
         return ReadMode.ABOVE_LEVEL_0

@@ -53,7 +53,9 @@ class TableSession:
         self.paths = TablePaths(branch_name=branch)
         file_io = components.file_io
         self.snapshots = SnapshotStore(file_io, self.paths)
-        self.manifests = ManifestStore(file_io, self.paths, table=name)
+        self.manifests = ManifestStore(
+            file_io, self.paths, table=name, tracks_rows=schema.tracks_rows
+        )
         self.schemas = SchemaStore(file_io, self.paths)
         self.tags = TagStore(file_io, self.paths)
         self.changelogs = ChangelogStore(file_io, self.paths)
@@ -186,7 +188,8 @@ class TableSession:
         """
         refuse_unsupported(self.options, [ExternalAccess.WRITE])
         if base is not None:
-            refuse_row_ids(base, table=self.name)
+            if not self.schema.tracks_rows:
+                refuse_row_ids(base, table=self.name)
             self.index_entries(base)  # refuses indexes that new rows would not be in
         if self.schema.orders_by_snapshot:
             # What others have numbered does not matter: numbers are given by the commit.

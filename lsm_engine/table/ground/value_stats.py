@@ -1,6 +1,6 @@
 """The value statistics of data files, opened together where they are of one layout."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -9,10 +9,14 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.prune.stored_stats import CoveredColumn, StoredStats, covered_columns
 from lsm_engine.schema.table_schema import TableSchema
 
+_NONE: frozenset[int] = frozenset()
+_Names = tuple[str, ...] | None
+_Layout = tuple[int, _Names, _Names, frozenset[int]]
+
 
 @record
 class StatsLayout:
-    """Files of one schema that list the same covered columns, and their statistics, in this order."""
+    """Files of one schema and columns that list the same covered ones, and their statistics, in this order."""
 
     files: tuple[DataFileMeta, ...]
     stats: StoredStats
@@ -20,13 +24,22 @@ class StatsLayout:
 
 
 def stats_layouts(
-    files: Iterable[DataFileMeta], schema: TableSchema, written_with: Callable[[int], TableSchema]
+    files: Iterable[DataFileMeta],
+    schema: TableSchema,
+    written_with: Callable[[int], TableSchema],
+    replaced: Mapping[str, frozenset[int]] | None = None,
 ) -> Iterator[StatsLayout]:
-    """Yield the files by layout, for a reader of `schema`; `written_with` is asked once a layout."""
-    layouts: dict[tuple[int, tuple[str, ...] | None], list[DataFileMeta]] = {}
+    """Yield the files by layout, for a reader of `schema`; `written_with` is asked once a layout.
+
+    `replaced`: by file name, ids of columns of which a newer file has the values.
+    """
+    layouts: dict[_Layout, list[DataFileMeta]] = {}
     for file in files:
-        layouts.setdefault((file.schema_id, file.value_stats_columns), []).append(file)
-    for (schema_id, listed), some in layouts.items():
+        hidden = _NONE if replaced is None else replaced.get(file.file_name, _NONE)
+        layout = (file.schema_id, file.value_stats_columns, file.write_columns, hidden)
+        layouts.setdefault(layout, []).append(file)
+    for (schema_id, listed, written, hidden), some in layouts.items():
+        stored = written_with(schema_id).written_fields(written)
         values = [file.value_stats for file in some]
         yield StatsLayout(
             files=tuple(some),
@@ -36,5 +49,5 @@ def stats_layouts(
                 null_counts=pa.array([one.null_counts for one in values], pa.list_(pa.int64())),
                 row_counts=pa.array([file.row_count for file in some], pa.int64()),
             ),
-            covered=covered_columns(written_with(schema_id).fields, schema.fields, listed=listed),
+            covered=covered_columns(stored, schema.fields, listed=listed, hidden=hidden),
         )

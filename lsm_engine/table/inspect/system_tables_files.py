@@ -297,14 +297,15 @@ def _value_stats(session: TableSession, rows: pa.Table) -> dict[str, Any]:
         name: [None] * rows.num_rows
         for name in ("null_value_counts", "min_value_stats", "max_value_stats")
     }
-    listed = rows.column("_FILE._VALUE_STATS_COLS").to_pylist()
+    listed = pc.coalesce(
+        rows.column("_FILE._VALUE_STATS_COLS"), rows.column("_FILE._WRITE_COLS")
+    ).to_pylist()
     ids = rows.column("_FILE._SCHEMA_ID").to_pylist()
     layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
     for row, (schema_id, names) in enumerate(zip(ids, listed, strict=True)):
         layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
     for (schema_id, names), places in layouts.items():
-        written = session.schemas.load(schema_id)
-        fields = written.fields if names is None else written.select(names)
+        fields = session.schemas.load(schema_id).written_fields(names)
         some = rows.take(pa.array(places, pa.int64()))
         counts = some.column("_FILE._VALUE_STATS._NULL_COUNTS").to_pylist()
         columns = [field.name for field in fields]

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.kernels.arrow_views import Bools, Longs, one_array
 from lsm_engine.kernels.equality import equal_rows
 from lsm_engine.meta.snapshot import Snapshot
@@ -86,6 +88,23 @@ def read_optimized(session: TableSession, snapshot: Snapshot | None) -> pa.Table
     return Scan(session, request, snapshot).to_arrow()
 
 
+def row_tracking(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
+    """Return the rows with their ids, and the snapshots that they came or changed with.
+
+    Raises InvalidInputError for tables without 'row-tracking.enabled'.
+    """
+    if not session.schema.tracks_rows:
+        raise InvalidInputError(
+            "rows of this table have no ids; they do in tables created with 'row-tracking.enabled' = true",
+            option=core_options.ROW_TRACKING_ENABLED.key,
+            table=session.name,
+        )
+    at = None if snapshot is None else snapshot.id
+    names = (*session.schema.names, *session.schema.tracking_names)
+    request = ScanRequest(columns=names, snapshot_id=at, is_batch=False)
+    return Scan(session, request, snapshot).to_arrow()
+
+
 def table_indexes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:
     """Return the index files of a snapshot: deletion vectors and hash indexes."""
     context = session.context()
@@ -119,8 +138,9 @@ ROWS: Mapping[str, Callable[[TableSession, Snapshot | None], pa.Table]] = {
     "audit_log": audit_log,
     "binlog": binlog,
     "ro": read_optimized,
+    "row_tracking": row_tracking,
 }
-"""By name; their columns are the table's."""
+"""By name; their columns are the table's, and some more."""
 
 
 def _changes(session: TableSession, snapshot: Snapshot | None) -> pa.Table:

@@ -26,6 +26,7 @@ from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITI
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.verify_files import FileVerification, Progress
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
+from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.tag import is_there
 
@@ -160,6 +161,7 @@ class _Verification:
         self._below: frozenset[tuple[bytes, int, str]] = frozenset()
         self._overlaps: list[str] = []
         self._indexes = IndexVerification(session)
+        self._row_ids = RowIdVerification(session, deep=deep)
 
     def report(self, *, snapshot_count: int, tag_count: int) -> VerifyReport:
         return VerifyReport(
@@ -306,6 +308,7 @@ class _Verification:
             yield f"totalRecordCount is {total}, its files hold {rows} rows"
         yield from self._files(live)
         yield from self._levels(live)
+        yield from self._row_ids.problems(snapshot, live)
         if with_changelog:
             yield from self._changelog_of(snapshot)
         if snapshot.index_manifest is not None or session.schema.may_have_indexes:

@@ -59,7 +59,10 @@ class FileVerification:
             check_whole(source, file.checksum, file_name=path)
         finally:
             source.close()
-        columns = ReadColumns(file_schema=schema, read_schema=schema)
+        names = None
+        if file.write_columns is not None:
+            names = tuple(field.name for field in schema.written_fields(file.write_columns))
+        columns = ReadColumns(file_schema=schema, read_schema=schema, names=names)
         with open_data_file(self._session.file_io, path, file, columns) as reader:
             reader.decode_every_column()
             yield from rows.problems(reader)
@@ -83,7 +86,9 @@ class _Rows:
         self._last: pa.Table | None = None
         self._deletes = 0
         self._sequences: list[int] = []
-        self._nulls = dict.fromkeys(schema.names, 0)
+        fields = schema.written_fields(file.write_columns)
+        self._types = {field.name: field.type for field in fields}
+        self._nulls = dict.fromkeys(self._types, 0)
         self._wrong_order = self._doubled = 0
         self._outside: dict[str, None] = {}
 
@@ -111,7 +116,7 @@ class _Rows:
             yield f"column {name!r} has values outside of the bounds in its manifest entry"
 
     def _take(self, rows: pa.Table) -> None:
-        for name in self._schema.names:
+        for name in self._types:
             self._nulls[name] += rows.column(name).null_count
         self._compare_bounds(rows)
         if not self._keys:
@@ -138,21 +143,25 @@ class _Rows:
         if not self._has_all_stats() or counts is None or len(counts) != len(self._nulls):
             return
         for (name, found), counted in zip(self._nulls.items(), counts, strict=True):
+            if name in self._schema.tracking_names:
+                continue  # what is null in the file was read from the manifest
             if counted is not None and counted != found:
                 yield f"column {name!r} has {found} nulls, its manifest entry counts {counted}"
 
     def _has_all_stats(self) -> bool:
-        return self._file.value_stats_columns is None and self._file.write_columns is None
+        return self._file.value_stats_columns is None
 
     def _compare_bounds(self, rows: pa.Table) -> None:
-        stats, types = self._file.value_stats, [field.type for field in self._schema.fields]
+        stats, types = self._file.value_stats, list(self._types.values())
         if not self._has_all_stats() or not stats.min_values or not stats.max_values:
             return
         lower, upper = (
             decode_columns(pa.array([stored], pa.binary()), types)
             for stored in (stats.min_values, stats.max_values)
         )
-        for name, least, greatest in zip(self._schema.names, lower, upper, strict=True):
+        for name, least, greatest in zip(self._types, lower, upper, strict=True):
+            if name in self._schema.tracking_names:
+                continue
             column = rows.column(name)
             if least.null_count or greatest.null_count or column.null_count == len(column):
                 continue

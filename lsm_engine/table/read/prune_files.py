@@ -18,6 +18,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import PruneCounts, prune_counts
+from lsm_engine.plan.row_ids import column_groups
 from lsm_engine.prune.bucket import candidate_buckets
 from lsm_engine.prune.partition import manifest_mask, partition_mask
 from lsm_engine.prune.predicate import Predicate
@@ -27,6 +28,7 @@ from lsm_engine.table.ground.live_files import BUCKET, PARTITION, TOTAL_BUCKETS,
 from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.value_stats import stats_layouts
+from lsm_engine.table.read.column_files import replaced_columns
 from lsm_engine.table.read.fallback import outside
 
 KEY_STATS = "_FILE._KEY_STATS"
@@ -254,10 +256,25 @@ def _value_match(
     """Return whether a file's own statistics allow a match, worked out per layout of statistics."""
     files = (entry.file for entry in entries)
     without: set[str] = set()
-    for layout in stats_layouts(files, session.schema, session.schemas.load):
+    replaced = _replaced(session, entries) if session.schema.evolves_data else None
+    for layout in stats_layouts(files, session.schema, session.schemas.load, replaced):
         mask = stored_mask(predicate, layout.stats, layout.covered)
         without |= {file.file_name for file, may in zip(layout.files, mask, strict=True) if not may}
     return lambda file: file.file_name not in without
+
+
+def _replaced(session: TableSession, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
+    """Return, by file name, the columns that newer files have: its statistics do not count."""
+    schemas = session.context(entry.file.schema_id for entry in entries).schemas
+    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+    for entry in entries:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+    found: dict[str, frozenset[int]] = {}
+    for files in buckets.values():
+        for group in column_groups(files):
+            if len(group) > 1:
+                found |= replaced_columns(group, session.schema, schemas)
+    return found
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

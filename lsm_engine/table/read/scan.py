@@ -21,7 +21,6 @@ from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, p
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.predicate import Predicate, split_conjuncts
 from lsm_engine.prune.where import Filter
-from lsm_engine.schema.arrow_types import arrow_schema
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.live_files import LEVEL, SCHEMA_ID
@@ -100,9 +99,10 @@ class Scan:
             session = session.as_of(self.snapshot)
         self._session = session
         for name in request.columns or ():
-            session.schema.field(name)
+            if name not in session.schema.tracking_names:
+                session.schema.field(name)
         self._predicate = (
-            None if request.where is None else tree_of(request.where, session.schema.arrow)
+            None if request.where is None else tree_of(request.where, _readable(session.schema))
         )
 
     @property
@@ -114,8 +114,9 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The columns that rows come out with."""
         names = self._request.columns
-        table = self._session.schema
-        return arrow_schema(table.fields if names is None else table.select(names))
+        table = _readable(self._session.schema)
+        chosen = self._session.schema.names if names is None else names
+        return pa.schema([table.field(name) for name in chosen])
 
     def to_arrow(self) -> pa.Table:
         """Return all rows; in no promised order."""
@@ -318,6 +319,12 @@ def plan_scan(
             rows=ReadRows.of(names, predicate, pushed),
         ),
     )
+
+
+def _readable(schema: TableSchema) -> pa.Schema:
+    """Return the columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
+    tracking = [pa.field(name, pa.int64(), nullable=False) for name in schema.tracking_names]
+    return pa.schema([*schema.arrow, *tracking])
 
 
 def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
@@ -24,6 +25,7 @@ from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSch
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketVectors
 from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.read.column_files import joined_rows
 from lsm_engine.table.read.merge_stream import merge_runs, spilled_runs
 from lsm_engine.table.read.read_ahead import Part
 from lsm_engine.table.read.row_groups import matching_row_groups
@@ -76,7 +78,7 @@ class ReadRows:
     def needed(self, schema: TableSchema, also: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the table columns to read, in the table's order."""
         needed = self.asked.union(also)
-        return tuple(name for name in schema.names if name in needed)
+        return tuple(name for name in (*schema.names, *schema.tracking_names) if name in needed)
 
     def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield rows filtered and projected."""
@@ -130,7 +132,8 @@ def split_parts(
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
     for section in split.sections:
         if not split.raw:
-            yield partial(_merged_rows, bucket, rows, section)
+            read = _joined_rows if context.schema.evolves_data else _merged_rows
+            yield partial(read, bucket, rows, section)
             continue
         names = rows.needed(context.schema)
         for file in (file for run in section for file in run):
@@ -143,6 +146,13 @@ def _merged_rows(
 ) -> Iterator[pa.RecordBatch]:
     for merged in bucket.merged(section, rows):
         yield from rows.finish(merged)
+
+
+def _joined_rows(
+    bucket: "BucketReader", rows: ReadRows, section: Section
+) -> Iterator[pa.RecordBatch]:
+    for batch in bucket.joined(section, rows.needed(bucket.schema)):
+        yield from rows.finish(batch)
 
 
 def _raw_rows(
@@ -183,6 +193,24 @@ class BucketReader:
         self._bucket = bucket
         self._vectors = BucketVectors(context, vectors)
         self._rules = merge_rules(context.schema) if context.schema.has_primary_key else None
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that rows come out in."""
+        return self._context.schema
+
+    def joined(self, section: Section, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the files of a section, newest first, hold columns of."""
+        files = [file for run in section for file in run]
+        for file in files:
+            if len(files) > 1 and self._vectors.of(file.file_name) is not None:
+                raise UnsupportedError(
+                    "this version does not support deletion vectors of rows whose columns lie in several "
+                    "files; nothing was read",
+                    kind=ErrorKind.UNSUPPORTED_FORMAT,
+                    file=file.file_name,
+                )
+        yield from joined_rows(self.file, files, names, self.schema, self._context.schemas)
 
     def run(
         self,

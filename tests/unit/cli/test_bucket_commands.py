@@ -17,6 +17,22 @@ def test_append(shell) -> None:
     shell("delete", "a.clicks", rows, code=5)
 
 
+def test_update_columns(shell) -> None:
+    evolving = ("row-tracking.enabled=true", "data-evolution.enabled=true")
+    options = [part for option in evolving for part in ("--option", option)]
+    shell("create", "a.clicks", "--columns", "page STRING, n BIGINT", *options)
+    shell("append", "a.clicks", shell.file("rows.csv", "page,n\nx,1\ny,2\n"))
+    new = shell.file("new.csv", "_ROW_ID,n\n1,20\n")
+    assert "columns of 1 row updated: snapshot 2" in shell("update-columns", "a.clicks", new).stdout
+    found = shell.json("scan", "a.clicks", "--columns", "_ROW_ID,page,n")
+    assert sorted(found, key=lambda row: row["_ROW_ID"]) == [
+        {"_ROW_ID": 0, "page": "x", "n": 1},
+        {"_ROW_ID": 1, "page": "y", "n": 20},
+    ]
+    wrong = shell.file("wrong.csv", "_ROW_ID,n\n7,20\n")
+    assert "not in the table" in shell("update-columns", "a.clicks", wrong, code=5).stderr
+
+
 def test_rescale(shop) -> None:
     before = shop.json("scan", ORDERS)
     assert "has 3 buckets now" in shop("rescale", ORDERS, 3).stdout

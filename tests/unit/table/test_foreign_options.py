@@ -60,7 +60,7 @@ def test_an_option_that_writers_owe_something_refuses_every_change(key: str, tex
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("row-tracking.enabled", "true"), ("query-auth.enabled", "TRUE"), ("scan.version", "7"),
+    [("query-auth.enabled", "TRUE"), ("scan.version", "7"),
      ("branch", "other"), ("incremental-between", "1,2")],
 )  # fmt: skip
 def test_an_option_that_changes_what_is_read_refuses_reading(key: str, text: str) -> None:
