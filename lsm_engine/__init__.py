@@ -97,7 +97,10 @@ if TYPE_CHECKING:
     from lsm_engine.table.inspect.system_tables import TABLES as SYSTEM_TABLES
     from lsm_engine.table.inspect.system_tables import chosen as choose_rows
     from lsm_engine.table.inspect.tree import BucketTree, TreeRun
+    from lsm_engine.table.integrity.findings import DamagedFile
     from lsm_engine.table.integrity.repair import RepairReport
+    from lsm_engine.table.integrity.restore import RestoreReport
+    from lsm_engine.table.integrity.verify_report import VerifyReport
     from lsm_engine.table.open_table import open_table
     from lsm_engine.table.read.scan import Scan
     from lsm_engine.table.table import Table
@@ -126,6 +129,7 @@ __all__ = [
     "CommitMessage",
     "CommitUnknownError",
     "CorruptFileError",
+    "DamagedFile",
     "DataField",
     "Discard",
     "DropColumn",
@@ -154,6 +158,7 @@ __all__ = [
     "RemoveOption",
     "RenameColumn",
     "RepairReport",
+    "RestoreReport",
     "RetentionSimulation",
     "RowCounts",
     "RowKind",
@@ -178,6 +183,7 @@ __all__ = [
     "TreeRun",
     "UnsafePathError",
     "UnsupportedError",
+    "VerifyReport",
     "WriteResult",
     "__version__",
     "arrow_fields",
@@ -253,7 +259,10 @@ _HOMES = {
     "RUN_DAGSTER_ID": "catalog.provenance",
     "RemoveOption": "schema.changes",
     "RenameColumn": "schema.changes",
+    "DamagedFile": "table.integrity.findings",
     "RepairReport": "table.integrity.repair",
+    "RestoreReport": "table.integrity.restore",
+    "VerifyReport": "table.integrity.verify_report",
     "RetentionSimulation": "plan.retention_pins",
     "RowCounts": "meta.row_counts",
     "RowKind": "base.modes",

@@ -24,8 +24,8 @@ from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
 from lsm_engine.table.integrity import verify
-from lsm_engine.table.integrity.verify import VerifyReport
 from lsm_engine.table.integrity.verify_files import Progress
+from lsm_engine.table.integrity.verify_report import VerifyReport
 
 
 class TableInspect:
@@ -145,11 +145,19 @@ class TableInspect:
         snapshot_id: int | None = None,
         *,
         deep: bool = False,
+        incremental: bool = False,
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
 
-        `deep`: also every page of every data file. `progress(path, files read before)` is called after
-        each. All problems are listed; none is raised.
+        `deep`: also every page of every data file. `incremental`: without files that an earlier
+        incremental verification read and that have not changed. `progress(path, files read before)` is
+        called after each. All problems are listed; none is raised. On Spark: `spark.verify_table`.
         """
-        return verify.verify(self.session, snapshot_id=snapshot_id, deep=deep, progress=progress)
+        return verify.verify(
+            self.session,
+            snapshot_id=snapshot_id,
+            deep=deep,
+            incremental=incremental,
+            progress=progress,
+        )

@@ -59,7 +59,7 @@ class PartitionBuckets:
         self._stored = dict(staging.buckets.indexes.get(partition, ()))
         self._known = HashBuckets(assignment_rules(self._context.schema.options))
         for bucket, file in self._stored.items():
-            self._known.add(_listed(self._context, file), bucket)
+            self._known.add(listed_hashes(self._context, file), bucket)
         self._listed: Longs = np.array(self._known.counts)
         for entry in staging.buckets.unindexed.get(partition, ()):
             self._read_keys(entry)
@@ -107,7 +107,8 @@ class PartitionBuckets:
             self._known.add(bucket_hashes(fields, rows), entry.bucket)
 
 
-def _listed(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
+def listed_hashes(context: BucketContext, file: IndexFileMeta) -> npt.NDArray[np.int32]:
+    """Return the hashes that an index file lists; CorruptFileError for a damaged one."""
     path = context.paths.index_file(file.file_name)
     data = context.file_io.read(path, length=file.file_size + 1)
     check_bytes(data, file.checksum, file_name=path)
