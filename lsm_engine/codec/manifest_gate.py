@@ -15,11 +15,14 @@ from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntr
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 
-GATE_COLUMNS = ("_FILE._FILE_NAME", "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS")
+GATE_COLUMNS = (
+    "_FILE._FILE_NAME", "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS", "_FILE._EXTERNAL_PATH",
+)  # fmt: skip
 """Columns of a manifest that `refuse_foreign_entries` looks at."""
 
 _ROW_TRACKING = "row tracking (row-tracking.enabled)"
 _DATA_EVOLUTION = "data evolution (data-evolution.enabled)"
+_EXTERNAL_PATHS = "files outside the table (data-file.external-paths)"
 _EXTENSIONS = tuple(f".{each.value}" for each in FileFormat)
 _OTHER_CONTAINERS = {b"ORC": "orc", b"PAR1": "parquet"}
 """How files of other formats than Avro begin, as `manifest.format` names them."""
@@ -34,12 +37,13 @@ def refuse_foreign_container(data: bytes, *, file_name: str, table: str) -> None
 
 def refuse_foreign_entries(entries: pa.Table, *, file_name: str, table: str) -> None:
     """Raise UnsupportedError for entries, of GATE_COLUMNS at least, whose files we do not read:
-    with row ids or only some of the columns, or in an unknown format.
+    with row ids or only some of the columns, outside the table, or in an unknown format.
     """
     names = entries.column("_FILE._FILE_NAME")
     for column, feature in (
         ("_FILE._FIRST_ROW_ID", _ROW_TRACKING),
         ("_FILE._WRITE_COLS", _DATA_EVOLUTION),
+        ("_FILE._EXTERNAL_PATH", _EXTERNAL_PATHS),
     ):
         held = entries.column(column)
         if held.null_count < len(held):
@@ -80,6 +84,8 @@ def refuse_foreign_indexes(
                 table,
                 manifest=file_name,
             )
+        if entry.index_file.external_path is not None:
+            raise _refusal(_EXTERNAL_PATHS, entry.index_file.file_name, table, manifest=file_name)
 
 
 def refuse_row_ids(snapshot: Snapshot, *, table: str) -> None:

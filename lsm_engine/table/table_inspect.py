@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.base.units import parse_millis
+from lsm_engine.base.units import parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
 from lsm_engine.plan.file_history import FileExplanation
@@ -138,7 +138,7 @@ class TableInspect:
             retain_max=retain_max,
             older_than=older_than,
         )
-        return simulate_retention(self.session, retention, later_millis=parse_millis(later))
+        return simulate_retention(self.session, retention, later_millis=parse_age(later))
 
     def verify(
         self,
