@@ -5,6 +5,9 @@ import logging
 import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +31,8 @@ SPAWN = multiprocessing.get_context("spawn")
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 NAME = TableName(database="db", table="t")
 STEP_MILLIS = 100
+LOCKED_SECONDS = float(os.environ.get("LSM_LOCKED_SECONDS", "0"))
+"""Commits go on for so long while the catalog is locked; 60 shows that no wait adds up."""
 
 
 @pytest.fixture
@@ -111,7 +116,10 @@ def test_a_locked_catalog_does_not_hold_up_commits(
     put(table, 1)
     with locked_by_another_process(folder):
         monkeypatch.setattr(Outbox, "deliver", timed)
+        began = time.monotonic()
         put(table, *range(2, 22))
+        while time.monotonic() - began < LOCKED_SECONDS:
+            put(table, 1)
         table.create_tag("kept")
         table.create_tag("gone")
         table.delete_tag("gone")
@@ -287,3 +295,69 @@ def test_a_catalog_in_memory_keeps_nothing() -> None:
     with pytest.raises(LineageError):
         elsewhere.deliver(fact)
     names.close()
+
+
+def test_altering_does_not_wait_long_and_creating_names_the_catalog(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(folder) as catalog:
+        table = created(catalog)
+        catalog._names._copying = catalog._names.database.waiting(200)
+        with locked_by_another_process(folder):
+            began = time.monotonic()
+            table.alter(lsm.SetOption(key="snapshot.num-retained.min", value="5"))
+            table.rescale(2)
+            assert time.monotonic() - began < 20
+        assert "busy" in caplog.text
+        assert catalog.table("db.t").schema.bucket_count == 2
+    names = SqlCatalog.open(
+        f"sqlite:///{folder}/names/catalog.db",
+        warehouse=str(folder / "lake"),
+        busy_timeout_millis=200,
+    )
+    with (
+        locked_by_another_process(folder),
+        pytest.raises(lsm.StorageError, match="busy") as refused,
+    ):
+        names.register_table(TableName(database="db", table="other"))
+    assert "names/catalog.db" in str(refused.value)
+    names.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+def test_a_catalog_in_a_read_only_directory_leaves_lineage_in_the_warehouse(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        (folder / "names").mkdir()
+        with opened(folder) as catalog:
+            created(catalog)
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        for path in (folder / "names").iterdir():
+            path.chmod(0o444)
+        (folder / "names").chmod(0o555)
+        command = [sys.executable, "-c", AS_NOBODY, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "committed" in done.stdout, done.stderr
+        assert [folder / "lake" in path.parents for path in kept(folder)] == [True, True]
+        for path in [folder / "names", *(folder / "names").iterdir()]:
+            path.chmod(0o777)
+        with opened(folder) as catalog:
+            complete(catalog, catalog.table("db.t"))
+        assert kept(folder) == []
+
+
+AS_NOBODY = """
+import os, sys
+import lsm_engine as lsm
+from lsm_engine.table.open_table import open_table
+folder = sys.argv[1]
+catalog = lsm.open_catalog(f"sqlite:///{folder}/names/catalog.db", warehouse=f"{folder}/lake")
+table = catalog.table("db.t")
+table.scan().count()
+os.setgid(65534)
+os.setuid(65534)
+for value in (1, 2):
+    table.upsert([{"id": 1, "v": value}])
+print("committed", table.scan().count())
+"""
