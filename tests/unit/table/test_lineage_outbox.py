@@ -1,9 +1,11 @@
 """A catalog that is locked, gone, damaged or full neither holds up nor fails a commit, and loses no lineage."""
 
+import contextlib
 import errno
 import logging
 import multiprocessing
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -200,6 +202,43 @@ def test_a_damaged_catalog_is_passed_by(catalog: Catalog, folder: Path) -> None:
     for file in (folder / "names").glob("catalog.db*"):
         if file.is_file():
             file.unlink()
+    with opened(folder) as again:
+        again.rebuild()
+        complete(again, again.table("db.t"))
+    assert kept(folder) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pages_that_are_damaged_while_in_use_cost_no_rows(
+    catalog: Catalog, folder: Path, seed: int
+) -> None:
+    """Commits go on, what is read is right or an LsmError, and a rebuild has all of the lineage."""
+    table = created(catalog)
+    put(table, *range(4))
+    path = folder / "names" / "catalog.db"
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    other.close()
+    dice = random.Random(seed)
+    with path.open("r+b") as file:
+        for _ in range(20):
+            page = dice.randrange(path.stat().st_size // 4096)
+            file.seek(page * 4096 + dice.choice([0, 3, 5, dice.randrange(4096)]))
+            file.write(bytes([dice.randrange(256)]))
+    put(table, 4, 5)
+    for ask in (
+        lambda: catalog.table("db.t").scan().count(),
+        lambda: catalog.lineage.snapshots(NAME),
+        lambda: catalog.list_databases(),
+    ):
+        with contextlib.suppress(lsm.LsmError):
+            ask()
+    rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert rows == {0: 3, 1: 4, 2: 5}
+    catalog.close()
+    for one in (folder / "names").glob("catalog.db*"):
+        if one.is_file():
+            one.unlink()
     with opened(folder) as again:
         again.rebuild()
         complete(again, again.table("db.t"))
