@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.settings import Settings
+from lsm_assets.settings import CATALOG_URL, Settings
 from lsm_engine import (
     CommitMessage,
     Discard,
@@ -174,12 +174,18 @@ def resources_from(settings: Settings) -> dict[str, Any]:
     return {
         "pyspark": pyspark,
         "lsm": LsmResource(
-            catalog_url=settings.catalog_url,
+            catalog_url=_unshown(settings.catalog_url),
             warehouse=settings.warehouse,
             executor=settings.executor,
             pyspark=pyspark,
         ),
     }
+
+
+def _unshown(catalog_url: str) -> str:
+    """Return the URL, or where it comes from the environment its variable: Dagster shows run config."""
+    is_given = os.environ.get(CATALOG_URL) == catalog_url
+    return dg.EnvVar(CATALOG_URL) if is_given else catalog_url
 
 
 def spark_settings(settings: Settings) -> dict[str, str]:

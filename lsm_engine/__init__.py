@@ -101,7 +101,10 @@ if TYPE_CHECKING:
     from lsm_engine.table.inspect.system_tables import TABLES as SYSTEM_TABLES
     from lsm_engine.table.inspect.system_tables import chosen as choose_rows
     from lsm_engine.table.inspect.tree import BucketTree, TreeRun
+    from lsm_engine.table.integrity.findings import DamagedFile
     from lsm_engine.table.integrity.repair import RepairReport
+    from lsm_engine.table.integrity.restore import RestoreReport
+    from lsm_engine.table.integrity.verify_report import VerifyReport
     from lsm_engine.table.open_table import open_table
     from lsm_engine.table.read.scan import Scan
     from lsm_engine.table.table import Table
@@ -133,6 +136,7 @@ __all__ = [
     "CommitUnknownError",
     "CompactionMetrics",
     "CorruptFileError",
+    "DamagedFile",
     "DataField",
     "Discard",
     "DropColumn",
@@ -163,6 +167,7 @@ __all__ = [
     "RemoveOption",
     "RenameColumn",
     "RepairReport",
+    "RestoreReport",
     "RetentionSimulation",
     "RowCounts",
     "RowKind",
@@ -188,6 +193,7 @@ __all__ = [
     "TreeRun",
     "UnsafePathError",
     "UnsupportedError",
+    "VerifyReport",
     "WriteResult",
     "__version__",
     "arrow_fields",
@@ -268,7 +274,10 @@ _HOMES = {
     "RUN_DAGSTER_ID": "catalog.provenance",
     "RemoveOption": "schema.changes",
     "RenameColumn": "schema.changes",
+    "DamagedFile": "table.integrity.findings",
     "RepairReport": "table.integrity.repair",
+    "RestoreReport": "table.integrity.restore",
+    "VerifyReport": "table.integrity.verify_report",
     "RetentionSimulation": "plan.retention_pins",
     "ROW_ID": "schema.table_schema",
     "RowCounts": "meta.row_counts",

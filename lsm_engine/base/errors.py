@@ -14,11 +14,14 @@ LsmError
 └── StorageError             (also OSError) the disk or the store failed: free space, then retry
 
 A message states what is wrong and what to do, in lower case, without a full stop; the facts follow as
-`name=value`. Facts are kept in `facts`, the machine-readable reason in `kind`.
+`name=value`. Facts are kept in `facts`, the machine-readable reason in `kind`. Secrets of URLs are in none
+of them.
 """
 
 from enum import Enum
 from typing import Any
+
+from lsm_engine.base.redaction import without_secrets
 
 
 class ErrorKind(Enum):
@@ -62,10 +65,13 @@ class LsmError(Exception):
     default_kind = ErrorKind.STORAGE
 
     def __init__(self, message: str, *, kind: ErrorKind | None = None, **facts: object) -> None:
-        self.message = message
+        self.message = without_secrets(message)
         self.kind = kind or self.default_kind
-        self.facts = facts
-        super().__init__(message)
+        self.facts = {
+            name: without_secrets(value) if isinstance(value, str) else value
+            for name, value in facts.items()
+        }
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         facts = "".join(f" {name}={value!r}" for name, value in self.facts.items())

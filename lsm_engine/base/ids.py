@@ -2,6 +2,8 @@
 
 from typing import NewType
 
+from lsm_engine.base.errors import UnsupportedError
+
 SnapshotId = NewType("SnapshotId", int)
 SchemaId = NewType("SchemaId", int)
 BucketId = NewType("BucketId", int)
@@ -16,3 +18,15 @@ LONG_MAX = (1 << 63) - 1
 
 UNAWARE_BUCKET_COUNT = -1
 POSTPONE_BUCKET_COUNT = -2
+
+
+def checked_sequence(first: int, count: int) -> int:
+    """Return the sequence number of the first of some rows; UnsupportedError where they run out."""
+    if first > LONG_MAX - count:
+        raise UnsupportedError(
+            "the bucket has used up its sequence numbers, which end at 2^63; nothing was written; copy "
+            "the rows into a new table",
+            next_sequence_number=first,
+            rows=count,
+        )
+    return first

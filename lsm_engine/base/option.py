@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, overload
 
 from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 
@@ -110,6 +111,8 @@ def at_least(lowest: int) -> Callable[[str], int]:
             raise ValueError("give a whole number") from None
         if number < lowest:
             raise ValueError(f"give a number of at least {lowest}")
+        if number > LONG_MAX:
+            raise ValueError(f"give a number of at most {LONG_MAX}")
         return number
 
     return parse

@@ -2,6 +2,9 @@
 
 import re
 
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.ids import LONG_MAX
+
 _SIZES = {
     "": 1, "b": 1, "bytes": 1,
     "k": 1 << 10, "kb": 1 << 10, "kibibytes": 1 << 10,
@@ -26,7 +29,10 @@ def _parse(text: str, units: dict[str, int], example: str) -> int:
     factor = units.get(found[2].lower()) if found else None
     if found is None or factor is None:
         raise ValueError(f"{text!r} is not a quantity such as {example!r}")
-    return int(found[1]) * factor
+    quantity = int(found[1]) * factor
+    if quantity > LONG_MAX:
+        raise ValueError(f"{text!r} is more than 64 bits can hold")
+    return quantity
 
 
 def parse_bytes(text: str) -> int:
@@ -43,6 +49,16 @@ def parse_millis(text: str) -> int:
     Raises ValueError for anything else.
     """
     return _parse(text, _MILLIS, "1 d")
+
+
+def parse_age(older_than: str) -> int:
+    """Return an age in milliseconds, as `parse_millis` does; raises InvalidInputError for no age."""
+    try:
+        return parse_millis(older_than)
+    except ValueError as cause:
+        raise InvalidInputError(
+            f"an age is a time such as '7 d', not {older_than!r}", older_than=older_than
+        ) from cause
 
 
 def format_bytes(size: int) -> str:

@@ -1,6 +1,7 @@
 """A connection to the catalog's database: SQLite by default, PostgreSQL by URL.
 
-SQLite runs in WAL mode: readers never wait, writers wait for each other. Every write takes the write
+SQLite runs in WAL mode: readers never wait, writers wait for each other. Waits for locks are bounded, of
+PostgreSQL as well. Every write takes the write
 lock at its start, so that it cannot find out halfway that it came too late; what is still refused is
 tried again, whole, until well after `busy_timeout_millis`. `write` and `read` therefore take a
 function that may run more than once.
@@ -10,6 +11,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import tenacity
@@ -25,6 +27,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
     unwritable_text,
 )
+from lsm_engine.base.redaction import HIDDEN, is_secret
 from lsm_engine.io.storage_errors import check_path_text
 
 T = TypeVar("T")
@@ -36,8 +39,6 @@ _READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
 _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.005, 0.5
 # A lock held for just as long as one attempt waits gets a second attempt.
 _PATIENCE = 1.5
-_SECRET_WORDS = ("pass", "secret", "token", "key", "credential")
-"""What the name of a URL's parameter holds whose value is not shown."""
 _PRAGMAS = ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL")
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -78,11 +79,7 @@ class Database:
     @property
     def shown_url(self) -> str:
         """The URL without its password and other secrets, which drivers also take as parameters."""
-        hidden = {
-            name: "***"
-            for name in self.url.query
-            if any(word in name.lower() for word in _SECRET_WORDS)
-        }
+        hidden = {name: HIDDEN for name in self.url.query if is_secret(name)}
         return self.url.update_query_dict(hidden).render_as_string(hide_password=True)
 
     def waiting(self, busy_timeout_millis: int) -> "Database":
@@ -262,7 +259,14 @@ def sqlite_path(url: URL) -> str | None:
 
 def _engine(url: URL, busy_timeout_millis: int) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        engine = create_engine(
+            url,
+            hide_parameters=True,
+            pool_pre_ping=True,
+            pool_timeout=max(1.0, busy_timeout_millis / 1000),
+        )
+        event.listen(engine, "connect", partial(_prepare_postgresql, busy_timeout_millis))
+        return engine
     in_memory = sqlite_path(url) is None
     engine = create_engine(
         url,
@@ -277,6 +281,13 @@ def _engine(url: URL, busy_timeout_millis: int) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _prepare_postgresql(busy_timeout_millis: int, connection: Any, _record: object) -> None:
+    """Bound waits for locks, which PostgreSQL would wait for without end, as SQLite's are."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = {int(busy_timeout_millis)}")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:

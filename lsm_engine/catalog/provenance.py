@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lsm_engine.base.record import record
+from lsm_engine.base.redaction import without_secrets
 from lsm_engine.meta.snapshot import Snapshot
 
 RUN_ID = "lsm.run.id"
@@ -105,17 +106,18 @@ def run_of(snapshot: Snapshot) -> Run:
 
 
 def encode_inputs(inputs: Iterable[Input]) -> str:
-    """Return the JSON text of `lsm.inputs`, "" for no inputs; empty members left out.
+    """Return the JSON text of `lsm.inputs`, "" for no inputs; empty members left out, as are secrets
+    of URLs: everybody who may read the table reads them, and lineage copies them.
 
     [{"dataset": "shop.orders", "snapshot": 12, "after": 9, "role": "source",
       "columns": [["delay", "dep_delay"]]}, {"dataset": "weather.csv", "version": "2013-01"}]
     """
     listed = [
         {
-            "dataset": item.dataset,
+            "dataset": without_secrets(item.dataset),
             "snapshot": item.snapshot_id,
             "after": item.after_snapshot_id,
-            "version": item.version,
+            "version": None if item.version is None else without_secrets(item.version),
             "role": None if item.role == SOURCE_ROLE else item.role,
             "columns": [list(pair) for pair in item.columns] or None,
         }

@@ -41,6 +41,8 @@ from lsm_engine.io.warehouse import open_directory
 DEFAULT_CATALOG_KEY = "jdbc"
 LINEAGE_WAIT_MILLIS = 30
 """How long an attempt to record lineage waits for a lock; then the fact goes into the outbox."""
+COPY_WAIT_MILLIS = 2_000
+"""How long an altered table waits for a lock to copy its options; the next alteration copies all of them again."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -73,6 +75,7 @@ class SqlCatalog:
         self.catalog_key = catalog_key
         self._rows = PaimonRows(catalog_key=catalog_key)
         self._hurried = database.waiting(LINEAGE_WAIT_MILLIS)
+        self._copying = database.waiting(COPY_WAIT_MILLIS)
         self.outbox = Outbox(
             Lineage(self._hurried, catalog_key=catalog_key),
             Lineage(database, catalog_key=catalog_key),
@@ -103,6 +106,7 @@ class SqlCatalog:
         """Close idle connections; later calls open new ones."""
         self.database.close()
         self._hurried.close()
+        self._copying.close()
 
     def database_location(self, name: str) -> str:
         """Return the directory of a database, whether it exists or not."""
@@ -259,7 +263,10 @@ class SqlCatalog:
         primary_key: tuple[str, ...] = (),
         partitioned_by: tuple[str, ...] = (),
     ) -> None:
-        """Copy a table's options anew after its schema changed."""
+        """Copy a table's options anew after its schema changed; StorageError if others keep the lock.
+
+        Nobody waits long for a copy: the schema file decides.
+        """
         copied = copied_options(options, primary_key, partitioned_by)
 
         def work(connection: Connection) -> None:
@@ -268,7 +275,7 @@ class SqlCatalog:
             connection.execute(rows.where(*self._rows.of_table(PAIMON_TABLE_PROPERTIES, name)))
             self._rows.insert_table_properties(connection, name, copied)
 
-        self.database.write(work)
+        self._copying.write(work)
 
     def rename_table(self, source: TableName, target: TableName) -> TableInfo:
         """Rename a table, its lineage included; the caller moves its directory."""

@@ -107,6 +107,19 @@ def row_progress(call: Call, source: RowSource, what: str) -> Iterator["CountedR
         yield CountedRows(source, progress, progress.add_task(what, total=source.row_count))
 
 
+@contextmanager
+def file_progress(call: Call, what: str) -> Iterator[Callable[[str, int], None]]:
+    """Yield what takes the path of each file that has been read, and how many were read before."""
+    columns = (
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} files read"),
+        TimeElapsedColumn(),
+    )
+    with _bars(call, *columns) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda _, before: progress.update(task, completed=before + 1)
+
+
 class CountedRows:
     """`reader` gives a source's rows; `count` is how many of them were taken."""
 

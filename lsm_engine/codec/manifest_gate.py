@@ -17,11 +17,14 @@ from lsm_engine.meta.snapshot import Snapshot
 
 _FILE_NAME = "_FILE._FILE_NAME"
 _VECTOR_FILE = ".vector."
-GATE_COLUMNS = (_FILE_NAME, "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS")
+GATE_COLUMNS = (
+    _FILE_NAME, "_FILE._FIRST_ROW_ID", "_FILE._WRITE_COLS", "_FILE._EXTERNAL_PATH",
+)  # fmt: skip
 """Columns of a manifest that `refuse_foreign_entries` looks at."""
 
 _ROW_TRACKING = "row tracking (row-tracking.enabled)"
 _DATA_EVOLUTION = "data evolution (data-evolution.enabled)"
+_EXTERNAL_PATHS = "files outside the table (data-file.external-paths)"
 _EXTENSIONS = tuple(f".{each.value}" for each in FileFormat)
 _OTHER_CONTAINERS = {b"ORC": "orc", b"PAR1": "parquet"}
 """How files of other formats than Avro begin, as `manifest.format` names them."""
@@ -43,6 +46,7 @@ def refuse_row_id_entries(entries: pa.Table, *, file_name: str, table: str) -> N
     for column, feature in (
         ("_FILE._FIRST_ROW_ID", _ROW_TRACKING),
         ("_FILE._WRITE_COLS", _DATA_EVOLUTION),
+        ("_FILE._EXTERNAL_PATH", _EXTERNAL_PATHS),
     ):
         held = entries.column(column)
         if held.null_count < len(held):
@@ -96,6 +100,8 @@ def refuse_foreign_indexes(
                 table,
                 manifest=file_name,
             )
+        if entry.index_file.external_path is not None:
+            raise _refusal(_EXTERNAL_PATHS, entry.index_file.file_name, table, manifest=file_name)
 
 
 def refuse_row_ids(snapshot: Snapshot, *, table: str) -> None:

@@ -8,7 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, UnsupportedError
+from lsm_engine.base.errors import (
+    CorruptFileError,
+    ErrorKind,
+    LsmError,
+    StorageError,
+    UnsupportedError,
+)
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
@@ -29,7 +35,9 @@ from lsm_engine.schema.types import type_text
 
 POSITION = "_POSITION"
 """Name of the optional column with each row's number in its file, from 0."""
-_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, NotImplementedError)
+_UNREADABLE = (
+    pa.ArrowException, MemoryError, OSError, ValueError, KeyError, IndexError, NotImplementedError,
+)  # fmt: skip
 
 
 @record
@@ -314,6 +322,12 @@ class _Reading:
             return
         if isinstance(cause, OSError) and cause.errno:
             raise to_storage_error(self._path, cause) from cause
+        if isinstance(cause, MemoryError):
+            raise StorageError(
+                "decoding the file takes more memory than there is; read it with more, or run verify to "
+                "see whether it is damaged",
+                file=self._path,
+            ) from cause
         raise CorruptFileError(
             "the file cannot be decoded; restore it, or run verify to see what depends on it",
             file=self._path,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, LsmError
+from lsm_engine.base.ids import checked_sequence
 from lsm_engine.base.modes import FileSource, RowKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
@@ -351,6 +352,7 @@ class _OpenFile:
         size = self._output.tell()
         self._output.close()
         least, greatest = first_sequence_number, first_sequence_number + self._row_count - 1
+        checked_sequence(first_sequence_number, self._row_count)
         if self._sequences:
             least = min(low for low, _ in self._sequences)
             greatest = max(high for _, high in self._sequences)

@@ -16,7 +16,7 @@ BUCKET_PREFIX = "bucket-"
 POSTPONE_DIRECTORY = "bucket-postpone"
 METADATA_DIRECTORIES = (
     "schema", "snapshot", "changelog", "manifest", "index", "statistics", "tag", "branch",
-    "consumer", "trash",
+    "consumer", "trash", "verified",
 )  # fmt: skip
 
 
@@ -142,6 +142,11 @@ class TablePaths:
     def trash_file(self, name: str) -> str:
         """A record of what one act of maintenance has taken."""
         return f"{self.trash_directory}/{check_name(name)}"
+
+    @property
+    def verified_file(self) -> str:
+        """Which data files a deep verification has found sound."""
+        return self.at("verified", "verified-files")
 
     def consumer_file(self, consumer_id: str) -> str:
         """How far a named reader has got."""

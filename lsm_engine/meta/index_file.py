@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 
@@ -52,21 +52,12 @@ class IndexFileMeta:
 def vector_places(files: Iterable[IndexFileMeta]) -> dict[str, VectorPlace]:
     """Return, by data file, where the vectors of a bucket are. `files`: all index files it has.
 
-    Raises CorruptFileError if a data file has two vectors, and UnsupportedError for index files that
-    lie outside of the table.
+    Raises CorruptFileError if a data file has two vectors.
     """
     places: dict[str, VectorPlace] = {}
     for file in files:
         if file.index_type != DELETION_VECTORS:
             continue
-        if file.external_path is not None:
-            raise UnsupportedError(
-                "an index file lies outside of the table's directory, which this version does not "
-                "read",
-                kind=ErrorKind.UNSUPPORTED_FORMAT,
-                file=file.file_name,
-                external_path=file.external_path,
-            )
         for vector in file.deletion_vectors or ():
             if vector.data_file_name in places:
                 raise CorruptFileError(

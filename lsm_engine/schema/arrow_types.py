@@ -96,6 +96,10 @@ def arrow_schema(fields: Iterable[DataField]) -> pa.Schema:
     return pa.schema(arrow_fields(fields))
 
 
+HIGHEST_FIELD_ID = (1 << 30) - 2
+"""Ids from here on are those of columns that the format adds (SpecialFields.SYSTEM_FIELD_ID_START)."""
+
+
 class FieldIds:
     """Hands out field ids in the order that schema files number them: depth first."""
 
@@ -103,7 +107,13 @@ class FieldIds:
         self.highest = highest
 
     def next(self) -> int:
-        """Return an id that nobody has."""
+        """Return an id that nobody has; UnsupportedError where those for columns are used up."""
+        if self.highest >= HIGHEST_FIELD_ID:
+            raise UnsupportedError(
+                "the schema has used up the ids for columns, beyond which clients keep their own; copy "
+                "the rows into a new table",
+                highest_field_id=self.highest,
+            )
         self.highest += 1
         return self.highest
 

@@ -15,6 +15,7 @@ from lsm_engine.spark.lookup_join import lookup_join
 from lsm_engine.spark.read import read_dataframe
 from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
 from lsm_engine.spark.upsert import on_spark, upsert_dataframe, upsert_files
+from lsm_engine.spark.verify import verify_table
 
 __all__ = [
     "FileRows",
@@ -34,4 +35,5 @@ __all__ = [
     "spark_schema",
     "upsert_dataframe",
     "upsert_files",
+    "verify_table",
 ]

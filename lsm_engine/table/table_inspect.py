@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.base.units import parse_millis
+from lsm_engine.base.units import parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
 from lsm_engine.plan.file_history import FileExplanation
@@ -31,8 +31,8 @@ from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
 from lsm_engine.table.inspect.tree import BucketTree, bucket_trees
 from lsm_engine.table.integrity import verify
-from lsm_engine.table.integrity.verify import VerifyReport
 from lsm_engine.table.integrity.verify_files import Progress
+from lsm_engine.table.integrity.verify_report import VerifyReport
 
 
 class TableInspect:
@@ -163,18 +163,26 @@ class TableInspect:
             retain_max=retain_max,
             older_than=older_than,
         )
-        return simulate_retention(self.session, retention, later_millis=parse_millis(later))
+        return simulate_retention(self.session, retention, later_millis=parse_age(later))
 
     def verify(
         self,
         snapshot_id: int | None = None,
         *,
         deep: bool = False,
+        incremental: bool = False,
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Check that every snapshot and tag (or one snapshot) reads: files, sizes, totals, levels.
 
-        `deep`: also every page of every data file. `progress(path, files read before)` is called after
-        each. All problems are listed; none is raised.
+        `deep`: also every page of every data file. `incremental`: without files that an earlier
+        incremental verification read and that have not changed. `progress(path, files read before)` is
+        called after each. All problems are listed; none is raised. On Spark: `spark.verify_table`.
         """
-        return verify.verify(self.session, snapshot_id=snapshot_id, deep=deep, progress=progress)
+        return verify.verify(
+            self.session,
+            snapshot_id=snapshot_id,
+            deep=deep,
+            incremental=incremental,
+            progress=progress,
+        )

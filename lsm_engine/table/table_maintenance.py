@@ -13,8 +13,9 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_partitions, trash
 from lsm_engine.table.history.expire_partitions import PartitionExpiryReport
 from lsm_engine.table.history.trash import TrashReport
-from lsm_engine.table.integrity import repair
+from lsm_engine.table.integrity import repair, restore
 from lsm_engine.table.integrity.repair import RepairReport
+from lsm_engine.table.integrity.restore import RestoreReport
 
 
 class TableMaintenance:
@@ -49,6 +50,28 @@ class TableMaintenance:
         """Find missing data files of the newest state; with `dry_run=False` drop them from it."""
         identity = self._upkeep(commit_user)
         return repair.remove_unexisting_files(self.session, identity, dry_run=dry_run)
+
+    def restore_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RestoreReport:
+        """Find damaged and missing data files; with `dry_run=False` give back what they held.
+
+        From the inputs of the compaction that wrote a file, the changelog of its commit, or older rows
+        in a snapshot, tag or trash record; the report counts what each has, and what nothing has.
+        """
+        return restore.restore_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
+
+    def remove_damaged_files(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+        *,
+        commit_user: str | None = None,
+    ) -> RepairReport:
+        """Find damaged and missing data files of the newest state; with `dry_run=False` let go of them."""
+        return repair.remove_damaged_files(self.session, self._upkeep(commit_user), dry_run=dry_run)
 
     def compact_manifest(
         self,

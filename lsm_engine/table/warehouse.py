@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
@@ -89,7 +90,7 @@ class Catalog:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Catalog {self.url!r} of {self.warehouse!r}>"
+        return f"<Catalog {self.url!r} of {without_secrets(self.warehouse)!r}>"
 
     def __getitem__(self, name: str) -> Table:
         return self.table(name)

@@ -151,9 +151,8 @@ def _total(old: Plain, new: Plain) -> Plain:
 
 
 def _listed(old: Plain, new: Plain) -> Plain:
-    if old is None or new is None:
-        return new if old is None else old
-    return f"{old},{new}" if old and new else old or new
+    """Blank texts are no part of a list, and a list without parts is null."""
+    return ",".join(str(part) for part in (old, new) if part) or None
 
 
 def _skipping_nulls(choose: Callable[[Plain, Plain], Plain]) -> Callable[[Plain, Plain], Plain]:

@@ -102,12 +102,13 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(chosen=st.lists(st.integers(0, 11), min_size=1, max_size=6))
     def delete(self, chosen: list[int]) -> None:
-        self.world.delete([self.pool[number % len(self.pool)] for number in chosen])
+        self.world.delete([self.pool[number % len(self.pool)] for number in [*chosen, chosen[0]]])
 
     @rule(first=numbers, count=st.integers(10, 200))
     def delete_many(self, first: int, count: int) -> None:
         start = first % len(self.pool)
-        self.world.delete((self.pool[start:] + self.pool[:start])[:count])
+        keys = (self.pool[start:] + self.pool[:start])[:count]
+        self.world.delete([*keys, keys[0]])
 
     @rule(chosen=picks)
     def overwrite(self, chosen: list[Pick]) -> None:
@@ -175,7 +176,8 @@ class TableMachine(RuleBasedStateMachine):
         trigger = int(dict(world.layout.options)["num-sorted-run.compaction-trigger"])
         for _ in range(trigger + more):
             chosen = data.draw(st.lists(st.integers(0, 11), min_size=1, max_size=2))
-            world.delete([self.pool[(first + number) % len(self.pool)] for number in chosen])
+            deleted = [self.pool[(first + number) % len(self.pool)] for number in chosen]
+            world.delete([*deleted, deleted[0]])
             world.settle()
         world.compact()
 

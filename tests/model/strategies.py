@@ -446,14 +446,21 @@ def row_of(shape: Shape, key: Key, seed: int) -> Row:
 
 
 seeds = st.integers(0, 2**20)
+Pick = tuple[str, int, int]
+
+
+def with_a_repeated_key(chosen: list[Pick]) -> list[Pick]:
+    """The same, and the first key once more, with other values: every request repeats a key."""
+    kind, number, _ = chosen[0]
+    return [*chosen, (kind, number, chosen[-1][2] + 1)]
+
+
 picks = st.lists(
     st.tuples(st.sampled_from([INSERT, INSERT, *ROW_KINDS]), st.integers(0, 11), seeds),
     min_size=1,
-    max_size=8,
-)
+    max_size=7,
+).map(with_a_repeated_key)
 """Rows as (row kind, number of the key, seed of the values)."""
-
-Pick = tuple[str, int, int]
 
 
 def picked_rows(shape: Shape, pool: list[Key], chosen: list[Pick]) -> list[tuple[str, Row]]:
@@ -464,11 +471,12 @@ def picked_rows(shape: Shape, pool: list[Key], chosen: list[Pick]) -> list[tuple
 def bulk_rows(
     shape: Shape, pool: list[Key], first: int, count: int, seed: int
 ) -> list[tuple[str, Row]]:
-    """Many rows, one per key."""
+    """Many rows, one per key, and the first key once more."""
     start = first % len(pool)
+    keys = (pool[start:] + pool[:start])[:count]
     return [
         (INSERT, row_of(shape, key, seed + 31 * number))
-        for number, key in enumerate((pool[start:] + pool[:start])[:count])
+        for number, key in enumerate([*keys, keys[0]])
     ]
 
 

@@ -103,6 +103,7 @@ def expire_partitions(
 
 _REPAIRS = {
     "missing-files": Table.remove_unexisting_files,
+    "damaged-files": Table.remove_damaged_files,
     "manifests": Table.compact_manifest,
     "earliest": Table.repair_earliest_snapshot,
     "purge": Table.purge_files,
@@ -112,24 +113,31 @@ _REPAIRS = {
 @click.command(
     cls=Verb,
     examples=[
+        "lsm repair shop.orders restore --act",
         "lsm repair shop.orders missing-files",
         "lsm repair shop.orders earliest --act",
         "lsm repair shop.orders purge --act --yes",
     ],
 )
 @click.argument("table")
-@click.argument("what", type=click.Choice(list(_REPAIRS)))
+@click.argument("what", type=click.Choice(["restore", *_REPAIRS]))
 @click.option("--act", is_flag=True, help="Do it; without this, only show what would be done.")
 @YES
 @pass_call
 def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     """Mend a table: shows what would be done; does it with --act.
 
-    missing-files: take data files that are gone out of the newest state, so that the rest reads.
+    restore: give back what damaged and missing data files held, from the compaction or the changelog
+    that made them, or older rows of snapshots and tags. missing-files: take data files that are gone
+    out of the newest state, so that the rest reads. damaged-files: the same, and files that 'lsm
+    verify --deep' finds damaged.
     manifests: write the manifests of the newest state anew, fewer and smaller. earliest: take away
     broken snapshots below the oldest whole one. purge: empty the table for good, history and all.
     """
     opened = call.table(table)
+    if what == "restore":
+        _restore(call, opened, act=act, yes=yes)
+        return
     tool = _REPAIRS[what]
     report: RepairReport = tool(opened, dry_run=True)
     if act and report.found:
@@ -149,6 +157,28 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
         about = {one.path: f" ({one})" for one in report.lost}
         for name in report.found:
             call.out.text(f"{name}{about.get(name, '')}")
+
+
+def _restore(call: Call, opened: Table, *, act: bool, yes: bool) -> None:
+    report = opened.restore_files()
+    if act and report.files:
+        if not call.as_json:
+            asked(f"{report}. Go on?", yes=yes)
+        report = opened.restore_files(dry_run=False)
+    facts = {
+        "dry_run": report.dry_run,
+        "what": "restore",
+        "snapshot_id": None if report.snapshot is None else report.snapshot.id,
+        "lost_row_count": report.lost_row_count,
+        "files": [asdict(one) for one in report.files],
+        "left": [asdict(one) for one in report.left],
+    }
+    call.out.report(str(report), facts)
+    if not call.as_json:
+        for one in report.files:
+            call.out.text(f"{one.stake.path} ({one})")
+        for left in report.left:
+            call.out.text(f"{left.path}: nothing to restore it from; {'; '.join(left.sources)}")
 
 
 # --- trash ---------------------------------------------------------------------------------------

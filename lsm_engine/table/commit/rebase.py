@@ -11,6 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.ids import checked_sequence
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -74,11 +75,13 @@ def _counted_from(entry: ManifestEntry, offsets: Mapping[tuple[bytes, int], int]
     if not (offset and _is_new(entry)):
         return entry
     low, high = entry.file.min_sequence_number, entry.file.max_sequence_number
+    checked_sequence(high + offset, 1)
     file = replace(entry.file, min_sequence_number=low + offset, max_sequence_number=high + offset)
     return replace(entry, file=file)
 
 
 def _renumbered(session: TableSession, entry: ManifestEntry, offset: int) -> ManifestEntry:
+    checked_sequence(entry.file.max_sequence_number + offset, 1)
     context = session.context([entry.file.schema_id])
     reader = BucketReader(context, entry.partition, entry.bucket)
     writer = context.new_files(

@@ -14,7 +14,7 @@ from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
-from lsm_engine.base.units import format_bytes, parse_millis
+from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.paths import EARLIEST
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import (
@@ -99,7 +99,7 @@ def retention_of(
     return Retention(
         retained_min=smallest,
         retained_max=largest,
-        time_retained_millis=age if older_than is None else parse_millis(older_than),
+        time_retained_millis=age if older_than is None else parse_age(older_than),
         expire_limit=options[core_options.SNAPSHOT_EXPIRE_LIMIT],
     )
 

@@ -8,7 +8,7 @@ from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
 from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
-from lsm_engine.base.units import parse_millis
+from lsm_engine.base.units import parse_age
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -63,12 +63,7 @@ def expire_partitions(
 
 def _age(session: TableSession, older_than: str | None) -> int:
     if older_than is not None:
-        try:
-            return parse_millis(older_than)
-        except ValueError as cause:
-            raise InvalidInputError(
-                f"an age is a time such as '30 d', not {older_than!r}", older_than=older_than
-            ) from cause
+        return parse_age(older_than)
     age = session.options[core_options.PARTITION_EXPIRATION_TIME]
     if age is None:
         raise InvalidOptionError(

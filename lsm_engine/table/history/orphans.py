@@ -7,11 +7,10 @@ import logging
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 
-from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import EntryKind, ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
-from lsm_engine.base.units import format_bytes, parse_millis
+from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.meta.manifest import ManifestEntry
@@ -54,12 +53,7 @@ def remove_orphans(
     for tables that nobody is writing to.
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    try:
-        age = parse_millis(older_than)
-    except ValueError as cause:
-        raise InvalidInputError(
-            f"an age is a time such as '1 d', not {older_than!r}", older_than=older_than
-        ) from cause
+    age = parse_age(older_than)
     now = storage_now(session)
     ghosts = {
         branch.paths.snapshot_file(one.id): (branch, one)

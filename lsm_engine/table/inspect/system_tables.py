@@ -12,6 +12,7 @@ from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.system_tables_files import MADE
+from lsm_engine.table.inspect.system_tables_integrity import MADE as OF_INTEGRITY
 from lsm_engine.table.inspect.system_tables_metadata import LISTED, Rows
 from lsm_engine.table.inspect.system_tables_rows import ROWS, TABLE_INDEXES, table_indexes
 
@@ -88,7 +89,10 @@ TABLES: Mapping[str, SystemTable] = {
         name: SystemTable(schema=schema, make=partial(_listed, schema, rows))
         for name, (schema, rows) in LISTED.items()
     },
-    **{name: SystemTable(schema=schema, make=make) for name, (schema, make) in MADE.items()},
+    **{
+        name: SystemTable(schema=schema, make=make)
+        for name, (schema, make) in {**MADE, **OF_INTEGRITY}.items()
+    },
     **{name: SystemTable(schema=None, make=make) for name, make in ROWS.items()},
     "table_indexes": SystemTable(schema=TABLE_INDEXES, make=table_indexes),
 }

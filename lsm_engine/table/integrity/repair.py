@@ -79,6 +79,37 @@ def remove_unexisting_files(
     )
 
 
+def remove_damaged_files(
+    session: TableSession, identity: CommitIdentity, *, dry_run: bool
+) -> RepairReport:
+    """Let go of data files of the newest state that are missing, or that deep verification finds damaged.
+
+    `restore_files` gives back what it can; this is for what is left. Older snapshots and tags keep
+    naming the files.
+    """
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    base = session.snapshots.latest()
+    found = () if base is None else verify(session, snapshot_id=base.id, deep=True).damaged_files
+    bad = {one.path for one in found if one.stake is not None}
+
+    def damaged(on: Snapshot | None) -> list[ManifestEntry]:
+        live = [] if on is None else session.live_entries(on)
+        return [entry for entry in live if session.data_path(entry) in bad]
+
+    lost = damaged(base)
+    stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
+    made = None
+    if lost and not dry_run:
+        made = propose(session, _taking(identity, damaged))
+    return RepairReport(
+        what="damaged files",
+        found=tuple(one.path for one in stakes),
+        dry_run=dry_run,
+        snapshot=made,
+        lost=stakes,
+    )
+
+
 def _taking(
     identity: CommitIdentity, choose: Callable[[Snapshot | None], Sequence[ManifestEntry]]
 ) -> Proposal:

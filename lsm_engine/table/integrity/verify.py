@@ -4,34 +4,45 @@ Others go on meanwhile: what is wrong with a root counts only if it is one still
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError, NotFoundError
 from lsm_engine.base.modes import EntryKind
-from lsm_engine.base.record import record
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.codec.manifest import entries_of
-from lsm_engine.mergetree.levels import Levels
-from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.store.verified_files import VerifiedFileStore
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.verify_files import FileVerification, Progress
+from lsm_engine.table.integrity.deep_check import (
+    DeepCheck,
+    fingerprint_of,
+    hash_indexes,
+    with_schemas,
+)
+from lsm_engine.table.integrity.findings import Finding, Findings, Root, finding_of
+from lsm_engine.table.integrity.sources import with_sources
+from lsm_engine.table.integrity.stakes import stake_of
+from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
+from lsm_engine.table.integrity.verify_levels import overlaps
+from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
+from lsm_engine.table.integrity.verify_totals import wrong_between
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.tag import is_there
 
 T = TypeVar("T")
-K = TypeVar("K")
+K = TypeVar("K", int, str)
 ROW_COUNT = "_FILE._ROW_COUNT"
 _NO_FILES = pa.table(
     {
@@ -44,96 +55,64 @@ _NO_FILES = pa.table(
 )
 
 
-@record
-class VerifyReport:
-    """What was looked at, and every broken reference. Without problems all roots can be read.
-
-    `unchecked_count`: data files that others wrote, or named, without a checksum. `gone_count`: roots
-    that were taken away meanwhile, or that an expiry which died had begun to take. `not_honoured`:
-    options of the table that this version does not support; no problem while it is read.
-    """
-
-    problems: tuple[str, ...]
-    snapshot_count: int
-    tag_count: int
-    file_count: int
-    index_file_count: int = 0
-    gone_count: int = 0
-    not_honoured: tuple[str, ...] = ()
-    unchecked_count: int = 0
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        looked = (
-            f"{self.snapshot_count} snapshots, {self.tag_count} tags, {self.file_count} data files"
-        )
-        if self.index_file_count:
-            looked += f", {self.index_file_count} index files"
-        if self.unchecked_count:
-            looked += f", {self.unchecked_count} of the files without a checksum"
-        if self.gone_count:
-            looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
-        if self.is_clean:
-            return "\n".join([f"clean: {looked}", *self.not_honoured])
-        found = f"{len(self.problems)} problems in {looked}"
-        return "\n".join([found, *self.problems, *self.not_honoured])
-
-
 def verify(
     session: TableSession,
     *,
     snapshot_id: int | None = None,
     deep: bool = False,
+    incremental: bool = False,
     progress: Progress | None = None,
+    read: FileReader = read_files,
 ) -> VerifyReport:
     """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot.
 
     Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
-    rows, keys and statistics are compared with what manifests describe. Nothing that is wrong with
-    stored bytes is raised: all of it is listed. `progress` is called after each file that was read.
+    rows, keys and statistics are compared with what manifests describe, by `read`. Nothing that is
+    wrong with stored bytes is raised: all of it is listed. `progress` is called after each file that
+    was read. `incremental`: a deep verification passes over files that an earlier one of this kind has
+    read and that have not changed since; raises InvalidInputError without `deep`.
     """
+    if incremental and not deep:
+        raise InvalidInputError(
+            "only a deep verification reads files; ask for deep and incremental"
+        )
+    store = VerifiedFileStore(session.file_io, session.paths)
+    rows = DeepCheck(read, progress=progress, store=store if incremental else None)
     if snapshot_id is not None:
-        check = _Verification(session, deep=deep, progress=progress)
+        check = _Verification(session, rows if deep else None)
         try:
             check.snapshot(session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
-        return check.report(snapshot_count=1, tag_count=0)
-    report = _verify_branch(session, deep=deep, progress=progress)
-    if session.paths.branch_name:
-        return report
-    branches = BranchStore(session.file_io, session.paths)
-    for branch in roots.other_branches(session):
-        name = branch.paths.branch_name
-        if not branches.exists(name):
-            continue  # of a creation or a deletion that died: nobody can read it
-        found = _verify_branch(branch, deep=deep, progress=progress)
-        problems = (f"branch {name!r}: {one}" for one in found.problems)
-        report = VerifyReport(
-            problems=(*report.problems, *problems),
-            snapshot_count=report.snapshot_count + found.snapshot_count,
-            tag_count=report.tag_count + found.tag_count,
-            file_count=report.file_count + found.file_count,
-            index_file_count=report.index_file_count + found.index_file_count,
-            gone_count=report.gone_count + found.gone_count,
-            not_honoured=report.not_honoured,
-            unchecked_count=report.unchecked_count + found.unchecked_count,
-        )
-    return report
+        report = check.report(snapshot_count=1, tag_count=0)
+    else:
+        found = [("", _verify_branch(session, rows if deep else None))]
+        branches = BranchStore(session.file_io, session.paths)
+        for branch in () if session.paths.branch_name else roots.other_branches(session):
+            name = branch.paths.branch_name
+            if branches.exists(name):  # else of a creation or a deletion that died: nobody reads it
+                found.append((name, _verify_branch(branch, rows if deep else None)))
+        report = of_branches(found)
+    if deep:
+        rows.record(whole=snapshot_id is None and not session.paths.branch_name)
+    return replace(
+        report,
+        read_count=rows.read_count,
+        skipped_count=rows.skipped_count,
+        damaged_files=with_sources(session, report.damaged_files),
+    )
 
 
-def _verify_branch(session: TableSession, *, deep: bool, progress: Progress | None) -> VerifyReport:
+def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyReport:
     """Check the table itself, or a branch alone."""
-    check = _Verification(session, deep=deep, progress=progress)
+    check = _Verification(session, rows)
     for schema_id in session.schemas.ids():
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
     check.ghosts(ghosts)
     check.chain(snapshots)
+    if snapshots and rows is not None:
+        check.newest(snapshots[-1])
     for snapshot in snapshots:
         check.snapshot(snapshot)
     for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
@@ -142,30 +121,33 @@ def _verify_branch(session: TableSession, *, deep: bool, progress: Progress | No
     for tag in tags:
         check.tag(tag)
     check.found("consumers", session.consumers.list)
+    if not session.paths.branch_name:
+        check.found("trash", TrashStore(session.file_io, session.paths).list)
+        check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
     return check.report(snapshot_count=len(snapshots), tag_count=len(tags))
 
 
 class _Verification:
     """Problems found so far, and files that were looked at already."""
 
-    def __init__(self, session: TableSession, *, deep: bool, progress: Progress | None) -> None:
+    def __init__(self, session: TableSession, rows: DeepCheck | None) -> None:
         self._session = session
-        self._rows = FileVerification(session, progress) if deep else None
+        self._rows = rows
         self._unchecked_count = 0
         self._context = session.context()
-        self._problems: list[str] = []
-        self._looked: dict[tuple[bytes, int, str], tuple[str, ...]] = {}
+        self._found = Findings(session.paths.branch_name)
+        self._looked: dict[tuple[bytes, int, str], tuple[Finding, ...]] = {}
         self._anything_wrong = False
         self._file_count = 0
         self._gone_count = 0
         self._below: frozenset[tuple[bytes, int, str]] = frozenset()
-        self._overlaps: list[str] = []
+        self._overlaps: list[Finding] = []
         self._indexes = IndexVerification(session)
-        self._row_ids = RowIdVerification(session, deep=deep)
+        self._row_ids = RowIdVerification(session, deep=rows is not None)
 
     def report(self, *, snapshot_count: int, tag_count: int) -> VerifyReport:
         return VerifyReport(
-            problems=tuple(dict.fromkeys(self._problems)),
+            problems=tuple(dict.fromkeys(self._found.texts)),
             snapshot_count=snapshot_count,
             tag_count=tag_count,
             file_count=self._file_count,
@@ -173,50 +155,49 @@ class _Verification:
             gone_count=self._gone_count,
             not_honoured=tuple(str(one) for one in unsupported_options(self._session.options)),
             unchecked_count=self._unchecked_count,
+            damaged_files=tuple(self._found.files()),
         )
 
-    def add(self, name: str, error: LsmError) -> None:
+    def add(self, name: str, error: LsmError, root: Root | None = None) -> None:
         """List an error as a problem of something."""
-        self._problems.append(f"{name}: {error}")
+        self._found.add(finding_of(error), of=name, root=root)
 
-    def found(self, name: str, read: Callable[[], T]) -> T | None:
+    def found(self, name: str, read: Callable[[], T], root: Root | None = None) -> T | None:
         """Return what can be read; what is damaged is listed, what was deleted is passed over."""
         try:
             return read()
         except NotFoundError:
             return None
         except LsmError as error:
-            self.add(name, error)
+            self.add(name, error, root)
             return None
 
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return what a snapshot file holds; what is damaged is listed once."""
         snapshots = self._session.snapshots
-        known = len(self._problems)
-        found = self.found(f"snapshot {snapshot_id}", partial(snapshots.find, snapshot_id))
-        if self._problems[known:] and self._problems[-1] in self._problems[:known]:
-            self._problems.pop()
-        return found
+        root = Root(kind="snapshot", name=snapshot_id)
+        return self.found(str(root), partial(snapshots.find, snapshot_id), root)
 
-    def each(self, what: str, names: Iterable[K], find: Callable[[K], T | None]) -> list[T]:
+    def each(self, kind: str, names: Iterable[K], find: Callable[[K], T | None]) -> list[T]:
         """Return what can be read of a kind; the rest is listed."""
-        read = [self.found(f"{what} {name!r}", partial(find, name)) for name in names]
+        of = {name: Root(kind=kind, name=name) for name in names}
+        read = [self.found(str(root), partial(find, name), root) for name, root in of.items()]
         return [one for one in read if one is not None]
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
-        if any(_wrong_between(snapshots, there)):  # or some went while the others were read
+        if any(wrong_between(snapshots, there)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
             left = [one for one in again if not self._is_deleted(one)]
-            self._problems += _wrong_between(left, there)
+            self._found.texts += wrong_between(left, there)
 
     def ghosts(self, found: Sequence[Snapshot]) -> None:
         """No writer has left a snapshot file that does not count; one that is at it takes it back."""
         for one in found:
             if is_there(self._session, one):
                 path = self._session.paths.snapshot_file(one.id)
-                self._problems.append(
+                self._found.texts.append(
                     f"{path}: snapshot {one.id} of {one.commit_user!r} never counted, its writer was "
                     "stopped while the id expired or was rolled back; remove_orphan_files removes it"
                 )
@@ -224,7 +205,7 @@ class _Verification:
     def snapshot(self, one: Snapshot) -> None:
         """A snapshot can be read, and agrees with its files."""
         self._note(
-            f"snapshot {one.id}",
+            Root(kind="snapshot", name=one.id),
             self._root(one, with_changelog=True),
             lambda: self._is_deleted(one),
         )
@@ -233,7 +214,7 @@ class _Verification:
         """A tag's snapshot can be read, and agrees with its files."""
         tags = self._session.tags
         self._note(
-            f"tag {one.name!r}",
+            Root(kind="tag", name=one.name),
             self._root(one.snapshot, with_changelog=False),
             lambda: tags.find(one.name) != one,
         )
@@ -248,14 +229,14 @@ class _Verification:
                 marked is not None and changelogs.exists(marked) and one.id < marked
             )
 
-        self._note(f"changelog {one.id}", self._fed(one), is_deleted)
+        self._note(Root(kind="changelog", name=one.id), self._fed(one), is_deleted)
 
-    def _note(self, name: str, found: Iterable[str], is_deleted: Callable[[], bool]) -> None:
+    def _note(self, root: Root, found: Iterable[Finding], is_deleted: Callable[[], bool]) -> None:
         problems = list(found)
         if problems and is_deleted():
             self._gone_count += 1
         else:
-            self._problems += [f"{name}: {problem}" for problem in problems]
+            self._found.note(root, problems)
 
     def _is_deleted(self, one: Snapshot) -> bool:
         """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
@@ -264,23 +245,22 @@ class _Verification:
         is_marked = marked is not None and one.id < marked and snapshots.exists(marked)
         return is_marked or not is_there(self._session, one)
 
-    def _fed(self, one: Snapshot) -> Iterator[str]:
+    def _fed(self, one: Snapshot) -> Iterator[Finding]:
         try:
             (kept,) = roots.kept_changelogs(self._session, [one])
         except LsmError as error:
-            yield str(error)
+            yield finding_of(error)
             return
-        for entry in kept.entries:
-            if entry.kind is EntryKind.ADD:
-                yield from self._known_wrong_with(entry, is_changelog=False)
-        yield from self._changelog_files(kept.changelog)
+        yield from self._added(kept.entries, is_changelog=False)
+        yield from self._added(kept.changelog, is_changelog=True)
 
-    def _changelog_files(self, entries: Iterable[ManifestEntry]) -> Iterator[str]:
-        for entry in entries:
-            if entry.kind is EntryKind.ADD:
-                yield from self._known_wrong_with(entry, is_changelog=True)
+    def _added(self, entries: Iterable[ManifestEntry], *, is_changelog: bool) -> Iterator[Finding]:
+        added = [entry for entry in entries if entry.kind is EntryKind.ADD]
+        self._look(added, is_changelog=is_changelog)
+        for entry in added:
+            yield from self._looked[_identity(entry)]
 
-    def _changelog_of(self, snapshot: Snapshot) -> Iterator[str]:
+    def _changelog_of(self, snapshot: Snapshot) -> Iterator[Finding]:
         session, name = self._session, snapshot.changelog_manifest_list
         if name is None:
             return
@@ -288,102 +268,124 @@ class _Verification:
             metas = session.manifest_list(snapshot, name)
             entries = [entry for meta in metas for entry in session.manifests.read_entries(meta)]
         except LsmError as error:
-            yield str(error)
+            yield finding_of(error)
             return
-        yield from self._changelog_files(entries)
+        yield from self._added(entries, is_changelog=True)
 
-    def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[str]:
+    def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[Finding]:
         """The schema, manifests and files of one root are there, with their sizes and rows."""
         session = self._session
         try:
             session.schemas.load(snapshot.schema_id)
             entries = live_rows(session.manifests, session.manifest_metas(snapshot))
         except LsmError as error:
-            yield str(error)
+            yield finding_of(error)
             return
         live = _NO_FILES if entries is None else entries
         rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
         total = snapshot.total_record_count
         if total is not None and rows != total:
-            yield f"totalRecordCount is {total}, its files hold {rows} rows"
-        yield from self._files(live)
+            yield Finding(text=f"totalRecordCount is {total}, its files hold {rows} rows")
+        yield from self._files(snapshot, live)
         yield from self._levels(live)
-        yield from self._row_ids.problems(snapshot, live)
+        for text in self._row_ids.problems(snapshot, live):
+            yield Finding(text=text)
         if with_changelog:
             yield from self._changelog_of(snapshot)
         if snapshot.index_manifest is not None or session.schema.may_have_indexes:
             yield from self._indexes.problems(snapshot, entries_of(live) if live.num_rows else [])
 
-    def _files(self, live: pa.Table) -> Iterator[str]:
+    def newest(self, snapshot: Snapshot) -> None:
+        """Look at the newest state first: its hash indexes are those that the next write goes by."""
+        try:
+            entries = live_rows(self._session.manifests, self._session.manifest_metas(snapshot))
+        except LsmError:
+            return  # found again, and listed, when its turn comes
+        if entries is not None:
+            self._look(entries_of(entries), is_changelog=False, snapshot=snapshot)
+
+    def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
         """Check files that no root before named; report again what was wrong with the others."""
         files = _identities(live)
         new = [at for at, file in enumerate(files) if file not in self._looked]
         if new:
-            for entry in entries_of(live.take(pa.array(new))):
-                self._known_wrong_with(entry, is_changelog=False)
+            taken = entries_of(live.take(pa.array(new)))
+            self._look(taken, is_changelog=False, snapshot=snapshot)
         if self._anything_wrong:
             for file in files:
                 yield from self._looked[file]
 
-    def _known_wrong_with(self, entry: ManifestEntry, *, is_changelog: bool) -> tuple[str, ...]:
-        """Return what is wrong with a file, which is looked at once."""
-        key = (entry.partition, entry.bucket, entry.file.file_name)
-        if key not in self._looked:
-            self._looked[key] = tuple(self._wrong_with(entry, is_changelog=is_changelog))
-            self._anything_wrong |= bool(self._looked[key])
-        return self._looked[key]
+    def _look(
+        self,
+        entries: Iterable[ManifestEntry],
+        *,
+        is_changelog: bool,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        """Look at files, each once: whether they are there, have their size and, deep, their rows."""
+        new = {_identity(entry): entry for entry in entries}
+        there: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
+        indexes = {} if self._rows is None else hash_indexes(self._session, snapshot)
+        for key, entry in new.items():
+            if key in self._looked:
+                continue
+            self._looked[key] = found = tuple(self._wrong_with(entry))
+            self._anything_wrong |= bool(found)
+            if not found and self._rows is not None:
+                path = self._session.data_path(entry)
+                there[key] = (
+                    FileToRead(
+                        entry=entry,
+                        path=path,
+                        is_changelog=is_changelog,
+                        index=None if is_changelog else indexes.get(key[:2]),
+                    ),
+                    fingerprint_of(entry.file, self._session.file_io.status(path)),
+                )
+        if there and self._rows is not None:
+            context = with_schemas(self._session, {entry.file.schema_id for entry in new.values()})
+            wrong = self._rows.problems(context, list(there.values()))
+            for key, (file, _) in there.items():
+                if texts := wrong[file.path]:
+                    self._anything_wrong = True
+                    self._looked[key] = tuple(self._about(file.entry, text) for text in texts)
 
-    def _wrong_with(self, entry: ManifestEntry, *, is_changelog: bool) -> Iterator[str]:
+    def _about(self, entry: ManifestEntry, text: str) -> Finding:
+        path = self._session.data_path(entry)
+        number = entry.file.schema_id
+        schema = with_schemas(self._session, [number]).schemas.get(number)
+        return Finding(
+            text=text, path=path, stake=stake_of(entry, schema or self._session.schema, path)
+        )
+
+    def _wrong_with(self, entry: ManifestEntry) -> Iterator[Finding]:
         for name in (entry.file.file_name, *entry.file.extra_files):
             path = self._context.data_file(entry.partition, entry.bucket, name)
             try:
                 size = self._session.file_io.status(path).size
             except LsmError:
-                yield f"{path} is missing"
+                yield self._about(entry, f"{path} is missing")
                 continue
             self._file_count += 1
             if name != entry.file.file_name:
                 continue
             self._unchecked_count += entry.file.checksum is None
             if size != entry.file.file_size:
-                yield f"{path} has {size} bytes, not {entry.file.file_size}"
-            elif self._rows is not None:
-                yield from self._rows.problems(entry, path, is_changelog=is_changelog)
+                yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
 
-    def _levels(self, live: pa.Table) -> Iterator[str]:
+    def _levels(self, live: pa.Table) -> Iterator[Finding]:
         """Files of a level below 0 do not overlap. What did not change since the last root is known."""
-        order = self._session.key_order
         below = live.filter(pc.greater(live.column(LEVEL), 0)) if live.num_rows else live
         key = frozenset(_identities(below))
-        if order is None or not key:
+        if self._session.key_order is None or not key:
             return
         if key != self._below:
-            buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-            for entry in entries_of(below):
-                buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
-            self._below, self._overlaps = key, []
-            for (partition, bucket), files in buckets.items():
-                try:
-                    Levels.of(files, level_count=1, key_order=order)
-                except LsmError as error:
-                    where = self._context.bucket_directory(partition, bucket)
-                    self._overlaps.append(f"{where}: {error}")
+            self._below, self._overlaps = key, overlaps(self._session, entries_of(below))
         yield from self._overlaps
 
 
-def _wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Iterator[str]:
-    for older, newer in pairwise(snapshots):
-        if newer.id != older.id + 1:
-            if there.issuperset(range(older.id, newer.id)):
-                continue
-            yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
-            continue
-        totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)
-        if None in totals:
-            continue
-        before, after, delta = totals
-        if before is not None and delta is not None and after != before + delta:
-            yield f"snapshot {newer.id}: totalRecordCount is {after}, not {before} + {delta}"
+def _identity(entry: ManifestEntry) -> tuple[bytes, int, str]:
+    return entry.partition, entry.bucket, entry.file.file_name
 
 
 def _identities(entries: pa.Table) -> list[tuple[bytes, int, str]]:

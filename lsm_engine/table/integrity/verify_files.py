@@ -1,71 +1,101 @@
 """Verify the rows of data and changelog files: every page decoded, in order, as the manifest describes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns, encode_stored
 from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.io.file_checksum import check_whole
 from lsm_engine.kernels.keys import sort_keys
 from lsm_engine.kernels.order import is_sorted
-from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
-from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.stakes import stake_of
+from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.ground.bucket_keys import bucket_hashes
+from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.stage.dynamic_buckets import listed_hashes
 
 Progress = Callable[[str, int], None]
 """Called with the path of each file that has been read, and how many were read before it."""
 
 
-class FileVerification:
-    """Reads each file once, however many roots name it."""
+@record
+class FileToRead:
+    """A data or changelog file that is there and has its size. It pickles.
 
-    def __init__(self, session: TableSession, progress: Progress | None = None) -> None:
-        self._session = session
-        self._progress = progress
-        self._schemas: dict[int, TableSchema] = {}
-        self._count = 0
+    `index`: the hash index of its dynamic bucket; None for buckets that have none.
+    """
 
-    def problems(self, entry: ManifestEntry, path: str, *, is_changelog: bool) -> Iterator[str]:
-        """Yield what is wrong with a file that is there, and has its size."""
-        file = entry.file
-        schema = self._session.schema
-        try:
-            schema = self._schema(file.schema_id)
-            rows = _Rows(file, schema, is_changelog=is_changelog, is_postponed=entry.bucket < 0)
-            for problem in self._read(file, path, schema, rows):
-                yield f"{path}: {problem} ({stake_of(entry, schema, path)})"
-        except LsmError as error:
-            yield f"{error} ({stake_of(entry, schema, path)})"
-        if self._progress is not None:
-            self._progress(path, self._count)
-        self._count += 1
+    entry: ManifestEntry
+    path: str
+    is_changelog: bool
+    index: IndexFileMeta | None = None
 
-    def _schema(self, schema_id: int) -> TableSchema:
-        if schema_id not in self._schemas:
-            self._schemas[schema_id] = self._session.schemas.load(schema_id)
-        return self._schemas[schema_id]
 
-    def _read(
-        self, file: DataFileMeta, path: str, schema: TableSchema, rows: "_Rows"
-    ) -> Iterator[str]:
-        source = self._session.file_io.open_input(path)
-        try:
-            check_whole(source, file.checksum, file_name=path)
-        finally:
-            source.close()
-        names = None
-        if file.write_columns is not None:
-            names = tuple(field.name for field in schema.written_fields(file.write_columns))
-        columns = ReadColumns(file_schema=schema, read_schema=schema, names=names)
-        with open_data_file(self._session.file_io, path, file, columns) as reader:
-            reader.decode_every_column()
-            yield from rows.problems(reader)
+FileReader = Callable[[BucketContext, Sequence[FileToRead]], Iterable[tuple[int, tuple[str, ...]]]]
+"""Yields the number of each file, as it has been read, and what is wrong with it."""
+
+
+def read_files(
+    context: BucketContext, files: Sequence[FileToRead]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Read files on the threads of this process."""
+    return enumerate(LocalExecutor().ordered(partial(wrong_in_file, context), files))
+
+
+def wrong_in_file(context: BucketContext, file: FileToRead) -> tuple[str, ...]:
+    """Return what is wrong with the bytes and the rows of a file."""
+    meta, path = file.entry.file, file.path
+    if meta.schema_id not in context.schemas:
+        return (f"{path}: its schema {meta.schema_id} cannot be read",)
+    try:
+        return tuple(f"{path}: {problem}" for problem in _read(context, file))
+    except LsmError as error:
+        return (str(error),)
+
+
+def _read(context: BucketContext, file: FileToRead) -> Iterator[str]:
+    meta, path = file.entry.file, file.path
+    schema = context.schemas[meta.schema_id]
+    source = context.file_io.open_input(path)
+    try:
+        check_whole(source, meta.checksum, file_name=path)
+    finally:
+        source.close()
+    names = None
+    if meta.write_columns is not None:
+        names = tuple(field.name for field in schema.written_fields(meta.write_columns))
+    columns = ReadColumns(file_schema=schema, read_schema=schema, names=names)
+    rows = _Rows(file, schema, hashes=file.index is not None)
+    with open_data_file(context.file_io, path, meta, columns) as reader:
+        reader.decode_every_column()
+        yield from rows.problems(reader)
+    if file.index is not None:
+        yield from _unlisted(context, file.index, rows.hashes)
+
+
+def _unlisted(
+    context: BucketContext, index: IndexFileMeta, hashes: npt.NDArray[np.int32]
+) -> Iterator[str]:
+    """Keys that the hash index of their bucket lacks: the next write would give them another bucket."""
+    try:
+        listed = listed_hashes(context, index)
+    except LsmError:
+        return  # listed as a problem of the index
+    count = len(np.setdiff1d(hashes, listed))
+    if count:
+        yield (
+            f"{count} keys are not in the hash index {index.file_name} of their bucket, so that a "
+            "write may give them another bucket; overwrite the partition with its rows"
+        )
 
 
 class _Rows:
@@ -74,9 +104,10 @@ class _Rows:
     Rows of postponed buckets stand as they came, unsorted and unmerged.
     """
 
-    def __init__(
-        self, file: DataFileMeta, schema: TableSchema, *, is_changelog: bool, is_postponed: bool
-    ) -> None:
+    def __init__(self, read: FileToRead, schema: TableSchema, *, hashes: bool) -> None:
+        file, is_changelog = read.entry.file, read.is_changelog
+        is_postponed = read.entry.bucket < 0
+        self._hashes: list[npt.NDArray[np.int32]] | None = [] if hashes else None
         self._file = file
         self._schema = schema
         self._may_repeat = is_changelog or is_postponed
@@ -91,6 +122,11 @@ class _Rows:
         self._nulls = dict.fromkeys(self._types, 0)
         self._wrong_order = self._doubled = 0
         self._outside: dict[str, None] = {}
+
+    @property
+    def hashes(self) -> npt.NDArray[np.int32]:
+        """The hashes of the keys, each once, in order."""
+        return np.unique(np.concatenate([np.empty(0, np.int32), *(self._hashes or ())]))
 
     def problems(self, reader: DataFileReader) -> Iterator[str]:
         """Yield what is wrong."""
@@ -127,6 +163,10 @@ class _Rows:
         self._sequences += [numbers["min"], numbers["max"]]
         kinds = rows.column(VALUE_KIND).to_numpy()
         self._deletes += int(np.count_nonzero(kinds & 1))
+        if self._hashes is not None:
+            fields = self._schema.select(self._schema.bucket_keys)
+            batches = rows.to_batches()
+            self._hashes += [np.unique(bucket_hashes(fields, batch)) for batch in batches]
         keys = rows.select(self._keys)
         joined = keys if self._last is None else pa.concat_tables([self._last, keys])
         self._wrong_order += not is_sorted(sort_keys(joined.columns))

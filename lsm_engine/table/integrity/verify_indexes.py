@@ -9,6 +9,7 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.store.indexes import DeletionVectorStore
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import Finding, finding_of
 from lsm_engine.table.integrity.verify_buckets import BucketVerification
 
 
@@ -19,19 +20,19 @@ class IndexVerification:
         self._session = session
         self._store = DeletionVectorStore(session.file_io, session.paths)
         self._buckets = BucketVerification(session)
-        self._seen: dict[str, dict[str, DeletionVector] | str] = {}
+        self._seen: dict[str, dict[str, DeletionVector] | Finding] = {}
 
     @property
     def file_count(self) -> int:
         """How many index files were looked at."""
         return len(self._seen)
 
-    def problems(self, snapshot: Snapshot, live: Sequence[ManifestEntry]) -> Iterator[str]:
+    def problems(self, snapshot: Snapshot, live: Sequence[ManifestEntry]) -> Iterator[Finding]:
         """Yield what is wrong with the index files of a root whose live files are `live`."""
         try:
             entries = self._session.index_entries(snapshot)
         except LsmError as error:
-            yield str(error)
+            yield finding_of(error)
             return
         rows = {
             (entry.partition, entry.bucket, entry.file.file_name): entry.file.row_count
@@ -41,32 +42,35 @@ class IndexVerification:
         marked: set[tuple[bytes, int, str]] = set()
         for entry in entries:
             found = self._read(entry.index_file)
-            if isinstance(found, str):
+            if isinstance(found, Finding):
                 yield found
                 continue
             for name, vector in found.items():
                 key = (entry.partition, entry.bucket, name)
-                yield from _of_vector(entry, name, vector, rows.get(key), is_second=key in marked)
+                path = self._session.paths.index_file(entry.index_file.file_name)
+                for text in _of_vector(entry, name, vector, rows.get(key), is_second=key in marked):
+                    yield Finding(text=text, path=path)
                 marked.add(key)
 
-    def _read(self, file: IndexFileMeta) -> dict[str, DeletionVector] | str:
+    def _read(self, file: IndexFileMeta) -> dict[str, DeletionVector] | Finding:
         if file.file_name not in self._seen:
             try:
                 self._seen[file.file_name] = self._vectors(file)
             except LsmError as error:
-                self._seen[file.file_name] = str(error)
+                self._seen[file.file_name] = finding_of(error)
         return self._seen[file.file_name]
 
-    def _vectors(self, file: IndexFileMeta) -> dict[str, DeletionVector] | str:
+    def _vectors(self, file: IndexFileMeta) -> dict[str, DeletionVector] | Finding:
         path = self._session.paths.index_file(file.file_name)
         if file.index_type != DELETION_VECTORS:
             size = self._session.file_io.status(path).size
-            return (
-                {} if size == file.file_size else f"{path} has {size} bytes, not {file.file_size}"
-            )
+            if size != file.file_size:
+                return Finding(text=f"{path} has {size} bytes, not {file.file_size}", path=path)
+            return {}
         found = self._store.read_file(file)
         if file.row_count != len(found):
-            return f"{path} holds {len(found)} deletion vectors, not {file.row_count}"
+            text = f"{path} holds {len(found)} deletion vectors, not {file.row_count}"
+            return Finding(text=text, path=path)
         return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from lsm_engine.base.ids import checked_sequence
 from lsm_engine.io.spill import SpillArea, SpilledRows
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.order import sort_orders
@@ -101,7 +102,7 @@ class WriteBuffer:
         return self._rules.function.history_layers(order, batches)
 
     def _numbered(self, rows: pa.RecordBatch, kinds: pa.Array) -> pa.RecordBatch:
-        first = self.next_sequence_number
+        first = checked_sequence(self.next_sequence_number, rows.num_rows)
         self.next_sequence_number += rows.num_rows
         sequence = np.arange(first, self.next_sequence_number, dtype=np.int64)
         return pa.RecordBatch.from_arrays(

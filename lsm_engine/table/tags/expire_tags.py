@@ -3,9 +3,8 @@
 from datetime import UTC, datetime
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.base.units import parse_millis
+from lsm_engine.base.units import parse_age
 from lsm_engine.plan.tags import created_at, expired_tags
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import tag as tags
@@ -43,12 +42,7 @@ def expire_tags(
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
     over = list(expired_tags(there, local_now=now))
     if older_than is not None:
-        try:
-            age = parse_millis(older_than)
-        except ValueError as cause:
-            raise InvalidInputError(
-                f"an age is a time such as '7 d', not {older_than!r}", older_than=older_than
-            ) from cause
+        age = parse_age(older_than)
         born = [(tag, created_at(tag)) for tag in there]
         over += [
             tag

@@ -167,7 +167,9 @@ def test_orphans(shop) -> None:
     shop("orphans", ORDERS, "--older-than", "soon", code=5)
 
 
-@pytest.mark.parametrize("what", ["missing-files", "manifests", "earliest", "purge"])
+@pytest.mark.parametrize(
+    "what", ["missing-files", "damaged-files", "manifests", "earliest", "purge"]
+)
 def test_repair(shop, what: str) -> None:
     before = shop.json("snapshots", ORDERS)
     (plan,) = shop.json("repair", ORDERS, what)
@@ -250,3 +252,29 @@ def test_forget(shop) -> None:
     assert "forgotten: 1 keys" in shop(*done).stdout
     shop("forget", ORDERS, code=2)
     shop("forget", ORDERS, "--key", "price=1", code=5)
+
+
+def test_verify_and_restore(shop) -> None:
+    shop("compact", ORDERS, "--full")
+    (found,) = shop.json("verify", ORDERS, "--deep", "--incremental")
+    assert (found["clean"], found["files_verified_before"]) == (True, 0)
+    (found,) = shop.json("verify", ORDERS, "--deep", "--incremental")
+    assert (found["files_read"], found["files_verified_before"] > 0) == (0, True)
+    with shop.catalog() as catalog:
+        table = catalog.table(ORDERS)
+        live = max(
+            table.session.live_entries(table.latest_snapshot()), key=lambda e: e.file.row_count
+        )
+        path = Path(table.location) / table.session.data_path(live)
+    path.unlink()
+    (found,) = shop.json("verify", ORDERS, code=1)
+    (damaged,) = found["damaged_files"]
+    assert damaged["stake"]["row_count"] == live.file.row_count
+    assert "repair can rebuild it" in damaged["sources"][0]
+    assert "restored whole" in shop("repair", ORDERS, "restore").stdout
+    (plan,) = shop.json("repair", ORDERS, "restore")
+    assert (plan["dry_run"], plan["lost_row_count"], path.exists()) == (True, 0, False)
+    (done,) = shop.json("repair", ORDERS, "restore", "--act", "--yes")
+    assert (done["dry_run"], done["files"][0]["is_exact"]) == (False, True)
+    assert counts(shop) == 3
+    shop("verify", ORDERS, "--deep")

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.table.integrity.verify_files import FileVerification
+from lsm_engine.table.integrity.deep_check import fingerprint_of
+from lsm_engine.table.integrity.verify_files import FileToRead, wrong_in_file
+from lsm_engine.table.integrity.verify_report import VerifyReport
 from tests.unit.table.history_tables import Story
 from tests.unit.table.test_checksum_chain import (
     CHANGELOG,
@@ -103,8 +106,8 @@ def wrong(told: Story, **changes: object) -> list[str]:
     entry = session.live_entries(head)[0]
     other = replace(entry, file=replace(entry.file, **changes))
     path = session.data_path(entry)
-    check = FileVerification(session)
-    return list(check.problems(other, path, is_changelog=False))
+    file = FileToRead(entry=other, path=path, is_changelog=False)
+    return list(wrong_in_file(session.context(), file))
 
 
 def test_rows_are_compared_with_what_the_manifest_says() -> None:
@@ -131,8 +134,120 @@ def test_rows_that_wait_for_a_bucket_need_no_order() -> None:
     session = told.table.session
     (entry,) = session.live_entries(session.snapshots.latest())
     ends = replace(entry.file, min_key=entry.file.max_key, max_key=entry.file.min_key)
-    check = FileVerification(session)
     path = session.data_path(entry)
     for bucket, count in ((0, 1), (-2, 0)):
         other = replace(entry, bucket=bucket, file=ends)
-        assert len(list(check.problems(other, path, is_changelog=False))) == count
+        read = FileToRead(entry=other, path=path, is_changelog=False)
+        assert len(wrong_in_file(session.context(), read)) == count
+
+
+def damaged_once(told: Story) -> str:
+    (first, *_) = sorted(path for path in told.files("bucket-0") if "data-" in path)
+    return first
+
+
+def test_incremental_passes_over_what_has_not_changed() -> None:
+    told = story()
+    read: list[str] = []
+
+    def verified() -> VerifyReport:
+        read.clear()
+        return told.table.verify(
+            deep=True, incremental=True, progress=lambda path, _: read.append(path)
+        )
+
+    first = verified()
+    assert (first.skipped_count, len(read)) == (0, first.read_count)
+    again = verified()
+    assert (again.read_count, again.skipped_count, read) == (0, first.read_count, [])
+    told.put(k1="new")
+    report = verified()
+    assert (report.read_count, report.is_clean) == (1, True)
+    assert told.table.verify(deep=True).skipped_count == 0  # unless asked for, all is read
+    # What was changed since is read again, whatever its size.
+    path = damaged_once(told)
+    told.clock.advance(1)
+    flipped(told, path)
+    assert path in "".join(verified().problems)
+    assert path in read
+
+
+@pytest.mark.parametrize("what", ["checksum", "size", "entry"])
+def test_a_file_of_another_checksum_size_or_entry_is_not_trusted(what: str) -> None:
+    told = story()
+    session = told.table.session
+    entry = session.live_entries(session.snapshots.latest())[0]
+    status = told.disk.status(session.data_path(entry))
+    before = fingerprint_of(entry.file, status)
+    other, moved = entry.file, status
+    if what == "checksum":
+        other = replace(other, checksum=other.checksum ^ 1)
+    elif what == "size":
+        moved = replace(status, size=status.size + 1)
+    else:
+        other = replace(other, max_sequence_number=other.max_sequence_number + 1)
+    assert fingerprint_of(other, moved) != before
+    assert fingerprint_of(replace(other, checksum=None), moved) is None
+
+
+def test_a_damaged_record_of_verified_files_is_listed_and_not_followed() -> None:
+    told = story()
+    told.table.verify(deep=True, incremental=True)
+    flipped(told, "verified/verified-files")
+    report = told.table.verify(deep=True, incremental=True)
+    assert report.skipped_count == 0
+    assert "verified-files" in report.problems[0]
+    assert told.table.verify(deep=True).is_clean
+
+
+def test_only_a_deep_verification_is_incremental() -> None:
+    with pytest.raises(InvalidInputError, match="deep"):
+        story().table.verify(incremental=True)
+
+
+def test_what_is_wrong_names_its_rows_roots_and_sources() -> None:
+    told = story()
+    told.table.create_tag("kept", 1)
+    told.table.create_branch("dev", tag="kept")
+    path = names_of(told)["data"]
+    flipped(told, path)
+    report = told.table.verify(deep=True)
+    (found,) = report.damaged_files
+    assert found.path == path
+    assert found.stake is not None
+    assert (found.stake.row_count, found.stake.bucket) == (300, 0)
+    assert (found.stake.min_key, found.stake.max_key) == ({"id": 0}, {"id": 299})
+    assert found.snapshots == (1, 2, 3, 4)
+    assert found.tags == ("kept",)
+    assert found.branches == ("main", "dev")
+    assert "snapshots 1 to 4" in str(report)
+    rows = told.table.system("damaged_files_deep").to_pylist()
+    assert [(row["file_path"], row["record_count"], row["tags"]) for row in rows] == [
+        (path, 300, ["kept"])
+    ]
+    assert told.table.system("damaged_files").num_rows == 0  # its size is right
+
+
+def test_keys_that_the_hash_index_of_their_bucket_lacks() -> None:
+    told = story(bucket="-1")
+    session = told.table.session
+    head = session.snapshots.latest()
+    live = session.live_entries(head)
+    (index,) = [entry.index_file for entry in session.index_entries(head)]
+    path = session.paths.index_file(index.file_name)
+    hashes = told.disk.read(path)
+    short = replace(index, file_name="index-short", file_size=len(hashes) - 8, checksum=None)
+    short = replace(short, row_count=index.row_count - 2)
+    told.disk.replace(session.paths.index_file("index-short"), hashes[:-8])
+    wrong_files = [
+        wrong_in_file(
+            session.context(),
+            FileToRead(entry=e, path=session.data_path(e), is_changelog=False, index=short),
+        )
+        for e in live
+    ]
+    assert any(
+        "2 keys are not in the hash index index-short" in one
+        for (one, *_) in filter(None, wrong_files)
+    )
+    assert told.table.verify(deep=True).is_clean

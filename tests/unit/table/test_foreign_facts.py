@@ -76,6 +76,15 @@ def index_columns(story: Story) -> None:
     change_snapshot(story, indexManifest="index-manifest-u-0")
 
 
+def index_elsewhere(story: Story) -> None:
+    index = IndexFileMeta(
+        index_type="HASH", file_name="vectors-u-0", file_size=9, row_count=1, external_path="/tmp/x"
+    )
+    entry = IndexManifestEntry(kind=EntryKind.ADD, partition=EMPTY_ROW, bucket=0, index_file=index)
+    story.disk.replace("manifest/index-manifest-u-0", encode_index_manifest([entry]))
+    change_snapshot(story, indexManifest="index-manifest-u-0")
+
+
 def store_as(write: Callable[[pa.Table, io.BytesIO], None]) -> Callable[[Story], None]:
     def change(story: Story) -> None:
         stored = io.BytesIO()
@@ -91,6 +100,11 @@ FACTS: dict[str, tuple[Callable[[Story], None], str]] = {
     "row ids": (lambda story: change_files(story, first_row_id=0), "row tracking.*manifest="),
     "some columns": (lambda story: change_files(story, write_columns=("v",)), "data evolution"),
     "blob": (lambda story: change_files(story, file_name="data-u-9.blob"), r"format.*data-u-9\.blob"),
+    "elsewhere": (
+        lambda story: change_files(story, external_path="s3://other/x.parquet"),
+        "files outside the table",
+    ),
+    "index elsewhere": (index_elsewhere, "files outside the table.*vectors-u-0"),
     "row ids counted": (count_row_ids, "row tracking"),
     "b-tree": (index_columns, r"type 'btree'.*btree-u-0\.index"),
     "orc manifests": (store_as(orc.write_table), "manifest.format=orc"),

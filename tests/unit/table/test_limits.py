@@ -1,18 +1,22 @@
 """Nothing is written that readers would refuse: keys, statistics, ids and times at their limits."""
 
+import json
 import logging
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.ids import LONG_MAX
 from lsm_engine.codec import avro_container
 from lsm_engine.codec.avro_container import Limits
 from lsm_engine.codec.documents import encode_consumer, encode_snapshot
+from lsm_engine.schema.arrow_types import HIGHEST_FIELD_ID
 from lsm_engine.table.ground.incoming import KEY_BYTES_MAX
 from tests.unit.table.history_tables import START, Story
+from tests.unit.table.test_deep_verify import rewrite_delta
 
 DAY = 24 * 3600 * 1000
 
@@ -142,3 +146,49 @@ def test_small_differences_of_clocks_keep_times_in_order() -> None:
     told.disk.replace("snapshot/snapshot-1", encode_snapshot(wrong))
     told.put(k1="b")
     assert store.load(2).time_millis == START + DAY
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_sequence_numbers_that_run_out_are_refused_before_anything_changes(left: int) -> None:
+    told = Story()
+    told.put(k1="a")
+    session = told.table.session
+    (entry,) = session.live_entries(session.snapshots.latest())
+    file = replace(entry.file, max_sequence_number=LONG_MAX - 1 - left)
+    rewrite_delta(told, replace(entry, file=file))
+    before = {path: told.disk.read(path) for path in told.files()}
+    if left == 2:
+        told.put(k1="b", k2="c")
+        assert told.rows() == {1: "b", 2: "c"}
+        return
+    with pytest.raises(lsm.UnsupportedError, match="sequence numbers"):
+        told.put(k1="b", k2="c")
+    assert {path: told.disk.read(path) for path in told.files()} == before
+
+
+def test_ids_of_columns_that_run_out_are_refused_before_anything_changes() -> None:
+    told = Story()
+    stored = json.loads(told.disk.read("schema/schema-0"))
+    stored.pop("lsmChecksum")
+    stored["highestFieldId"] = HIGHEST_FIELD_ID
+    told.disk.replace("schema/schema-0", json.dumps(stored).encode())
+    table = told.reopened()
+    with pytest.raises(lsm.UnsupportedError, match="ids for columns"):
+        table.alter(lsm.AddColumn(name="x", type="INT"))
+    assert told.files("schema") == {"schema/schema-0"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("snapshot.num-retained.max", str(2**63)),
+        ("write-buffer-size", "9999999999999 tb"),
+        ("snapshot.time-retained", "99999999999999 d"),
+    ],
+)
+def test_options_beyond_64_bits_are_refused(key: str, value: str) -> None:
+    told = Story()
+    with pytest.raises(lsm.InvalidOptionError, match=key):
+        told.table.alter(lsm.SetOption(key=key, value=value))
+    with pytest.raises(lsm.InvalidInputError):
+        told.table.expire_snapshots(older_than="99999999999999 d")

@@ -1,10 +1,15 @@
 """A catalog that is locked, gone, damaged or full neither holds up nor fails a commit, and loses no lineage."""
 
+import contextlib
 import errno
 import logging
 import multiprocessing
 import os
+import random
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +33,8 @@ SPAWN = multiprocessing.get_context("spawn")
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 NAME = TableName(database="db", table="t")
 STEP_MILLIS = 100
+LOCKED_SECONDS = float(os.environ.get("LSM_LOCKED_SECONDS", "0"))
+"""Commits go on for so long while the catalog is locked; 60 shows that no wait adds up."""
 
 
 @pytest.fixture
@@ -111,7 +118,10 @@ def test_a_locked_catalog_does_not_hold_up_commits(
     put(table, 1)
     with locked_by_another_process(folder):
         monkeypatch.setattr(Outbox, "deliver", timed)
+        began = time.monotonic()
         put(table, *range(2, 22))
+        while time.monotonic() - began < LOCKED_SECONDS:
+            put(table, 1)
         table.create_tag("kept")
         table.create_tag("gone")
         table.delete_tag("gone")
@@ -192,6 +202,43 @@ def test_a_damaged_catalog_is_passed_by(catalog: Catalog, folder: Path) -> None:
     for file in (folder / "names").glob("catalog.db*"):
         if file.is_file():
             file.unlink()
+    with opened(folder) as again:
+        again.rebuild()
+        complete(again, again.table("db.t"))
+    assert kept(folder) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pages_that_are_damaged_while_in_use_cost_no_rows(
+    catalog: Catalog, folder: Path, seed: int
+) -> None:
+    """Commits go on, what is read is right or an LsmError, and a rebuild has all of the lineage."""
+    table = created(catalog)
+    put(table, *range(4))
+    path = folder / "names" / "catalog.db"
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    other.close()
+    dice = random.Random(seed)
+    with path.open("r+b") as file:
+        for _ in range(20):
+            page = dice.randrange(path.stat().st_size // 4096)
+            file.seek(page * 4096 + dice.choice([0, 3, 5, dice.randrange(4096)]))
+            file.write(bytes([dice.randrange(256)]))
+    put(table, 4, 5)
+    for ask in (
+        lambda: catalog.table("db.t").scan().count(),
+        lambda: catalog.lineage.snapshots(NAME),
+        lambda: catalog.list_databases(),
+    ):
+        with contextlib.suppress(lsm.LsmError):
+            ask()
+    rows = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    assert rows == {0: 3, 1: 4, 2: 5}
+    catalog.close()
+    for one in (folder / "names").glob("catalog.db*"):
+        if one.is_file():
+            one.unlink()
     with opened(folder) as again:
         again.rebuild()
         complete(again, again.table("db.t"))
@@ -287,3 +334,69 @@ def test_a_catalog_in_memory_keeps_nothing() -> None:
     with pytest.raises(LineageError):
         elsewhere.deliver(fact)
     names.close()
+
+
+def test_altering_does_not_wait_long_and_creating_names_the_catalog(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(folder) as catalog:
+        table = created(catalog)
+        catalog._names._copying = catalog._names.database.waiting(200)
+        with locked_by_another_process(folder):
+            began = time.monotonic()
+            table.alter(lsm.SetOption(key="snapshot.num-retained.min", value="5"))
+            table.rescale(2)
+            assert time.monotonic() - began < 20
+        assert "busy" in caplog.text
+        assert catalog.table("db.t").schema.bucket_count == 2
+    names = SqlCatalog.open(
+        f"sqlite:///{folder}/names/catalog.db",
+        warehouse=str(folder / "lake"),
+        busy_timeout_millis=200,
+    )
+    with (
+        locked_by_another_process(folder),
+        pytest.raises(lsm.StorageError, match="busy") as refused,
+    ):
+        names.register_table(TableName(database="db", table="other"))
+    assert "names/catalog.db" in str(refused.value)
+    names.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+def test_a_catalog_in_a_read_only_directory_leaves_lineage_in_the_warehouse(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        (folder / "names").mkdir()
+        with opened(folder) as catalog:
+            created(catalog)
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        for path in (folder / "names").iterdir():
+            path.chmod(0o444)
+        (folder / "names").chmod(0o555)
+        command = [sys.executable, "-c", AS_NOBODY, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "committed" in done.stdout, done.stderr
+        assert [folder / "lake" in path.parents for path in kept(folder)] == [True, True]
+        for path in [folder / "names", *(folder / "names").iterdir()]:
+            path.chmod(0o777)
+        with opened(folder) as catalog:
+            complete(catalog, catalog.table("db.t"))
+        assert kept(folder) == []
+
+
+AS_NOBODY = """
+import os, sys
+import lsm_engine as lsm
+from lsm_engine.table.open_table import open_table
+folder = sys.argv[1]
+catalog = lsm.open_catalog(f"sqlite:///{folder}/names/catalog.db", warehouse=f"{folder}/lake")
+table = catalog.table("db.t")
+table.scan().count()
+os.setgid(65534)
+os.setuid(65534)
+for value in (1, 2):
+    table.upsert([{"id": 1, "v": value}])
+print("committed", table.scan().count())
+"""

@@ -1,0 +1,179 @@
+"""Where the rows of a data file came from, and which other roots hold versions of them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.base.record import record
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import Root
+from lsm_engine.table.tags import roots
+
+Identity = tuple[bytes, int, str]
+
+
+@record
+class Origin:
+    """The commit that made a file, in one bucket.
+
+    `made`: the file's entry there. `inputs`: what a compaction merged; `outputs`: what it wrote;
+    `changelog`: files with the rows as they were written, where the producer keeps them.
+    """
+
+    snapshot: Snapshot
+    made: ManifestEntry
+    inputs: tuple[ManifestEntry, ...]
+    outputs: tuple[ManifestEntry, ...]
+    changelog: tuple[ManifestEntry, ...]
+
+
+def identity(entry: ManifestEntry) -> Identity:
+    """Return what a file is known by, on whatever level it is."""
+    return entry.partition, entry.bucket, entry.file.file_name
+
+
+def every_root(session: TableSession) -> Iterator[tuple[TableSession, Root, Snapshot]]:
+    """Yield what can be read of snapshots, tags and the trash of all branches, newest ids first."""
+    found: list[tuple[TableSession, Root, Snapshot]] = []
+    for branch in roots.branches(session):
+        name = branch.paths.branch_name
+        for number in branch.snapshots.listed_ids():
+            snapshot = _read(branch, number)
+            if snapshot is not None:
+                found.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
+        for tag_name in branch.tags.names():
+            try:
+                tag = branch.tags.find(tag_name)
+            except LsmError:
+                continue
+            if tag is not None:
+                found.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
+    found += _of_trash(session)
+    yield from sorted(found, key=lambda one: -one[2].id)
+
+
+def _read(branch: TableSession, number: int) -> Snapshot | None:
+    try:
+        return branch.snapshots.find(number)
+    except LsmError:
+        return None
+
+
+def _of_trash(session: TableSession) -> list[tuple[TableSession, Root, Snapshot]]:
+    try:
+        records = TrashStore(session.file_io, session.paths).list()
+    except LsmError:
+        return []
+    return [
+        (session, Root(kind=f"snapshot {snapshot.id} in trash", name=one.name), snapshot)
+        for one in records
+        for snapshot in (*one.snapshots, *(tag.snapshot for tag in one.tags))
+    ]
+
+
+def origins_of(session: TableSession, wanted: Iterable[Identity]) -> Mapping[Identity, Origin]:
+    """Return the commits that made some files, as far as their snapshots are still there."""
+    left = set(wanted)
+    found: dict[Identity, Origin] = {}
+    seen: set[str] = set()
+    for branch, _, snapshot in every_root(session):
+        if not left:
+            break
+        if snapshot.delta_manifest_list in seen:
+            continue
+        seen.add(snapshot.delta_manifest_list)
+        delta = _entries(branch, snapshot, snapshot.delta_manifest_list)
+        removed = {identity(entry) for entry in delta if entry.kind is EntryKind.DELETE}
+        for entry in delta:
+            key = identity(entry)
+            if entry.kind is EntryKind.ADD and key in left and key not in removed:
+                found[key] = _origin(branch, snapshot, entry, delta)
+                left.discard(key)
+    return found
+
+
+def _origin(
+    session: TableSession, snapshot: Snapshot, made: ManifestEntry, delta: Sequence[ManifestEntry]
+) -> Origin:
+    def of_bucket(entries: Iterable[ManifestEntry], kind: EntryKind) -> tuple[ManifestEntry, ...]:
+        return tuple(
+            entry
+            for entry in entries
+            if entry.kind is kind and identity(entry)[:2] == identity(made)[:2]
+        )
+
+    merged = snapshot.commit_kind is CommitKind.COMPACT
+    listed = snapshot.changelog_manifest_list
+    changelog = [] if merged or listed is None else _entries(session, snapshot, listed)
+    return Origin(
+        snapshot=snapshot,
+        made=made,
+        inputs=of_bucket(delta, EntryKind.DELETE) if merged else (),
+        outputs=of_bucket(delta, EntryKind.ADD),
+        changelog=of_bucket(changelog, EntryKind.ADD),
+    )
+
+
+def _entries(session: TableSession, snapshot: Snapshot, name: str) -> list[ManifestEntry]:
+    try:
+        metas = session.manifest_list(snapshot, name)
+        return [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+    except LsmError:
+        return []
+
+
+def is_there(session: TableSession, entry: ManifestEntry) -> bool:
+    """Whether a file is in its place and has its size."""
+    try:
+        return session.file_io.status(session.data_path(entry)).size == entry.file.file_size
+    except LsmError:
+        return False
+
+
+def older_versions(
+    session: TableSession, lost: ManifestEntry, bad: frozenset[str]
+) -> tuple[Root, Snapshot, tuple[ManifestEntry, ...]] | None:
+    """Return the newest root that can be read without damaged files, its files of a lost file's keys.
+
+    Of these only such as may hold rows that the lost file was made of: other live files than now.
+    """
+    order = session.key_order
+    if order is None:
+        return None
+    newest = session.snapshots.latest()
+    bucket = (lost.partition, lost.bucket)
+
+    def holds(partition: bytes, number: int) -> bool:
+        return (partition, number) == bucket
+
+    live = {identity(one) for one in _live(session, newest, holds) or ()}
+    for branch, root, snapshot in every_root(session):
+        entries = _live(branch, snapshot, holds)
+        if entries is None:
+            continue
+        overlapping = [
+            entry
+            for entry in entries
+            if order(entry.file.min_key) <= order(lost.file.max_key)
+            and order(lost.file.min_key) <= order(entry.file.max_key)
+        ]
+        others = tuple(entry for entry in overlapping if identity(entry) not in live)
+        paths = {session.data_path(entry) for entry in overlapping}
+        is_whole = not paths & bad and all(is_there(session, entry) for entry in overlapping)
+        if others and is_whole and identity(lost) not in {identity(one) for one in overlapping}:
+            return root, snapshot, others
+    return None
+
+
+def _live(
+    session: TableSession, snapshot: Snapshot | None, holds: roots.Holds
+) -> list[ManifestEntry] | None:
+    if snapshot is None:
+        return []
+    try:
+        return session.live_entries(snapshot, holds)
+    except LsmError:
+        return None

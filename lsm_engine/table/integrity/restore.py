@@ -1,0 +1,316 @@
+"""Give back what damaged and missing data files held, from what the table still has.
+
+A file that a compaction wrote is merged again from its inputs, and one that a writer flushed from the
+changelog of its commit; if the bytes are those that the manifest's checksum is of, they take the file's
+place, which heals every snapshot, tag and branch at once. Else older versions of its rows, from the newest
+snapshot, tag or trash record that has them, take its place in the newest state.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import CommitKind, ExternalAccess, FileSource
+from lsm_engine.base.record import record
+from lsm_engine.base.table_options import refuse_unsupported
+from lsm_engine.codec.binary_row import decode_columns
+from lsm_engine.codec.checksum import checksum_of
+from lsm_engine.mergetree.sections import sections
+from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.proposal import CommitIdentity, Proposal
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.commit.commit import propose
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import DamagedFile, Root
+from lsm_engine.table.integrity.origins import (
+    Origin,
+    identity,
+    older_versions,
+    origins_of,
+)
+from lsm_engine.table.integrity.sources import entries_at, rebuilt_from
+from lsm_engine.table.integrity.stakes import FileStake
+from lsm_engine.table.integrity.verify import verify
+from lsm_engine.table.read.split_read import BucketReader
+
+log = logging.getLogger(__name__)
+
+
+@record
+class RestoredFile:
+    """What becomes of one damaged or missing file. Rows are stored versions, as in FileStake.
+
+    `source`: what its rows come from; None: nothing has them. `is_exact`: they are what the file held.
+    """
+
+    stake: FileStake
+    source: str | None
+    is_exact: bool
+    row_count: int
+
+    @property
+    def lost_row_count(self) -> int:
+        """How many rows nothing gives back; of older versions, how many more rows the file held."""
+        return max(0, self.stake.row_count - self.row_count)
+
+    def __str__(self) -> str:
+        if self.source is None:
+            return f"{self.stake}; nothing has them"
+        what = "all of it" if self.is_exact else f"{self.row_count} older rows"
+        return f"{self.stake}; {what} from {self.source}"
+
+
+@record
+class RestoreReport:
+    """What was given back, or with `dry_run` would be: each damaged or missing data file.
+
+    `left`: changelog files and such, which nothing else holds.
+    """
+
+    files: tuple[RestoredFile, ...]
+    left: tuple[DamagedFile, ...]
+    dry_run: bool
+    snapshot: Snapshot | None = None
+
+    @property
+    def lost_row_count(self) -> int:
+        """Rows that nothing gives back."""
+        return sum(one.lost_row_count for one in self.files)
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        exact = sum(one.is_exact for one in self.files)
+        older = sum(one.source is not None for one in self.files) - exact
+        rows = sum(one.row_count for one in self.files)
+        return (
+            f"{len(self.files) + len(self.left)} damaged or missing files: {exact} {would}restored whole, "
+            f"{older} from older rows; {rows} rows {would}back, {self.lost_row_count} have no source"
+        )
+
+
+def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) -> RestoreReport:
+    """Restore what deep verification finds damaged or missing, as far as anything holds it.
+
+    A plan counts rows as manifests do; acting checks every rebuilt file against the checksum in its
+    manifest entry. What nothing holds stays as it is: `remove_damaged_files` lets go of it.
+    """
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    damaged = verify(session, deep=True).damaged_files
+    stakes = {one.path: one.stake for one in damaged if one.stake is not None}
+    entries = entries_at(session, stakes)
+    restore = _Restore(session, entries, dry_run=dry_run)
+    done = restore.rebuild()
+    newest = session.snapshots.latest()
+    live = {} if newest is None else {session.data_path(e): e for e in session.live_entries(newest)}
+    messages: list[CommitMessage] = []
+    files: list[RestoredFile] = []
+    for path, entry in entries.items():
+        stake = stakes[path]
+        assert stake is not None
+        if path in done:
+            files.append(
+                RestoredFile(
+                    stake=stake, source=done[path], is_exact=True, row_count=stake.row_count
+                )
+            )
+            continue
+        found = restore.older(entry) if path in live else None
+        message, one = found or (None, None)
+        if message is not None:
+            messages.append(message)
+        source, count = (None, 0) if one is None else one
+        files.append(
+            RestoredFile(
+                stake=stake, source=source, is_exact=False, row_count=min(count, stake.row_count)
+            )
+        )
+    made = None
+    if messages:
+        made = propose(
+            session,
+            Proposal(
+                identity=who, messages=tuple(messages), planned_on=newest, kind=CommitKind.COMPACT
+            ),
+        )
+    return RestoreReport(
+        files=tuple(files),
+        left=tuple(one for one in damaged if one.path not in entries),
+        dry_run=dry_run,
+        snapshot=made,
+    )
+
+
+class _Restore:
+    """The files that are still bad, and what becomes of them."""
+
+    def __init__(
+        self, session: TableSession, entries: Mapping[str, ManifestEntry], *, dry_run: bool
+    ) -> None:
+        self._session = session
+        self._entries = entries
+        self._dry_run = dry_run
+        self._bad = set(entries)
+
+    def rebuild(self) -> dict[str, str]:
+        """Make files again, inputs of others first; return what each was made from, by path."""
+        origins = origins_of(self._session, [identity(entry) for entry in self._entries.values()])
+        done: dict[str, str] = {}
+        if not self._session.schema.has_primary_key:
+            return done
+        progress = True
+        while progress:
+            progress = False
+            for path in sorted(self._bad):
+                origin = origins.get(identity(self._entries[path]))
+                if origin is None or not rebuilt_from(self._session, origin, frozenset(self._bad)):
+                    continue
+                if self._made_again(path, origin):
+                    what = "compaction" if origin.inputs else "changelog"
+                    done[path] = f"the {what} of snapshot {origin.snapshot.id}"
+                    self._bad.discard(path)
+                    progress = True
+        return done
+
+    def _made_again(self, path: str, origin: Origin) -> bool:
+        if origin.made.file.checksum is None:
+            return False  # of another writer: nothing would show that the rows are the same
+        if self._dry_run:
+            return True
+        session = self._session.with_schema(self._session.schemas.load(origin.made.file.schema_id))
+        try:
+            for file, data in _written(session, origin):
+                if checksum_of(data) == origin.made.file.checksum and len(data) == file.file_size:
+                    self._session.file_io.replace(path, data)
+                    return True
+        except LsmError as error:
+            log.warning("%s could not be made again: %s", path, error)
+        return False
+
+    def older(self, entry: ManifestEntry) -> tuple[CommitMessage | None, tuple[str, int]] | None:
+        """Return a commit that puts older rows in a file's place, their source and count.
+
+        None: there are none, or they might count twice, as in sums, or vectors name rows of the file.
+        """
+        session = self._session
+        combines = session.options[core_options.MERGE_ENGINE].policy.combines_versions
+        if combines or session.options[core_options.DELETION_VECTORS_ENABLED]:
+            return None
+        found = older_versions(session, entry, frozenset(self._bad))
+        if found is None:
+            return None
+        root, snapshot, others = found
+        source = _shown(root)
+        if self._dry_run:
+            return None, (source, sum(one.file.row_count for one in others))
+        made = _placed(session, entry, snapshot, others)
+        message = CommitMessage(
+            partition=entry.partition,
+            bucket=entry.bucket,
+            total_buckets=entry.total_buckets,
+            compact=CompactIncrement(before=(entry.file,), after=tuple(made)),
+        )
+        return message, (source, sum(one.row_count for one in made))
+
+
+def _shown(root: Root) -> str:
+    return f"{root} of branch {root.branch!r}" if root.branch else str(root)
+
+
+def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMeta, bytes]]:
+    """Yield the files that merging the inputs again gives, and their bytes; none of them stays."""
+    entry, snapshot = origin.made, origin.snapshot
+    parts = origin.inputs or origin.changelog
+    deletes = entry.file.delete_row_count or 0
+    base = session.snapshots.before(snapshot) if origin.inputs else None
+    rows = _merged(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
+    source = FileSource.COMPACT if origin.inputs else FileSource.APPEND
+    context = session.context()
+    writer = context.new_files(entry.partition, entry.bucket, level=entry.file.level, source=source)
+    made: list[DataFileMeta] = []
+    try:
+        for batch in rows:
+            writer.write(batch)
+        made = writer.close()
+        for file in made:
+            path = context.data_file(entry.partition, entry.bucket, file.file_name)
+            yield file, session.file_io.read(path)
+    except BaseException:
+        writer.abort()
+        raise
+    finally:
+        session.delete_quietly(
+            context.data_file(entry.partition, entry.bucket, file.file_name) for file in made
+        )
+
+
+def _merged(
+    session: TableSession,
+    entry: ManifestEntry,
+    base: Snapshot | None,
+    parts: Sequence[ManifestEntry],
+    *,
+    drop_deletes: bool,
+) -> Iterator[pa.Table | pa.RecordBatch]:
+    order = session.key_order
+    assert order is not None
+    context = session.context({part.file.schema_id for part in parts})
+    places = {} if base is None else session.vector_places(base).get(identity(entry)[:2], {})
+    reader = BucketReader(context, entry.partition, entry.bucket, places.values())
+    for section in sections([part.file for part in parts], order):
+        runs = tuple(tuple(run.files) for run in section)
+        yield from reader.merged(runs, drop_deletes=drop_deletes)
+
+
+def _placed(
+    session: TableSession, lost: ManifestEntry, base: Snapshot, others: Sequence[ManifestEntry]
+) -> list[DataFileMeta]:
+    """Write the rows of a lost file's keys that other files hold, in its place."""
+    writer = session.context().new_files(
+        lost.partition, lost.bucket, level=lost.file.level, source=FileSource.COMPACT
+    )
+    try:
+        for rows in _merged(session, lost, base, others, drop_deletes=False):
+            whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+            writer.write(_between(whole, session.schema, lost.file))
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _between(rows: pa.Table, schema: TableSchema, file: DataFileMeta) -> pa.Table:
+    """Return the rows whose keys lie between a file's first and last."""
+    fields = schema.select(schema.trimmed_primary_keys)
+    columns = [rows.column(field.name) for field in fields]
+    low, high = (
+        [
+            bound[0].cast(column.type)
+            for bound, column in zip(
+                decode_columns(pa.array([stored], pa.binary()), [one.type for one in fields]),
+                columns,
+                strict=True,
+            )
+        ]
+        for stored in (file.min_key, file.max_key)
+    )
+    return rows.filter(pc.and_(_beyond(pc.greater, columns, low), _beyond(pc.less, columns, high)))
+
+
+def _beyond(
+    compare: Callable[[Any, Any], Any],
+    columns: Sequence[pa.ChunkedArray],
+    bound: Sequence[pa.Scalar],
+) -> Any:
+    """Return which keys are the bound, or beyond it: the first column that differs decides."""
+    mask: Any = pa.scalar(True)  # noqa: FBT003 -- pyarrow has no other spelling
+    for column, value in reversed(list(zip(columns, bound, strict=True))):
+        mask = pc.or_(compare(column, value), pc.and_(pc.equal(column, value), mask))
+    return mask

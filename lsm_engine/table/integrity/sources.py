@@ -1,0 +1,87 @@
+"""What could give back what a damaged or missing file held."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import DamagedFile
+from lsm_engine.table.integrity.origins import (
+    Identity,
+    Origin,
+    every_root,
+    identity,
+    is_there,
+    older_versions,
+    origins_of,
+)
+
+_LOOKED_FOR = 100
+"""For so many files it is looked up what could give them back: more is a disk that failed."""
+
+
+def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[DamagedFile, ...]:
+    """Return the same files with their sources."""
+    some, rest = files[:_LOOKED_FOR], files[_LOOKED_FOR:]
+    if not some:
+        return tuple(files)
+    entries = entries_at(session, {one.path for one in some if one.stake is not None})
+    origins = origins_of(session, [identity(entry) for entry in entries.values()])
+    bad = frozenset(one.path for one in files)
+    found = [
+        replace(one, sources=tuple(_sources(session, one, entries.get(one.path), origins, bad)))
+        for one in some
+    ]
+    return (*found, *rest)
+
+
+def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, ManifestEntry]:
+    """Return an entry of each data file that some root names, by path."""
+    left = set(paths)
+    found: dict[str, ManifestEntry] = {}
+    for branch, _, snapshot in every_root(session):
+        if not left:
+            break
+        try:
+            entries = branch.live_entries(snapshot)
+        except LsmError:
+            continue
+        names = {path.rpartition("/")[2] for path in left}
+        for entry in entries:
+            if entry.file.file_name in names and (path := session.data_path(entry)) in left:
+                found[path] = entry
+                left.discard(path)
+    return found
+
+
+def _sources(
+    session: TableSession,
+    file: DamagedFile,
+    entry: ManifestEntry | None,
+    origins: Mapping[Identity, Origin],
+    bad: frozenset[str],
+) -> Iterator[str]:
+    if entry is None:
+        named = set(file.snapshots)
+        sound = [number for number in session.snapshots.listed_ids() if number not in named]
+        if sound:
+            yield f"snapshot {sound[-1]} does not need it"
+        return
+    origin = origins.get(identity(entry))
+    if origin is not None and rebuilt_from(session, origin, bad):
+        what = "files that were compacted to it" if origin.inputs else "changelog files of it"
+        count = len(origin.inputs or origin.changelog)
+        yield f"repair can rebuild it from {count} {what} in snapshot {origin.snapshot.id}"
+    older = older_versions(session, entry, bad)
+    if older is not None:
+        yield f"{older[0]} of {older[0].branch or 'main'} holds older rows of its keys"
+
+
+def rebuilt_from(
+    session: TableSession, origin: Origin, bad: frozenset[str]
+) -> tuple[ManifestEntry, ...]:
+    """Return the files that a file can be made of again; none: not all of them are there."""
+    parts = origin.inputs or origin.changelog
+    whole = all(session.data_path(one) not in bad and is_there(session, one) for one in parts)
+    return parts if whole else ()

@@ -1,0 +1,78 @@
+"""What a verification found, as values and as text."""
+
+from collections.abc import Sequence
+
+from lsm_engine.base.record import record
+from lsm_engine.table.integrity.findings import DamagedFile, merged
+
+
+@record
+class VerifyReport:
+    """What was looked at, and every broken reference. Without problems all roots can be read.
+
+    `problems` is text, one entry for each root that has one; `damaged_files` has each file once, with
+    the roots concerned and what could give it back. `unchecked_count`: data files that others wrote,
+    or named, without a checksum. `read_count`, `skipped_count`: files whose pages were read, or were
+    passed over because an earlier verification had read them. `gone_count`: roots that were taken
+    away meanwhile, or that an expiry which died had begun to take. `not_honoured`: options of the
+    table that this version does not support; no problem while it is read.
+    """
+
+    problems: tuple[str, ...]
+    snapshot_count: int
+    tag_count: int
+    file_count: int
+    index_file_count: int = 0
+    gone_count: int = 0
+    not_honoured: tuple[str, ...] = ()
+    unchecked_count: int = 0
+    read_count: int = 0
+    skipped_count: int = 0
+    damaged_files: tuple[DamagedFile, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        looked = (
+            f"{self.snapshot_count} snapshots, {self.tag_count} tags, {self.file_count} data files"
+        )
+        if self.index_file_count:
+            looked += f", {self.index_file_count} index files"
+        if self.unchecked_count:
+            looked += f", {self.unchecked_count} of the files without a checksum"
+        if self.skipped_count:
+            looked += f", {self.skipped_count} of the files verified before"
+        if self.gone_count:
+            looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
+        if self.is_clean:
+            return "\n".join([f"clean: {looked}", *self.not_honoured])
+        found = f"{len(self.problems)} problems in {looked}"
+        files = [f"damaged: {one}" for one in self.damaged_files]
+        return "\n".join([found, *self.problems, *files, *self.not_honoured])
+
+
+def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
+    """Return the report of a table, made of those of its branches, of which main is the first."""
+    first = reports[0][1]
+    problems = [
+        f"branch {name!r}: {problem}" if name else problem
+        for name, report in reports
+        for problem in report.problems
+    ]
+    whole = [report for _, report in reports]
+    return VerifyReport(
+        problems=tuple(problems),
+        snapshot_count=sum(one.snapshot_count for one in whole),
+        tag_count=sum(one.tag_count for one in whole),
+        file_count=sum(one.file_count for one in whole),
+        index_file_count=sum(one.index_file_count for one in whole),
+        gone_count=sum(one.gone_count for one in whole),
+        not_honoured=first.not_honoured,
+        unchecked_count=sum(one.unchecked_count for one in whole),
+        read_count=sum(one.read_count for one in whole),
+        skipped_count=sum(one.skipped_count for one in whole),
+        damaged_files=merged(file for one in whole for file in one.damaged_files),
+    )

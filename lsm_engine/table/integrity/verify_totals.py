@@ -1,0 +1,25 @@
+"""Verify that snapshots follow each other: ids without gaps, and totals that add up."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from lsm_engine.meta.snapshot import Snapshot
+
+
+def wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Iterator[str]:
+    """Yield gaps between snapshots, and totals that are not the one before plus the delta.
+
+    `there`: ids of snapshots that are there, damaged ones among them.
+    """
+    for older, newer in pairwise(snapshots):
+        if newer.id != older.id + 1:
+            if there.issuperset(range(older.id, newer.id)):
+                continue
+            yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
+            continue
+        totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)
+        if None in totals:
+            continue
+        before, after, delta = totals
+        if before is not None and delta is not None and after != before + delta:
+            yield f"snapshot {newer.id}: totalRecordCount is {after}, not {before} + {delta}"

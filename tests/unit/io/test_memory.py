@@ -1,0 +1,104 @@
+"""Files that unfold to more than there is memory for: an error that names the file, and nothing lost."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.codec.documents import encode_snapshot
+
+LIMIT_MB = 400
+READ = """
+import json, re, resource, sys
+import lsm_engine as lsm
+import lsm_engine.table.integrity.verify
+import pyarrow.parquet
+table = lsm.open_table(sys.argv[1])
+size = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+limit = size + (int(sys.argv[2]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+verbs = {
+    "scan": lambda: table.scan().to_arrow(),
+    "lookup": lambda: table.lookup([{"id": 1}]),
+    "deep": lambda: table.verify(deep=True).problems[0],
+}
+for name, verb in verbs.items():
+    try:
+        found = str(verb())[:500]
+    except lsm.LsmError as error:
+        found = f"{type(error).__name__}: {error}"
+    print(json.dumps([name, found]), flush=True)
+"""
+
+
+def bomb(kind: str) -> tuple[int, pa.Array, dict[str, object]]:
+    """Rows and a column of which each row is small in the file, and large in memory."""
+    if kind == "compressed":
+        return 20, pa.array(["x" * 40_000_000] * 20), {"use_dictionary": False}
+    indices = pa.array(np.zeros(1_000_000, np.int32))
+    return 1_000_000, pa.DictionaryArray.from_arrays(indices, pa.array(["y" * 1_000_000])), {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["compressed", "dictionary"])
+def test_a_file_that_unfolds_beyond_memory_is_named(kind: str, tmp_path: Path) -> None:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "d.t",
+            pa.schema([("id", pa.int64()), ("v", pa.string())]),
+            primary_key=["id"],
+            options={"bucket": "1", "write-only": "true"},
+        )
+        table.upsert([{"id": number, "v": "a"} for number in range(20)])
+        path = exchanged(table, *bomb(kind))
+    before = {each: each.read_bytes() for each in tmp_path.rglob("data-*")}
+    assert len(before[path]) < 5_000_000
+    command = [sys.executable, "-c", READ, table.location, str(LIMIT_MB)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert set(found) == {"scan", "lookup", "deep"}
+    for verb, text in found.items():
+        assert path.name in text, (verb, text)
+    assert "memory" in found["scan"]
+    assert {each: each.read_bytes() for each in tmp_path.rglob("data-*")} == before
+
+
+def exchanged(table: lsm.Table, count: int, column: pa.Array, how: dict[str, object]) -> Path:
+    """Put another file in the place of the only one, as a writer without checksums would leave it."""
+    session = table.session
+    head = session.snapshots.latest()
+    assert head is not None
+    (entry,) = session.live_entries(head)
+    path = Path(table.location) / session.data_path(entry)
+    schema = pq.read_schema(path)
+    numbers = pa.array(np.arange(count))
+    zeros = pa.array(np.zeros(count, np.int8))
+    columns = [
+        column if name == "v" else (zeros if name == "_VALUE_KIND" else numbers).cast(kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
+    stored = pa.table(columns, names=schema.names)
+    pq.write_table(stored, path, compression="zstd", store_schema=False, **how)
+    file = replace(
+        entry.file,
+        file_size=path.stat().st_size,
+        row_count=count,
+        checksum=None,
+        footer_checksum=None,
+    )
+    (meta,) = session.manifest_list(head, head.delta_manifest_list)
+    written = session.manifests.write("manifest-b-0", [replace(entry, file=file)], codec="zstd")
+    meta = replace(
+        meta, file_name="manifest-b-0", file_size=written.size, checksum=written.checksum
+    )
+    session.manifests.write_list("manifest-list-b-0", [meta], codec="zstd")
+    changed = replace(head, delta_manifest_list="manifest-list-b-0", total_record_count=count)
+    session.file_io.replace(f"snapshot/snapshot-{head.id}", encode_snapshot(changed))
+    return path

@@ -1,0 +1,148 @@
+"""Damaged and missing data files come back from what the table still has; plans count, acts check."""
+
+import pytest
+
+from tests.unit.table.history_tables import Story
+
+ENGINES = {
+    "deduplicate": {},
+    "partial-update": {"merge-engine": "partial-update", "ignore-delete": "true"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"},
+}
+
+
+def story(**options: str) -> Story:
+    told = Story(options=options)
+    told.put(**{f"k{number}": "a" for number in range(60)})
+    told.put(**{f"k{number}": "b" for number in range(0, 60, 2)})
+    return told
+
+
+def live_paths(told: Story) -> list[str]:
+    session = told.table.session
+    return [session.data_path(e) for e in session.live_entries(session.snapshots.latest())]
+
+
+def damage(told: Story, path: str, how: str) -> None:
+    if how == "missing":
+        told.disk.delete(path)
+    else:
+        data = bytearray(told.disk.read(path))
+        data[len(data) // 2] ^= 1
+        told.disk.replace(path, bytes(data))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("how", ["missing", "flipped"])
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_a_compacted_file_is_merged_again_from_its_inputs(
+    engine: str, how: str, file_format: str
+) -> None:
+    told = story(**ENGINES[engine], **{"file.format": file_format})
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    rows, newest = told.rows(), told.table.latest_snapshot()
+    (path,) = live_paths(told)
+    sound = told.disk.read(path)
+    damage(told, path, how)
+    (found,) = told.table.verify(deep=True).damaged_files
+    assert (found.path, found.snapshots, found.tags) == (path, (3,), ("kept",))
+    assert any("rebuild" in one for one in found.sources)
+    before = told.files()
+    plan = told.table.restore_files()
+    assert told.files() == before
+    assert [(one.is_exact, one.row_count, one.lost_row_count) for one in plan.files] == [
+        (True, 60, 0)
+    ]
+    done = told.table.restore_files(dry_run=False)
+    assert (done.lost_row_count, done.snapshot) == (0, None)
+    assert told.disk.read(path) == sound
+    assert told.rows() == rows == told.rows(tag="kept")
+    assert told.table.latest_snapshot() == newest
+    told.check()
+
+
+def test_inputs_that_are_damaged_too_are_made_again_first() -> None:
+    told = story()
+    told.table.compact(full=True)
+    (first,) = live_paths(told)
+    told.put(k1="c")
+    told.table.compact(full=True)
+    rows = told.rows()
+    (second,) = live_paths(told)
+    damage(told, first, "flipped")
+    damage(told, second, "missing")
+    assert len(told.table.restore_files(dry_run=False).files) == 2
+    assert told.rows() == rows
+    assert told.table.verify(deep=True).is_clean
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped"])
+def test_a_flushed_file_comes_back_from_the_changelog_of_its_commit(how: str) -> None:
+    told = story(**{"changelog-producer": "input"})
+    rows = told.rows()
+    for path in live_paths(told):
+        damage(told, path, how)
+    done = told.table.restore_files(dry_run=False)
+    assert [one.is_exact for one in done.files] == [True, True]
+    assert told.rows() == rows
+    told.check()
+
+
+def test_older_rows_take_the_place_of_a_file_whose_origin_is_gone() -> None:
+    told = story()
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    told.put(k1="new", k100="newer")
+    told.table.compact(full=True)
+    told.put(k3="newest")
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    old = told.rows(tag="kept")
+    (path,) = [one for one in live_paths(told) if told.disk.read(one) and "data-" in one][:1]
+    deepest = max(
+        told.table.session.live_entries(told.table.latest_snapshot()),
+        key=lambda one: one.file.level,
+    )
+    path = told.table.session.data_path(deepest)
+    damage(told, path, "flipped")
+    (found,) = told.table.verify(deep=True).damaged_files
+    assert any("tag 'kept'" in one for one in found.sources)
+    plan = told.table.restore_files()
+    assert (plan.files[0].row_count, plan.files[0].lost_row_count) == (60, 1)
+    done = told.table.restore_files(dry_run=False)
+    assert done.snapshot is not None
+    assert "tag 'kept'" in str(done.files[0])
+    assert told.rows() == {**old, 3: "newest"}
+    told.check()
+
+
+def test_what_nothing_holds_stays_until_it_is_let_go_of() -> None:
+    told = story()
+    (first, second) = live_paths(told)
+    damage(told, second, "flipped")
+    for dry_run in (True, False):
+        report = told.table.restore_files(dry_run=dry_run)
+        assert [(one.source, one.lost_row_count) for one in report.files] == [(None, 30)]
+        assert report.snapshot is None
+    plan = told.table.remove_damaged_files()
+    assert plan.found == (second,)
+    assert plan.lost_row_count == 30
+    told.table.remove_damaged_files(dry_run=False)
+    assert told.rows() == dict.fromkeys(range(60), "a")
+    assert first in live_paths(told)
+
+
+def test_sums_are_not_put_back_twice() -> None:
+    """Older rows of an aggregation may be in other files as well: only what is exact is restored."""
+    told = story(**ENGINES["aggregation"])
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    told.put(k1="c")
+    told.table.compact(full=True)
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    (path,) = live_paths(told)
+    damage(told, path, "missing")
+    found = told.table.restore_files(dry_run=False)
+    assert found.snapshot is None
