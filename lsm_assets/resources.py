@@ -48,6 +48,10 @@ class ExecutorOnDemand:
         """The executor itself."""
         return self._start()
 
+    def check_storage(self, file_io: Any) -> None:
+        """Let the executor check it: work follows."""
+        self.started.check_storage(file_io)
+
     def messages(
         self,
         work: Callable[[T], CommitMessage | None],
@@ -57,8 +61,6 @@ class ExecutorOnDemand:
         discard: Discard,
     ) -> list[CommitMessage]:
         """Run the work where it belongs."""
-        if not items:
-            return []
         return self.started.messages(work, items, label=label, discard=discard)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:

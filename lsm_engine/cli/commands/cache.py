@@ -24,7 +24,8 @@ def cache(call: Call, *, directory: str | None, sweeps: bool) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 
     Each process keeps its own, and writes its counters once a second while it is in use. Files that
-    dead processes left go when the next process starts to look keys up, or now with --sweep.
+    dead processes left go when the next process starts to look keys up, or now with --sweep. Workers
+    of Spark keep theirs where Spark has its own (SPARK_LOCAL_DIRS): name one of those by --directory.
     """
     root = directory or default_root()
     found = processes_of(root)

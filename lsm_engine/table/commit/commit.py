@@ -281,7 +281,8 @@ class _Attempts:
             raise CommitConflictError(
                 "files written for this commit are missing, so that nothing was published: a "
                 "removal of orphan files took them while the writer was paused, or executors wrote "
-                "to a disk that this machine does not see; write the rows again",
+                "to disks that this machine does not see; write the rows again, on a cluster to "
+                "storage that all of its machines share",
                 kind=ErrorKind.STAGED_FILES_GONE,
                 files=lost[:5],
                 file_count=len(lost),
