@@ -44,6 +44,11 @@ class SnapshotStore:
         self._file_io = file_io
         self._paths = paths
 
+    @property
+    def deletes_are_silent(self) -> bool:
+        """Whether `delete_state` may return True to several who delete the same snapshot."""
+        return self._file_io.facts.deletes_are_silent
+
     # Which there are.
 
     def latest_id(self) -> int | None:
