@@ -78,7 +78,10 @@ class LsmResource(dg.ConfigurableResource):
     catalog_url: str = Field(
         description="SQLAlchemy URL of the catalog, e.g. sqlite:///lake/catalog.db"
     )
-    warehouse: str = Field(description="Directory under which databases and tables live")
+    warehouse: str = Field(description="Directory or location (s3://…) of databases and tables")
+    storage: dict[str, str] = Field(
+        default={}, description="Options of the warehouse's store; secrets as LSM_STORAGE_* instead"
+    )
     executor: str = Field(default="spark", description="spark or local")
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
@@ -97,6 +100,7 @@ class LsmResource(dg.ConfigurableResource):
             self._catalog = lsm.open_catalog(
                 self.catalog_url,
                 warehouse=self.warehouse,
+                storage=self.storage,
                 executor=ExecutorOnDemand(self._start_executor),
             )
         return self._catalog

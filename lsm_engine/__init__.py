@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.lineage import Lineage
     from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
     from lsm_engine.catalog.lineage_page import lineage_page
+    from lsm_engine.catalog.locations import (
+        LINEAGE_PAGE,
+        absolute_warehouse,
+        default_catalog_url,
+    )
     from lsm_engine.catalog.names import TableName
     from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
     from lsm_engine.catalog.openlineage import run_events as openlineage_events
@@ -109,6 +114,7 @@ __all__ = [
     "CATALOG_TABLES",
     "FOUND_COLUMN",
     "KEY_VERSION_FACTS",
+    "LINEAGE_PAGE",
     "OPENLINEAGE_NAMESPACE",
     "RUN_DAGSTER_ID",
     "SNAPSHOT_VERSION",
@@ -180,12 +186,14 @@ __all__ = [
     "UnsupportedError",
     "WriteResult",
     "__version__",
+    "absolute_warehouse",
     "arrow_fields",
     "arrow_type",
     "choose_rows",
     "col",
     "core_options",
     "default_cache_root",
+    "default_catalog_url",
     "format_bytes",
     "format_millis",
     "lineage_page",
@@ -237,6 +245,7 @@ _HOMES = {
     "InvalidInputError": "base.errors",
     "InvalidOptionError": "base.errors",
     "KEY_VERSION_FACTS": "plan.key_history",
+    "LINEAGE_PAGE": "catalog.locations",
     "LeftFiles": "io.process_directory",
     "Lineage": "catalog.lineage",
     "LineageInput": "catalog.provenance",
@@ -287,7 +296,9 @@ _HOMES = {
     "choose_rows": "table.inspect.system_tables",
     "col": "prune.where",
     "core_options": "base.core_options",
+    "absolute_warehouse": "catalog.locations",
     "default_cache_root": "io.process_directory",
+    "default_catalog_url": "catalog.locations",
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "lineage_page": "catalog.lineage_page",

@@ -8,9 +8,14 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine.catalog.locations import LINEAGE_PAGE, default_catalog_url
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.storage_location import scheme_of
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.warehouse import (
     clear_directory,
     move_directory,
@@ -30,20 +35,30 @@ from lsm_engine.table.warehouse_tables import Named, catalog_table
 
 
 def open_catalog(
-    url: str = "sqlite:///lake/catalog.db",
+    url: str | None = None,
     *,
     warehouse: str = "lake",
+    storage: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> "Catalog":
     """Open the catalog in a database, created if absent; tables live below `warehouse`.
 
-    `executor` None: this process. Raises InvalidOptionError for a URL that is none and
+    `url` None: sqlite:///lake/catalog.db, or a file beside it for a warehouse with a scheme, such as
+    s3://bucket/lake. `storage` has that store's options (docs/object-stores.md), before those of the
+    environment. `executor` None: this process. Raises InvalidOptionError for a URL that is none and
     InvalidInputError for a database that holds something else.
     """
+    options = StorageOptions(storage)
+    if scheme_of(warehouse) is not None:
+        open_directory(
+            warehouse, storage=options
+        )  # what is wrong with it is known before a file is made
+        url = url or default_catalog_url(warehouse)
     return Catalog(
-        SqlCatalog.open(url, warehouse=warehouse),
+        SqlCatalog.open(url or "sqlite:///lake/catalog.db", warehouse=warehouse),
+        storage=options,
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),
@@ -54,9 +69,16 @@ class Catalog:
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
     def __init__(
-        self, names: SqlCatalog, *, executor: Executor, clock: Clock, ids: IdSource
+        self,
+        names: SqlCatalog,
+        *,
+        executor: Executor,
+        clock: Clock,
+        ids: IdSource,
+        storage: StorageOptions = NO_OPTIONS,
     ) -> None:
         self._names = names
+        self._storage = storage
         self._executor = executor
         self._clock = clock
         self._ids = ids
@@ -131,7 +153,7 @@ class Catalog:
         if ignore_if_exists and self._exists(table_name):
             return self.table(name)
         created = create_table(
-            open_directory(self._names.table_location(table_name)),
+            self._directory(self._names.table_location(table_name)),
             schema,
             primary_key=tuple(primary_key),
             partitioned_by=tuple(partitioned_by),
@@ -152,9 +174,9 @@ class Catalog:
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
         info = self._names.load_table(TableName.parse(name))
-        schema = load_schema(open_directory(info.location), info.location)
+        schema = load_schema(self._directory(info.location), info.location)
         components = Components(
-            file_io=open_directory(
+            file_io=self._directory(
                 info.location, durable=schema.options[core_options.COMMIT_FSYNC]
             ),
             executor=self._executor,
@@ -173,10 +195,13 @@ class Catalog:
         table_name = TableName.parse(name)
         location = self._names.table_location(table_name)
         if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
-            clear_directory(open_directory(location))
+            clear_directory(self._directory(location))
 
     def rename_table(self, source: str, target: str) -> Table:
-        """Rename a table: its directory first, then its name; raises AlreadyExistsError."""
+        """Rename a table: its directory first, then its name.
+
+        Raises AlreadyExistsError, and UnsupportedError on an object store, where no table is renamed.
+        """
         old, new = TableName.parse(source), TableName.parse(target)
         new.checked()
         info = self._names.load_table(old)
@@ -197,7 +222,7 @@ class Catalog:
         table_name = TableName.parse(name)
         table_name.checked()
         location = self._names.table_location(table_name)
-        schema = load_schema(open_directory(location), location)
+        schema = load_schema(self._directory(location), location)
         self._names.register_table(
             table_name,
             options=schema.options.texts,
@@ -226,7 +251,7 @@ class Catalog:
 
         Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
         """
-        for name in table_directories(self.warehouse):
+        for name in table_directories(self.warehouse, self._storage):
             if not self._exists(TableName.parse(name)):
                 self.register_table(name)
         return self.rebuild_lineage()
@@ -249,6 +274,15 @@ class Catalog:
         A table that cannot be opened has its error in `tables`. `where` keeps some rows.
         """
         return catalog_table(self._named_tables(), name, where=where, columns=columns)
+
+    def write_lineage_page(self) -> str:
+        """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
+        page = lineage_page(self.lineage).encode()
+        self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
+        return f"{self.warehouse}/{LINEAGE_PAGE}"
+
+    def _directory(self, location: str, *, durable: bool = True) -> FileIO:
+        return open_directory(location, durable=durable, storage=self._storage)
 
     def _named_tables(self) -> Iterator[Named]:
         for name in self._all_tables():

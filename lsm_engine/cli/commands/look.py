@@ -363,6 +363,7 @@ def verify(call: Call, *, table: str, snapshot_id: int | None, deep: bool) -> No
         "tags": report.tag_count,
         "files": report.file_count,
         "not_honoured": list(report.not_honoured),
+        "warnings": list(report.warnings),
         "files_without_checksum": report.unchecked_count,
     }
     if call.as_json:

@@ -266,7 +266,7 @@ class _Attempts:
         session, looked_for = self.session, self.synced
         missing: NotFoundError | None = None
         paths = (*written.change_paths, *session.staged_paths(self.step))
-        if session.options[core_options.COMMIT_FSYNC]:
+        if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
             new = [path for path in (*paths, *written.base_paths) if path not in self.synced]
             try:
                 session.file_io.sync(new)

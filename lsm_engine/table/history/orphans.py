@@ -21,7 +21,6 @@ from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.storage_clock import storage_now
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import keep_in_trash
 
@@ -60,7 +59,7 @@ def remove_orphans(
         raise InvalidInputError(
             f"an age is a time such as '1 d', not {older_than!r}", older_than=older_than
         ) from cause
-    now = storage_now(session)
+    now = session.file_io.now_millis()
     ghosts = {
         branch.paths.snapshot_file(one.id): (branch, one)
         for branch in roots.branches(session)
@@ -89,8 +88,7 @@ def _carry_out(
         branch.snapshots.delete_state(ghost)
     orphans = [path for path, _ in plan.orphans if path not in ghosts]
     if keep_in_trash(session, empty_plan(reason), paths=orphans) is None:
-        for path in orphans:
-            session.file_io.delete(path)
+        session.file_io.delete_many(orphans)
     if not session.components.listeners:
         return
     removal = Removal(

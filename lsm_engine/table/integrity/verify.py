@@ -24,6 +24,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.unconditional_writers import warnings_of
 from lsm_engine.table.integrity.verify_files import FileVerification, Progress
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.tags import roots
@@ -49,7 +50,8 @@ class VerifyReport:
 
     `unchecked_count`: data files that others wrote, or named, without a checksum. `gone_count`: roots
     that were taken away meanwhile, or that an expiry which died had begun to take. `not_honoured`:
-    options of the table that this version does not support; no problem while it is read.
+    options of the table that this version does not support; no problem while it is read. `warnings`:
+    what may go wrong while others write.
     """
 
     problems: tuple[str, ...]
@@ -60,6 +62,7 @@ class VerifyReport:
     gone_count: int = 0
     not_honoured: tuple[str, ...] = ()
     unchecked_count: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -77,9 +80,9 @@ class VerifyReport:
         if self.gone_count:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
-            return "\n".join([f"clean: {looked}", *self.not_honoured])
+            return "\n".join([f"clean: {looked}", *self.not_honoured, *self.warnings])
         found = f"{len(self.problems)} problems in {looked}"
-        return "\n".join([found, *self.problems, *self.not_honoured])
+        return "\n".join([found, *self.problems, *self.not_honoured, *self.warnings])
 
 
 def verify(
@@ -121,6 +124,7 @@ def verify(
             gone_count=report.gone_count + found.gone_count,
             not_honoured=report.not_honoured,
             unchecked_count=report.unchecked_count + found.unchecked_count,
+            warnings=(*report.warnings, *found.warnings),
         )
     return report
 
@@ -153,6 +157,7 @@ class _Verification:
         self._unchecked_count = 0
         self._context = session.context()
         self._problems: list[str] = []
+        self._warnings: list[str] = []
         self._looked: dict[tuple[bytes, int, str], tuple[str, ...]] = {}
         self._anything_wrong = False
         self._file_count = 0
@@ -171,6 +176,7 @@ class _Verification:
             gone_count=self._gone_count,
             not_honoured=tuple(str(one) for one in unsupported_options(self._session.options)),
             unchecked_count=self._unchecked_count,
+            warnings=tuple(self._warnings),
         )
 
     def add(self, name: str, error: LsmError) -> None:
@@ -203,6 +209,7 @@ class _Verification:
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
+        self._warnings += warnings_of(self._session, snapshots)
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
         if any(_wrong_between(snapshots, there)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
