@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.change_source import (
@@ -159,7 +160,7 @@ class ClusterSource(LsmSource):
     def _check_options(self) -> None:
         super()._check_options()
         location = self.options.get(WAREHOUSE if CATALOG in self.options else PATH, "")
-        if "://" not in location or location.startswith("file:"):
+        if scheme_of(location) is None:
             refuse_disk(location)
 
 

@@ -61,14 +61,23 @@ class Cluster:
         }
 
     def run(
-        self, program: Path, *arguments: str, settings: dict[str, str], timeout: float
+        self,
+        program: Path,
+        *arguments: str,
+        settings: dict[str, str],
+        variables: dict[str, str],
+        timeout: float,
     ) -> subprocess.CompletedProcess:
-        """Run a program as a driver, in the driver's directory, with settings by default."""
-        written = {**self.settings(), **settings}
+        """Run a program as a driver, in the driver's directory, with settings by default.
+
+        Executors, too, get the environment variables.
+        """
+        shipped = {f"spark.executorEnv.{name}": value for name, value in variables.items()}
+        written = {**self.settings(), **settings, **shipped}
         lines = "".join(f"{key} {value}\n" for key, value in written.items())
         (self.driver / "spark-defaults.conf").write_text(lines)
         environment = {
-            **os.environ, "TMPDIR": str(self.driver / "tmp"), "PYTHONPATH": str(ROOT),
+            **os.environ, **variables, "TMPDIR": str(self.driver / "tmp"), "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(self.driver),
             "SPARK_LOCAL_IP": _HOST, "MASTER": self.master,
         }  # fmt: skip
