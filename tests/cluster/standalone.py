@@ -77,9 +77,9 @@ class Cluster:
         lines = "".join(f"{key} {value}\n" for key, value in written.items())
         (self.driver / "spark-defaults.conf").write_text(lines)
         environment = {
-            **os.environ, **variables, "TMPDIR": str(self.driver / "tmp"), "PYTHONPATH": str(ROOT),
+            **os.environ, "TMPDIR": str(self.driver / "tmp"), "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(self.driver),
-            "SPARK_LOCAL_IP": _HOST, "MASTER": self.master,
+            "SPARK_LOCAL_IP": _HOST, "MASTER": self.master, **variables,
         }  # fmt: skip
         return subprocess.run(
             [sys.executable, str(program), *arguments], cwd=self.driver, env=environment,
