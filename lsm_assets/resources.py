@@ -48,6 +48,10 @@ class ExecutorOnDemand:
         """The executor itself."""
         return self._start()
 
+    def check_storage(self, file_io: Any) -> None:
+        """Let the executor check it: work follows."""
+        self.started.check_storage(file_io)
+
     def messages(
         self,
         work: Callable[[T], CommitMessage | None],
@@ -57,8 +61,6 @@ class ExecutorOnDemand:
         discard: Discard,
     ) -> list[CommitMessage]:
         """Run the work where it belongs."""
-        if not items:
-            return []
         return self.started.messages(work, items, label=label, discard=discard)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
@@ -76,7 +78,10 @@ class LsmResource(dg.ConfigurableResource):
     catalog_url: str = Field(
         description="SQLAlchemy URL of the catalog, e.g. sqlite:///lake/catalog.db"
     )
-    warehouse: str = Field(description="Directory under which databases and tables live")
+    warehouse: str = Field(description="Directory or location (s3://…) of databases and tables")
+    storage: dict[str, str] = Field(
+        default={}, description="Options of the warehouse's store; secrets as LSM_STORAGE_* instead"
+    )
     executor: str = Field(default="spark", description="spark or local")
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
@@ -95,6 +100,7 @@ class LsmResource(dg.ConfigurableResource):
             self._catalog = lsm.open_catalog(
                 self.catalog_url,
                 warehouse=self.warehouse,
+                storage=self.storage,
                 executor=ExecutorOnDemand(self._start_executor),
             )
         return self._catalog

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from lsm_engine import InvalidOptionError, record
+from lsm_engine import (
+    LINEAGE_PAGE,
+    InvalidOptionError,
+    absolute_warehouse,
+    default_catalog_url,
+    record,
+)
 
 ExecutorName = Literal["spark", "local"]
 
@@ -15,14 +21,13 @@ EXECUTOR = "LSM_EXECUTOR"
 SPARK_MASTER = "LSM_SPARK_MASTER"
 DAGSTER_HOME = "DAGSTER_HOME"
 LINEAGE_URL = "LSM_LINEAGE_URL"
-LINEAGE_PAGE = "lineage.html"
 
 
 @record
 class Settings:
     """Where things are and what runs them.
 
-    `warehouse` is an absolute directory. `spark_master` None: this machine, all its cores.
+    `warehouse` is an absolute directory, or a location with a scheme. `spark_master` None: this machine, all its cores.
     """
 
     warehouse: str
@@ -47,19 +52,21 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
     LSM_WAREHOUSE (default ./lake), LSM_CATALOG_URL (default catalog.db inside the warehouse),
     LSM_EXECUTOR (spark or local; default spark), LSM_SPARK_MASTER, DAGSTER_HOME (default dagster
-    inside the warehouse). LSM_LINEAGE_URL is read where links are made: where the lineage page is
+    inside the warehouse). A warehouse with a scheme (s3://bucket/lake) has catalog and home below
+    ./lake, and its credentials from LSM_STORAGE_*. LSM_LINEAGE_URL is read where links are made: where the lineage page is
     hosted. Raises InvalidOptionError, naming the variable, for a value it cannot use.
     """
-    warehouse = Path(environment.get(WAREHOUSE) or "lake").expanduser().absolute()
+    warehouse = absolute_warehouse(environment.get(WAREHOUSE) or "lake")
+    home = Path("lake").absolute() if "://" in warehouse else Path(warehouse)
     executor = environment.get(EXECUTOR) or "spark"
     if executor not in get_args(ExecutorName):
         raise InvalidOptionError(
             f"{EXECUTOR} must be one of {', '.join(get_args(ExecutorName))}", value=executor
         )
     return Settings(
-        warehouse=str(warehouse),
-        catalog_url=environment.get(CATALOG_URL) or f"sqlite:///{warehouse / 'catalog.db'}",
-        dagster_home=environment.get(DAGSTER_HOME) or str(warehouse / "dagster"),
+        warehouse=warehouse,
+        catalog_url=environment.get(CATALOG_URL) or default_catalog_url(warehouse),
+        dagster_home=environment.get(DAGSTER_HOME) or str(home / "dagster"),
         executor=cast(ExecutorName, executor),
         spark_master=environment.get(SPARK_MASTER) or None,
     )
@@ -72,4 +79,5 @@ def current_settings() -> Settings:
 
 def lineage_page_url(warehouse: str | Path) -> str:
     """Return where people open the lineage page: LSM_LINEAGE_URL, or its file in the warehouse."""
-    return os.environ.get(LINEAGE_URL) or (Path(warehouse) / LINEAGE_PAGE).absolute().as_uri()
+    page = f"{absolute_warehouse(str(warehouse))}/{LINEAGE_PAGE}"
+    return os.environ.get(LINEAGE_URL) or (page if "://" in page else Path(page).as_uri())

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.lineage import Lineage
     from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
     from lsm_engine.catalog.lineage_page import lineage_page
+    from lsm_engine.catalog.locations import (
+        LINEAGE_PAGE,
+        absolute_warehouse,
+        default_catalog_url,
+    )
     from lsm_engine.catalog.names import TableName
     from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
     from lsm_engine.catalog.openlineage import run_events as openlineage_events
@@ -117,6 +122,7 @@ __all__ = [
     "CATALOG_TABLES",
     "FOUND_COLUMN",
     "KEY_VERSION_FACTS",
+    "LINEAGE_PAGE",
     "OPENLINEAGE_NAMESPACE",
     "ROW_ID",
     "RUN_DAGSTER_ID",
@@ -196,6 +202,7 @@ __all__ = [
     "VerifyReport",
     "WriteResult",
     "__version__",
+    "absolute_warehouse",
     "arrow_fields",
     "arrow_type",
     "choose_rows",
@@ -203,6 +210,7 @@ __all__ = [
     "compaction_metrics_of",
     "core_options",
     "default_cache_root",
+    "default_catalog_url",
     "format_bytes",
     "format_millis",
     "lineage_page",
@@ -258,6 +266,7 @@ _HOMES = {
     "InvalidInputError": "base.errors",
     "InvalidOptionError": "base.errors",
     "KEY_VERSION_FACTS": "plan.key_history",
+    "LINEAGE_PAGE": "catalog.locations",
     "LeftFiles": "io.process_directory",
     "Lineage": "catalog.lineage",
     "LineageInput": "catalog.provenance",
@@ -314,7 +323,9 @@ _HOMES = {
     "col": "prune.where",
     "compaction_metrics_of": "meta.compaction_metrics",
     "core_options": "base.core_options",
+    "absolute_warehouse": "catalog.locations",
     "default_cache_root": "io.process_directory",
+    "default_catalog_url": "catalog.locations",
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "lineage_page": "catalog.lineage_page",

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a costly thing (a JVM, a browser, client environments) share a worker."""
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in ("spark", "dagster", "interop", "browser", "race"):
+        if folder in ("spark", "dagster", "interop", "browser", "race", "stores"):
             group = "jvm" if folder in ("spark", "dagster") else folder
             item.add_marker(pytest.mark.xdist_group(group))
 

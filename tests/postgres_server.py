@@ -14,7 +14,8 @@ from itertools import count
 from pathlib import Path
 
 import psycopg
-import pytest
+
+from tests.promised import missing
 
 USER = "lsm"
 _SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=60")
@@ -44,9 +45,7 @@ def program(name: str) -> str:
     found = shutil.which(name)
     for directory in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         found = found or shutil.which(name, path=str(directory))
-    if found is None and "postgresql" in os.environ.get("LSM_PROMISED", ""):
-        pytest.fail("CI has to install PostgreSQL (.ci/run)")
-    return found or pytest.skip("needs a PostgreSQL server: apt-get install postgresql")
+    return found or missing("postgresql", "needs a PostgreSQL server: apt-get install postgresql")
 
 
 @contextlib.contextmanager

@@ -1,25 +1,11 @@
 """The lineage page: one file beside the tables that draws where everything came from."""
 
-from pathlib import Path
-
 import dagster as dg
 
-from lsm_assets.resources import LsmResource
-from lsm_assets.settings import LINEAGE_PAGE, lineage_page_url
-from lsm_engine import lineage_page
+from lsm_assets.settings import lineage_page_url
 
 HOURLY = "10 * * * *"
 JOB = "lsm_lineage_page"
-
-
-def write_lineage_page(lsm: LsmResource) -> Path:
-    """Draw the lineage of all tables into the warehouse, in place of the page that was there."""
-    page = Path(lsm.warehouse) / LINEAGE_PAGE
-    page.parent.mkdir(parents=True, exist_ok=True)
-    new = page.with_name(f".{LINEAGE_PAGE}.new")
-    new.write_text(lineage_page(lsm.catalog.lineage), "utf-8")
-    new.replace(page)
-    return page
 
 
 def lineage_page_job() -> dg.JobDefinition:
@@ -27,11 +13,12 @@ def lineage_page_job() -> dg.JobDefinition:
 
     @dg.op(name="draw_lineage_page", required_resource_keys={"lsm"})
     def draw(context: dg.OpExecutionContext) -> None:
-        page = write_lineage_page(context.resources.lsm)
+        catalog = context.resources.lsm.catalog
+        page = catalog.write_lineage_page()
         context.add_output_metadata(
             {
-                "lsm/lineage": dg.MetadataValue.url(lineage_page_url(page.parent)),
-                "lsm/page": dg.MetadataValue.path(str(page)),
+                "lsm/lineage": dg.MetadataValue.url(lineage_page_url(catalog.warehouse)),
+                "lsm/page": dg.MetadataValue.path(page),
             }
         )
         context.log.info("drew the lineage page=%s", page)

@@ -1,7 +1,6 @@
 """Record a commit in Dagster: its partition, and a materialisation of everything it made."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -53,7 +52,7 @@ def snapshot_page(
     table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, run_id: str | None
 ) -> metadata.Metadata:
     """Return all that a snapshot's page shows: what it is, what it changed, where to follow it."""
-    warehouse = Path(table.location).parent.parent
+    warehouse = table.location.rsplit("/", 2)[0]  # of <warehouse>/<database>.db/<table>
     return {
         **metadata.snapshot_metadata(keys, snapshot, run_id=run_id),
         **insides.change_of(table, snapshot),

@@ -6,14 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 
 import click
 import dagster as dg
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lsm_assets.automation.lineage_page import write_lineage_page
 from lsm_assets.home import DEFAULT_PORT, LOOPBACK, open_instance, ui_command, ui_environment
 from lsm_assets.project import lsm_definitions
 from lsm_assets.resources import LsmResource
@@ -40,8 +38,9 @@ OTHER_CHANGES = 4  # of one run: the schedule, corrections, weather, figures
 )
 @click.option(
     "--warehouse",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where tables, catalog and Dagster's home live.  [default: ./lake]",
+    metavar="DIRECTORY",
+    help="Where tables, catalog and Dagster's home live; or s3://bucket/lake, the latter two then in "
+    "./lake.  [default: ./lake]",
 )
 @click.option(
     "--executor",
@@ -52,7 +51,7 @@ OTHER_CHANGES = 4  # of one run: the schedule, corrections, weather, figures
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
 def main(
     days: int,
-    warehouse: Path | None,
+    warehouse: str | None,
     executor: str | None,
     ui: bool,  # noqa: FBT001 -- click calls by name
     port: int,
@@ -75,7 +74,7 @@ def main(
         _open_ui(settings, console, port)
 
 
-def _settings(warehouse: Path | None, executor: str | None) -> Settings:
+def _settings(warehouse: str | None, executor: str | None) -> Settings:
     environment = dict(os.environ)
     if executor:
         environment[EXECUTOR] = executor
@@ -93,7 +92,9 @@ def _replay(settings: Settings, count: int, console: Console) -> None:
             console.print("Every day of 2013 has been replayed.")
         compactions = _run_all(pipeline, lsm, days, settings) if days else {}
         print_report(lsm.catalog, console, settings, compactions, time.monotonic() - started)
-        console.print(f"The lineage of all of it, to open in a browser: {write_lineage_page(lsm)}")
+        console.print(
+            f"The lineage of all of it, to open in a browser: {lsm.catalog.write_lineage_page()}"
+        )
 
 
 def _run_all(

@@ -57,6 +57,7 @@ class ErrorKind(Enum):
     ROWS_CHANGED = "rows-changed"
     STAGED_FILES_GONE = "staged-files-gone"
     LOSSY_CAST = "lossy-cast"
+    NOT_SHARED = "not-shared"
 
 
 class LsmError(Exception):

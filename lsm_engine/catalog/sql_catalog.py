@@ -6,7 +6,6 @@ for people who look with SQL. Directories are made, moved and deleted by the cal
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from lsm_engine.catalog.forgotten_rows import (
 )
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_outbox import Outbox
+from lsm_engine.catalog.locations import absolute_warehouse
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
     PAIMON_DATABASE_PROPERTIES,
@@ -36,6 +36,7 @@ from lsm_engine.catalog.models import (
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
 from lsm_engine.catalog.paimon_rows import PaimonRows, check_properties, copied_options
 from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.io.warehouse import open_directory
 
 DEFAULT_CATALOG_KEY = "jdbc"
@@ -43,7 +44,6 @@ LINEAGE_WAIT_MILLIS = 30
 """How long an attempt to record lineage waits for a lock; then the fact goes into the outbox."""
 COPY_WAIT_MILLIS = 2_000
 """How long an altered table waits for a lock to copy its options; the next alteration copies all of them again."""
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @record
@@ -342,16 +342,7 @@ def _outbox_places(database: Database, warehouse: str, catalog_key: str) -> list
     if database.is_in_memory:
         return []
     near = [] if database.path is None else [database.path]
-    if not _SCHEME.match(warehouse):
+    if scheme_of(warehouse) is None:
         near.append(f"{warehouse}/{os.path.basename(database.url.database or 'catalog')}")
     suffix = f".{quote(catalog_key, safe='')}.lineage-outbox"
     return [open_directory(f"{path}{suffix}") for path in dict.fromkeys(near)]
-
-
-def absolute_warehouse(warehouse: str) -> str:
-    """Return the warehouse without a trailing slash, made absolute unless it has a scheme."""
-    if not warehouse:
-        raise InvalidInputError("a catalog needs a warehouse; give the directory of its tables")
-    if _SCHEME.match(warehouse):
-        return warehouse.rstrip("/")
-    return os.path.abspath(os.path.expanduser(warehouse))

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import click
 
-from lsm_engine import Catalog, ErrorKind, Executor, NotFoundError, Table, open_catalog, open_table
+from lsm_engine import (
+    Catalog,
+    ErrorKind,
+    Executor,
+    NotFoundError,
+    Table,
+    absolute_warehouse,
+    default_catalog_url,
+    open_catalog,
+    open_table,
+)
 from lsm_engine.cli.output import Output
 
 CATALOG_VARIABLES = ("LSM_CATALOG", "LSM_CATALOG_URL")
@@ -34,17 +44,20 @@ class Call:
 
     @property
     def warehouse(self) -> str:
-        """The directory of tables: --warehouse, LSM_WAREHOUSE, or ./lake."""
+        """Where tables lie: --warehouse, LSM_WAREHOUSE, or ./lake."""
         given = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE) or "lake"
-        return os.path.abspath(os.path.expanduser(given))
+        return absolute_warehouse(given)
 
     @property
     def catalog_url(self) -> str:
-        """The catalog: --catalog, LSM_CATALOG, or catalog.db in the warehouse."""
+        """The catalog: --catalog, LSM_CATALOG, or catalog.db in the warehouse.
+
+        Of a warehouse with a scheme: a file below ./lake that is named after it.
+        """
         named = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
         given = self.catalog_given or next(filter(None, named), None)
         if given is None:
-            return f"{_SQLITE}{self.warehouse}/catalog.db"
+            return default_catalog_url(self.warehouse)
         # A path is what people have at hand for a database file; a URL has a scheme.
         return given if "://" in given else f"{_SQLITE}{os.path.abspath(given)}"
 
@@ -70,8 +83,7 @@ class Call:
         "shop.orders@fix" is branch fix of shop.orders.
         """
         if is_path(name):
-            path = os.path.abspath(os.path.expanduser(name.removeprefix("file://")))
-            return open_table(path, executor=executor)
+            return open_table(absolute_warehouse(name), executor=executor)
         table, _, branch = name.partition("@")
         opened = self.catalog(executor=executor).table(table)
         return opened.branch(branch) if branch else opened

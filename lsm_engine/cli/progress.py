@@ -16,7 +16,6 @@ from lsm_engine import (
     CommitMessage,
     Discard,
     LocalExecutor,
-    Staging,
     SystemClock,
     SystemIds,
     Table,
@@ -138,12 +137,12 @@ class CountedRows:
         self._progress.update(self._task, description="Committing", total=self.count)
 
 
-class BucketProgress:
+class BucketProgress(LocalExecutor):
     """The local executor, showing how far a compaction is: bytes of the buckets that are done."""
 
     def __init__(self, call: Call) -> None:
+        super().__init__()
         self._call = call
-        self._local = LocalExecutor()
         self.bucket_count = 0
         self.size_bytes = 0
 
@@ -167,7 +166,7 @@ class BucketProgress:
         self.bucket_count += len(items)
         self.size_bytes += sum(sizes)
         with _bars(self._call, *columns) as progress:
-            finished = self._local.one_by_one(work, items, discard=discard)
+            finished = self.one_by_one(work, items, discard=discard)
             # Even a bucket whose files are only moved is a step that can be seen.
             total = sum(sizes) + len(items)
             task = progress.add_task(label, total=total, done=0, count=len(items))
@@ -176,7 +175,3 @@ class BucketProgress:
                 if message is not None:
                     found.append(message)
         return found
-
-    def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
-        """Arrow rows are written by the table itself."""
-        return self._local.stage(staging, rows)

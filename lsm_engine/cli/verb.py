@@ -39,8 +39,9 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("--catalog", "catalog_given", metavar="URL",
                help="The catalog's database: a URL or an SQLite file.  [default: $LSM_CATALOG, "
                     "else catalog.db in the warehouse]"),
-        option("--warehouse", "warehouse_given", metavar="DIRECTORY",
-               help="Where tables live.  [default: $LSM_WAREHOUSE, else ./lake]"),
+        option("--warehouse", "warehouse_given", metavar="LOCATION",
+               help="Where tables live: a directory, or s3://bucket/lake (also abfss, gs; options by "
+                    "$LSM_STORAGE_*).  [default: $LSM_WAREHOUSE, else ./lake]"),
         option("--json", "as_json", is_flag=True,
                help="Print JSON, one object per line; errors too, on stderr."),
         option("--quiet", "-q", is_flag=True, help="No progress, no reports; only what was asked for."),

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from lsm_engine.codec.byte_copies import compiled
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words
+from lsm_engine.kernels.compiled import compiled
 
 Table: TypeAlias = npt.NDArray[np.int64]  # two-dimensional
 

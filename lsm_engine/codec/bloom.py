@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
-from lsm_engine.codec.byte_copies import compiled, read_only
+from lsm_engine.codec.byte_copies import read_only
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
+from lsm_engine.kernels.compiled import compiled
 
 Hashes = npt.NDArray[np.int32]
 _LN2 = math.log(2)

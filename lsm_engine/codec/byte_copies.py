@@ -4,21 +4,11 @@ Every function takes one combination of types, so each is compiled once per mach
 second for each, then cached beside the sources) and costs a cold start nothing but loading.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
 from lsm_engine.codec.arrow_buffers import offsets_of
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, Words
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(function: F) -> F:
-    """Compile a function for the machine on first use, without the GIL, cached across processes."""
-    return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+from lsm_engine.kernels.compiled import compiled
 
 
 def read_only(data: Bytes) -> Bytes:

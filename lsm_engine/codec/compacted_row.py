@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.codec.arrow_buffers import binary_array, offsets_of
-from lsm_engine.codec.byte_copies import compiled, gather_pieces, read_only
+from lsm_engine.codec.byte_copies import gather_pieces, read_only
 from lsm_engine.codec.row_slots import (
     big_endian_decimals,
     decimal_column,
@@ -29,6 +29,7 @@ from lsm_engine.codec.row_slots import (
     timestamp_column,
 )
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, Words, binary_values, valid_rows
+from lsm_engine.kernels.compiled import compiled
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.types import DataType, Root, ScalarType
 

@@ -22,9 +22,10 @@ from lsm_engine.codec.bloom import (
     read_only_longs,
     stored_bloom,
 )
-from lsm_engine.codec.byte_copies import compiled, read_only
+from lsm_engine.codec.byte_copies import read_only
 from lsm_engine.codec.compacted_row import put_varint, varint_at, varint_sizes
 from lsm_engine.kernels.arrow_views import Bytes, Longs
+from lsm_engine.kernels.compiled import compiled
 
 Rows: TypeAlias = tuple[Bytes, Longs]
 _LENGTH = struct.Struct("<6q")

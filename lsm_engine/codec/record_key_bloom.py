@@ -25,8 +25,9 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.modes import BloomFilterType
 from lsm_engine.base.record import record
 from lsm_engine.codec.bloom import read_only_longs
-from lsm_engine.codec.byte_copies import compiled, read_only
+from lsm_engine.codec.byte_copies import read_only
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
+from lsm_engine.kernels.compiled import compiled
 
 BLOOM_KEY = b"org.apache.hudi.bloomfilter"
 OLDER_BLOOM_KEY = b"com.uber.hoodie.bloomfilter"

@@ -14,9 +14,10 @@ import pyarrow as pa
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.bloom import BloomFilter, read_only_longs, stored_bloom
-from lsm_engine.codec.byte_copies import compiled, read_only
+from lsm_engine.codec.byte_copies import read_only
 from lsm_engine.codec.compacted_row import put_varint, varint_at, varint_sizes
 from lsm_engine.kernels.arrow_views import Bytes, Longs
+from lsm_engine.kernels.compiled import compiled
 
 MAGIC = 1_481_571_681
 TRAILER_BYTES = 5

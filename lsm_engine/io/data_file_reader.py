@@ -77,7 +77,7 @@ def open_data_file(
     its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
     format_of(path)
-    source = file_io.open_input(path)
+    source = file_io.open_input(path, size=meta.file_size)
     try:
         with _Reading(path):
             expected = ExpectedChecksums()

@@ -72,13 +72,15 @@ class _Building:
 class DiskCache(Generic[T]):
     """Files built on first need, by (owner, name). Threads may share it; so may tables.
 
-    `root` None: a private directory of the user in the system's place for temporary files. Nothing
-    is touched before the first entry.
+    `root` None: a private directory of the user where io/local_directories has it. Nothing is
+    touched before the first entry.
     """
 
     def __init__(self, clock: Clock, root: str | None = None) -> None:
         self._clock = clock
-        self._root = root or default_root()
+        self._root = (
+            root  # the default is looked up by the process that needs it: Spark forks workers
+        )
         self._directory: ProcessDirectory | None = None
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first
@@ -396,5 +398,5 @@ class DiskCache(Generic[T]):
     def _own_directory(self) -> "ProcessDirectory":
         with self._lock:
             if self._directory is None or self._directory.process != os.getpid():
-                self._directory = ProcessDirectory(self._root)
+                self._directory = ProcessDirectory(self._root or default_root())
             return self._directory

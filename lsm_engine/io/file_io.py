@@ -2,9 +2,12 @@
 
 Every path is relative to the storage's root, in POSIX spelling. `check_path` refuses strings that
 are none; adapters also refuse links that lead out of the root.
+
+Calls differ in cost: on an object store each is a request. So there are calls for many files at
+once, sizes may be passed where they are known, and `facts` has what a caller may leave out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from lsm_engine.base.errors import UnsafePathError
@@ -24,6 +27,21 @@ class FileStatus:
     def name(self) -> str:
         """The last part of the path."""
         return self.path.rpartition("/")[2]
+
+
+@record
+class StoreFacts:
+    """What is true of a store, for callers that would else pay for what it does not need.
+
+    `lists_are_consistent`: a listing is complete, asked once. `has_directories`: they exist without
+    files, and have times. `deletes_are_silent`: of several who delete a file each hears that it did.
+    `is_far`: a call costs a network request.
+    """
+
+    lists_are_consistent: bool = False
+    has_directories: bool = True
+    deletes_are_silent: bool = False
+    is_far: bool = False
 
 
 class Output(Protocol):
@@ -60,15 +78,43 @@ class FileIO(Protocol):
 
     Missing files raise NotFoundError, paths that are not safe UnsafePathError before anything is
     touched, everything else that fails StorageError naming the path. Directories come into being
-    with their first file. Nothing here deletes more than the one path it names.
+    with their first file. Nothing here deletes more than the paths it names.
+
+    Stores that cost nothing to call mix in `io/one_by_one.OneByOne` for all calls of many files.
     """
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What callers may rely on, and what a call costs."""
+        ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`; fewer than `length` only where the file ends."""
         ...
 
-    def open_input(self, path: str) -> Any:
-        """Return a seekable binary file that PyArrow's readers accept; the caller closes it."""
+    def read_many(
+        self, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield (path, its first `length` bytes) in the order asked; None for one that is missing.
+
+        At once where that is faster, a few files at a time.
+        """
+        ...
+
+    def read_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
+    ) -> Sequence[Any]:
+        """Return buffers with the bytes of some ranges (offset, length) of one file, of `size` bytes.
+
+        Ranges that are near each other are read together, others at once.
+        """
+        ...
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a seekable binary file that PyArrow's readers accept; the caller closes it.
+
+        `size`: of the file, in bytes, where it is known: saves a far store a request.
+        """
         ...
 
     def prefetch(self, path: str) -> None:
@@ -79,14 +125,19 @@ class FileIO(Protocol):
         ...
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Write a file nobody has seen yet. Not atomic: readers learn of it from a snapshot.
+        """Write a file nobody has seen yet, under a name that nobody else makes.
 
-        Raises AlreadyExistsError, with nothing changed, if the path is taken.
+        Not atomic: readers learn of it from a snapshot. Stores with directories raise
+        AlreadyExistsError, with nothing changed, if the path is taken; others overwrite.
         """
         ...
 
+    def write_many(self, files: Mapping[str, bytes]) -> None:
+        """Write new files, at once where that is faster; after an error none of them is left."""
+        ...
+
     def open_output(self, path: str) -> Output:
-        """Start a new file piece by piece; raises AlreadyExistsError if the path is taken."""
+        """Start a new file piece by piece; a taken path is treated as `write_new` does."""
         ...
 
     def publish(self, path: str, data: bytes) -> bool:
@@ -97,12 +148,22 @@ class FileIO(Protocol):
         """
         ...
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Create or overwrite `path` atomically. Only for hints: the last writer wins."""
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+        """Create or overwrite `path` atomically. Only for hints: the last writer wins.
+
+        `may_skip`: a store that throttles writes to one name may give up at once (StorageError).
+        """
         ...
 
     def delete(self, path: str) -> bool:
-        """Remove one file; False if it was not there. Directories are refused (StorageError)."""
+        """Remove one file; False if it was not there. Directories are refused (StorageError).
+
+        Where deletes are silent, several who delete at once may all get True.
+        """
+        ...
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Remove files; those that are not there are no error. Raises once all have been tried."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -120,16 +181,31 @@ class FileIO(Protocol):
         """
         ...
 
+    def list_files(self, directory: str) -> Iterator[FileStatus]:
+        """Yield every file below a directory, in no particular order, from listings page by page."""
+        ...
+
+    def now_millis(self) -> int:
+        """Return the time by the clock that stamps files: milliseconds since 1970-01-01 UTC."""
+        ...
+
     def sync(self, paths: Iterable[str]) -> None:
         """Return when these files, and the directories that lead to them, survive a power cut.
 
         Storage that does not wait for disks looks for each of them all the same: one that is missing
-        raises NotFoundError. A directory may be named for what was deleted from it.
+        raises NotFoundError.
         """
         ...
 
+    def sync_directory(self, directory: str) -> None:
+        """Return when what was deleted from a directory stays deleted after a power cut."""
+        ...
+
     def remove_empty_directory(self, directory: str) -> bool:
-        """Remove a directory; False, and no change, if it is absent or holds anything."""
+        """Remove a directory; False, and no change, if it is absent or holds anything.
+
+        Without directories there is nothing to do: True.
+        """
         ...
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
 from lsm_engine.io.file_io import FileStatus, check_path
+from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.storage_errors import to_storage_error
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -24,7 +25,7 @@ _KNOWN_DIRECTORIES = 10_000
 _PIECE_BYTES = 16 << 20
 
 
-class LocalFileIO:
+class LocalFileIO(OneByOne):
     """Files under `root`. A value: equal by root, pickles, and may be used by any thread.
 
     `durable` False skips every wait for the disk (option commit.fsync): a commit then survives a
@@ -64,7 +65,7 @@ class LocalFileIO:
                 file.seek(offset)
             return _read_all(file, length)
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return the file opened by PyArrow, so that reads need no interpreter lock."""
         real = self._followed(path)
         with _naming_path(path):
@@ -168,7 +169,7 @@ class LocalFileIO:
             ) from cause
         return True
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite atomically by renaming a finished temporary file."""
         real = self._named(path)
         temporary = self._temporary(real)

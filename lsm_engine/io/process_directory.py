@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from lsm_engine.base.errors import LsmError, StorageError
 from lsm_engine.base.record import record
+from lsm_engine.io.local_directories import local_directory
 from lsm_engine.io.storage_errors import to_storage_error
 
 _PROCESS = "process-"
@@ -77,7 +78,7 @@ class LeftFiles:
 
 def default_root() -> str:
     """Return the default directory of a user's lookup files."""
-    return os.path.join(tempfile.gettempdir(), f"lsm-lookup-{os.getuid()}")
+    return os.path.join(local_directory(), f"lsm-lookup-{os.getuid()}")
 
 
 def processes_of(root: str | None = None) -> list[LeftFiles]:

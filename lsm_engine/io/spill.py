@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from lsm_engine.io.local_directories import local_directory
 from lsm_engine.io.storage_errors import to_storage_error
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -57,7 +58,7 @@ class SpilledRows:
 class SpillArea:
     """A directory of one writer, made on first use, readable by its owner alone.
 
-    `directory` None: the system's place for temporary files.
+    `directory` None: see io/local_directories.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -94,7 +95,9 @@ class SpillArea:
 
     def _new_path(self) -> Path:
         if self._directory is None:
-            made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._parent)
+            made = tempfile.mkdtemp(
+                prefix=f"{_PREFIX}{os.getpid()}-", dir=self._parent or local_directory()
+            )
             self._directory = Path(made)  # mkdtemp gives it mode 0700
         path = self._directory / f"{self._count}.arrow"
         self._count += 1

@@ -1,43 +1,45 @@
-"""Directories of tables: opened, renamed, and deleted file by file."""
+"""Directories of tables, on disks and in stores: opened, renamed, and deleted file by file."""
 
 import os
 from pathlib import Path
 
-from lsm_engine.base.errors import AlreadyExistsError, UnsafePathError
+from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
+from lsm_engine.io.storage_location import DATABASE_SUFFIX, plain_path, scheme_of
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.stores import open_remote
 
-_DATABASE_SUFFIX = ".db"
 
-
-def open_directory(location: str, *, durable: bool = True) -> FileIO:
+def open_directory(
+    location: str, *, durable: bool = True, storage: StorageOptions = NO_OPTIONS
+) -> FileIO:
     """Return storage rooted at a table's directory, which need not exist yet.
 
-    `durable` false: nothing waits for the disk (option commit.fsync).
-    Raises UnsafePathError for locations with a scheme other than file://, and for text that no path can be.
+    `durable` false: nothing waits for the disk (option commit.fsync). `storage`: endpoints and
+    credentials, for locations with a scheme. Raises UnsafePathError for a scheme that no store has and
+    for text that no path can be, UnsupportedError where a store's library is not installed.
     """
-    plain = location.removeprefix("file://")
-    if "://" in plain:
-        raise UnsafePathError(
-            "this version keeps tables on local or mounted disks; give a path", location=location
-        )
+    if scheme_of(location) is not None:
+        return open_remote(location, storage)
+    plain = plain_path(location)
     check_path_text(plain)
     return LocalFileIO(os.path.abspath(plain), durable=durable)
 
 
-def table_directories(warehouse: str) -> list[str]:
+def table_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> list[str]:
     """Return the tables whose directories lie in a warehouse, as "database.table", sorted.
 
     A table is a directory "<database>.db/<table>" with a schema folder in it.
     """
-    file_io = open_directory(warehouse)
+    file_io = open_directory(warehouse, storage=storage)
     found = []
     for database in file_io.list(""):
-        if database.is_directory and database.name.endswith(_DATABASE_SUFFIX):
+        if database.is_directory and database.name.endswith(DATABASE_SUFFIX):
             for table in file_io.list(database.path):
                 if table.is_directory and file_io.list(f"{table.path}/schema"):
-                    name = database.name.removesuffix(_DATABASE_SUFFIX)
+                    name = database.name.removesuffix(DATABASE_SUFFIX)
                     found.append(f"{name}.{table.name}")
     return sorted(found)
 
@@ -45,8 +47,15 @@ def table_directories(warehouse: str) -> list[str]:
 def move_directory(source: str, target: str) -> None:
     """Give a table's directory another name on the same disk; nothing in it changes.
 
-    A source that does not exist is no error. Raises AlreadyExistsError if the target exists.
+    A source that does not exist is no error. Raises AlreadyExistsError if the target exists, and
+    UnsupportedError for object stores, which have no rename.
     """
+    if scheme_of(source) is not None:
+        raise UnsupportedError(
+            "a table on an object store cannot be renamed: its location follows from its name, and "
+            "the store cannot move files at once; create a table of the new name and copy the rows",
+            location=source,
+        )
     if os.path.lexists(target):
         raise AlreadyExistsError("a directory is already there; move it away", path=target)
     try:
@@ -63,6 +72,10 @@ def clear_directory(file_io: FileIO, directory: str = "") -> int:
     Links are not followed: one that is found is left, and its directory with it.
     """
     count = 0
+    if not file_io.facts.has_directories:
+        paths = [status.path for status in file_io.list_files(directory)]
+        file_io.delete_many(paths)
+        return len(paths)
     for status in file_io.list(directory):
         if status.is_directory:
             count += clear_directory(file_io, status.path)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.codec.arrow_buffers import offsets_of
-from lsm_engine.codec.byte_copies import compiled, gather_pieces, read_only
+from lsm_engine.codec.byte_copies import gather_pieces, read_only
 from lsm_engine.codec.compacted_row import (
     decode_compacted,
     encode_compacted,
@@ -23,6 +23,7 @@ from lsm_engine.codec.compacted_row import (
 )
 from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Bytes, Longs, fixed_values, one_array
+from lsm_engine.kernels.compiled import compiled
 from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.schema.arrow_types import arrow_schema
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema

@@ -12,6 +12,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import ChangeReader, change_schema
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.read import session_of
+from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.table import Table
@@ -48,6 +49,7 @@ def changes_dataframe(
     whole = change_schema(table)
     schema = StructType([whole[name] for name in changes.schema.names])
     session = spark or session_of(table)
+    check_shared(session, table.session.file_io)
     splits = [split for _, split in changes.splits()]
     if not splits:
         return session.createDataFrame([], schema)

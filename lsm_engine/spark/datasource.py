@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
+from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.change_source import (
@@ -35,6 +36,7 @@ from lsm_engine.spark.change_source import (
 from lsm_engine.spark.filters import handed_down
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.session import engine_settings
+from lsm_engine.spark.shared_storage import refuse_disk, runs_elsewhere
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
@@ -56,11 +58,12 @@ _OPTIONS = (
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session.
 
-    Also sets `engine_settings`, without which Spark hands no filter to Python data sources.
+    Also sets `engine_settings`, without which Spark hands no filter to Python data sources. On a
+    cluster paths of disks are refused, unless `spark.lsm.shared-disk` is true by now.
     """
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
-    spark.dataSource.register(LsmSource)
+    spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
 
 
 class LsmSource(DataSource):
@@ -148,6 +151,16 @@ class LsmSource(DataSource):
                 )
         if PATH not in self.options:
             raise InvalidOptionError("name the table's directory: load(path) or save(path)")
+
+
+class ClusterSource(LsmSource):
+    """The same on a cluster: Spark's workers know nothing of the session that plans."""
+
+    def _check_options(self) -> None:
+        super()._check_options()
+        location = self.options.get(WAREHOUSE if CATALOG in self.options else PATH, "")
+        if scheme_of(location) is None:
+            refuse_disk(location)
 
 
 class SplitPartition(InputPartition):

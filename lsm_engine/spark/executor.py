@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
+from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.spark.file_rows import FileRows, stage_files
 from lsm_engine.spark.jobs import (
@@ -27,6 +28,7 @@ from lsm_engine.spark.jobs import (
     run,
 )
 from lsm_engine.spark.session import task_attempts
+from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.staging import stage_frame
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.executor import Discard
@@ -40,7 +42,8 @@ class SparkExecutor:
     """Runs the work of many buckets on the executors of a Spark session.
 
     The session is the caller's, to start and to stop. Executors need this package, and storage that
-    they and the driver see under the same paths.
+    they and the driver see under the same paths: on a cluster a path of a disk is refused, unless the
+    session has `spark.lsm.shared-disk=true` (docs/spark-clusters.md).
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -48,6 +51,10 @@ class SparkExecutor:
 
     def __repr__(self) -> str:
         return f"SparkExecutor({self.spark.version})"
+
+    def check_storage(self, file_io: FileIO) -> None:
+        """Raise as `shared_storage.check_shared` does: on a cluster tables need storage that all share."""
+        check_shared(self.spark, file_io)
 
     def messages(
         self,
@@ -87,8 +94,10 @@ class SparkExecutor:
         """
         match rows:
             case DataFrame():
+                check_shared(rows.sparkSession, staging.context.file_io)
                 return stage_frame(staging, rows, label="write rows")
             case FileRows():
+                self.check_storage(staging.context.file_io)
                 return stage_files(staging, rows, self.spark, label="write files")
             case _:
                 return None

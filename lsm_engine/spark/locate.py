@@ -28,6 +28,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import PARCEL_DDL, Homes, PinnedTable, chunks, homes_of, parcels
 from lsm_engine.spark.session import parallelism
+from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import (
     INSERT,
@@ -79,6 +80,7 @@ def locate_dataframe(table: Table, frame: DataFrame) -> DataFrame:
     keys = frame.select(*names)
     arrow = arrow_schema_of(keys.schema)
     keys_of(schema, pa.RecordBatch.from_pylist([], schema=arrow), with_partitions=True)
+    check_shared(frame.sparkSession, session.file_io)
     snapshot = table.latest_snapshot()
     answers = _searched(session, snapshot, keys, arrow)
     newest = answers.groupBy(*names).agg(

@@ -31,6 +31,7 @@ from lsm_engine.spark.key_rows import (
     parcels,
 )
 from lsm_engine.spark.session import parallelism
+from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.lookup_view import bucket_totals
@@ -77,6 +78,7 @@ def lookup_join(
         for each in spark_schema(fields).fields
     ]
     result = sql.StructType([*frame.schema.fields, *looked_up])
+    check_shared(frame.sparkSession, table.session.file_io)
     snapshot = table.latest_snapshot()
     most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(frame.sparkSession))
     homes, count = _homes(table.session, snapshot, most)

@@ -14,6 +14,7 @@ from lsm_engine.base.record import record
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
+from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.table import Table
 
@@ -47,6 +48,7 @@ def read_dataframe(
     names = table.schema.names if columns is None else columns
     schema = spark_schema(table.schema.written_fields(tuple(names)))
     session = spark or session_of(table)
+    check_shared(session, table.session.file_io)
     plan = scan.plan
     if not plan.splits:
         return session.createDataFrame([], schema)

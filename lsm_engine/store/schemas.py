@@ -1,11 +1,12 @@
 """The history of a table's schema: one file per version, made once and never changed."""
 
-from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.codec.documents import decode_schema, encode_schema
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths, numbered
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.publishing import published
 
 
 class SchemaStore:
@@ -62,10 +63,4 @@ class SchemaStore:
         Raises CommitUnknownError only if the storage cannot even report whether the file exists.
         """
         path = self._paths.schema_file(schema.id)
-        data = encode_schema(schema)
-        try:
-            return self._file_io.publish(path, data)
-        except CommitUnknownError:
-            if self._file_io.exists(path):
-                return self._file_io.read(path) == data
-            raise
+        return published(self._file_io, path, encode_schema(schema))

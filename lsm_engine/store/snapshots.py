@@ -44,6 +44,11 @@ class SnapshotStore:
         self._file_io = file_io
         self._paths = paths
 
+    @property
+    def deletes_are_silent(self) -> bool:
+        """Whether `delete_state` may return True to several who delete the same snapshot."""
+        return self._file_io.facts.deletes_are_silent
+
     # Which there are.
 
     def latest_id(self) -> int | None:
@@ -323,8 +328,8 @@ class SnapshotStore:
             self.hint_earliest(max(min(self.ids(), default=snapshot_id), snapshot_id))
 
     def hint_latest(self, snapshot_id: int) -> None:
-        """Write LATEST."""
-        self._write_hint(LATEST, snapshot_id)
+        """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
+        self._write_hint(LATEST, snapshot_id, may_skip=True)
 
     def forget_latest(self) -> None:
         """Take LATEST away: until it is written again, everybody lists."""
@@ -344,8 +349,9 @@ class SnapshotStore:
         """Delete one snapshot file and nothing that it names; False if it was not there."""
         return self._file_io.delete(self._paths.snapshot_file(snapshot_id))
 
-    def _write_hint(self, hint: str, snapshot_id: int) -> None:
-        self._file_io.replace(self._paths.snapshot_hint(hint), encode_hint(snapshot_id))
+    def _write_hint(self, hint: str, snapshot_id: int, *, may_skip: bool = False) -> None:
+        path = self._paths.snapshot_hint(hint)
+        self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip)
 
     def _hint(self, hint: str) -> int | None:
         return hinted_id(self._file_io, self._paths.snapshot_hint(hint))

@@ -1,6 +1,7 @@
 """Tags: named snapshots, one file each."""
 
 import difflib
+from collections.abc import Sequence
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -74,9 +75,9 @@ class TagStore:
                 for status in stable_listing(self._file_io, self._paths.tag_directory)
                 if status.name.startswith(TAG_PREFIX) and not status.is_directory
             )
-            found = [tag for tag in map(self.find, names) if tag is not None]
+            found = self._found(names)
             if len(found) == len(names):
-                return found
+                return [*found]
         raise StorageError(
             "tags keep vanishing while they are read; nothing was deleted, try again",
             directory=self._paths.tag_directory,
@@ -102,6 +103,13 @@ class TagStore:
 
     def list(self) -> list[Tag]:
         """Return every tag by snapshot, then name. One that cannot be read is an error, not a gap."""
-        tags = (self.find(name) for name in self.names())
-        found = [tag for tag in tags if tag is not None]  # deleted since it was listed
-        return sorted(found, key=lambda tag: (tag.snapshot.id, tag.name))
+        return sorted(self._found(self.names()), key=lambda tag: (tag.snapshot.id, tag.name))
+
+    def _found(self, names: Sequence[str]) -> Sequence[Tag]:
+        """Return the tags of these names that have not been deleted since they were listed."""
+        path_names = {self._paths.tag_file(name): name for name in names}
+        return [
+            decode_tag(data, name=path_names[path], file_name=path)
+            for path, data in self._file_io.read_many(path_names, READ_MAX)
+            if data is not None
+        ]

@@ -1,7 +1,11 @@
 """Open a table by its path, without the catalog and without the database that the catalog needs."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from lsm_engine.base import core_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.storage_options import StorageOptions
 from lsm_engine.io.warehouse import open_directory
 from lsm_engine.table.ddl.create import load_schema
 from lsm_engine.table.ground.components import Components
@@ -13,18 +17,23 @@ from lsm_engine.table.table import Table
 def open_table(
     path: str,
     *,
+    storage: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> Table:
     """Open any Paimon table directory; no catalog is needed, and none hears of what is done.
 
-    Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
+    `path` may have a scheme, such as s3://bucket/lake/shop.db/orders; `storage` then has the store's
+    options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
     could not read it right.
     """
-    schema = load_schema(open_directory(path), path)
+    options = StorageOptions(storage)
+    schema = load_schema(open_directory(path, storage=options), path)
     components = Components(
-        file_io=open_directory(path, durable=schema.options[core_options.COMMIT_FSYNC]),
+        file_io=open_directory(
+            path, durable=schema.options[core_options.COMMIT_FSYNC], storage=options
+        ),
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),

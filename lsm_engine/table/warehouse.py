@@ -11,9 +11,15 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
+from lsm_engine.catalog.lineage_page import lineage_page
+from lsm_engine.catalog.locations import LINEAGE_PAGE, default_catalog_url
 from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.storage_location import scheme_of
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.stores import STORES
 from lsm_engine.io.warehouse import (
     clear_directory,
     move_directory,
@@ -40,20 +46,27 @@ def open_catalog(
     url: str | os.PathLike[str] | None = None,
     *,
     warehouse: str | os.PathLike[str] | None = None,
+    storage: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> "Catalog":
     """Open the catalog in a database, created if absent; tables live below `warehouse`.
 
-    `url`: a database URL, or the warehouse's directory. Without a URL the catalog is `catalog.db` in
-    the warehouse, as for the command line and Dagster; without a warehouse that is `./lake`.
-    `executor` None: this process. Raises InvalidOptionError for a URL that is none and
-    InvalidInputError for a database that holds something else.
+    `url`: a database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
+    database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for one with
+    a scheme, as for the command line and Dagster; without a warehouse that is `./lake`. `storage` has
+    that store's options (docs/object-stores.md), before those of the environment. `executor` None:
+    this process. Raises InvalidOptionError for a URL that is none and InvalidInputError for a
+    database that holds something else.
     """
     database, directory = _places(url, warehouse)
+    options = StorageOptions(storage)
+    if scheme_of(directory) is not None:  # what is wrong with it is known before a file is made
+        open_directory(directory, storage=options)
     return Catalog(
         SqlCatalog.open(database, warehouse=directory),
+        storage=options,
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),
@@ -66,19 +79,30 @@ def _places(
     """Return the database's URL and the warehouse's directory, each from the other where it is left out."""
     given = None if url is None else os.fspath(url)
     directory = None if warehouse is None else os.fspath(warehouse)
-    if given is not None and (_URL.match(given) or directory is not None):
-        return given, directory or "lake"
-    directory = directory or given or "lake"
-    return f"sqlite:///{directory}/catalog.db", directory
+    if (
+        given is not None
+        and directory is None
+        and (not _URL.match(given) or scheme_of(given) in STORES)
+    ):
+        given, directory = None, given
+    directory = directory or "lake"
+    return given or default_catalog_url(directory), directory
 
 
 class Catalog:
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
     def __init__(
-        self, names: SqlCatalog, *, executor: Executor, clock: Clock, ids: IdSource
+        self,
+        names: SqlCatalog,
+        *,
+        executor: Executor,
+        clock: Clock,
+        ids: IdSource,
+        storage: StorageOptions = NO_OPTIONS,
     ) -> None:
         self._names = names
+        self._storage = storage
         self._executor = executor
         self._clock = clock
         self._ids = ids
@@ -164,7 +188,7 @@ class Catalog:
         if ignore_if_exists and self._exists(table_name):
             return self.table(name)
         created = create_table(
-            open_directory(self._names.table_location(table_name)),
+            self._directory(self._names.table_location(table_name)),
             columns_of(schema),
             primary_key=names_of(primary_key, "primary_key"),
             partitioned_by=names_of(partitioned_by, "partitioned_by"),
@@ -185,9 +209,9 @@ class Catalog:
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
         info = self._names.load_table(TableName.parse(name))
-        schema = load_schema(open_directory(info.location), info.location)
+        schema = load_schema(self._directory(info.location), info.location)
         components = Components(
-            file_io=open_directory(
+            file_io=self._directory(
                 info.location, durable=schema.options[core_options.COMMIT_FSYNC]
             ),
             executor=self._executor,
@@ -212,10 +236,13 @@ class Catalog:
         table_name = TableName.parse(name)
         location = self._names.table_location(table_name)
         if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
-            clear_directory(open_directory(location))
+            clear_directory(self._directory(location))
 
     def rename_table(self, source: str, target: str) -> Table:
-        """Rename a table: its directory first, then its name; raises AlreadyExistsError."""
+        """Rename a table: its directory first, then its name.
+
+        Raises AlreadyExistsError, and UnsupportedError on an object store, where no table is renamed.
+        """
         old, new = TableName.parse(source), TableName.parse(target)
         new.checked()
         info = self._names.load_table(old)
@@ -236,7 +263,7 @@ class Catalog:
         table_name = TableName.parse(name)
         table_name.checked()
         location = self._names.table_location(table_name)
-        schema = load_schema(open_directory(location), location)
+        schema = load_schema(self._directory(location), location)
         self._names.register_table(
             table_name,
             options=schema.options.texts,
@@ -265,7 +292,7 @@ class Catalog:
 
         Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
         """
-        for name in table_directories(self.warehouse):
+        for name in table_directories(self.warehouse, self._storage):
             if not self._exists(TableName.parse(name)):
                 self.register_table(name)
         return self.rebuild_lineage()
@@ -288,6 +315,15 @@ class Catalog:
         A table that cannot be opened has its error in `tables`. `where` keeps some rows.
         """
         return catalog_table(self._named_tables(), name, where=where, columns=columns)
+
+    def write_lineage_page(self) -> str:
+        """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
+        page = lineage_page(self.lineage).encode()
+        self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
+        return f"{self.warehouse}/{LINEAGE_PAGE}"
+
+    def _directory(self, location: str, *, durable: bool = True) -> FileIO:
+        return open_directory(location, durable=durable, storage=self._storage)
 
     def _named_tables(self) -> Iterator[Named]:
         for name in self.list_tables():

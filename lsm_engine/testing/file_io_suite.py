@@ -1,6 +1,7 @@
-"""What every FileIO promises. Subclass FileIOSuite, give it a `storage` fixture, and it is tested.
+"""What a FileIO promises. Subclass a suite, give it a `storage` fixture, and it is tested.
 
-Needs pytest. `storage` is an empty FileIO, made anew for each test.
+`FileIOSuite`: every store. `DirectoryFileIOSuite`: that, and what a store with directories promises
+besides. Needs pytest. `storage` is an empty FileIO, made anew for each test.
 """
 
 import threading
@@ -68,14 +69,6 @@ class FileIOSuite:
             with pytest.raises(UnsafePathError):
                 act()
         assert storage.list("") == []
-
-    def test_a_new_file_never_overwrites(self, storage: FileIO) -> None:
-        storage.write_new("a", b"old")
-        with pytest.raises(AlreadyExistsError):
-            storage.write_new("a", b"new")
-        with pytest.raises(AlreadyExistsError):
-            storage.open_output("a")
-        assert storage.read("a") == b"old"
 
     def test_publish_is_won_once(self, storage: FileIO) -> None:
         assert storage.publish("snapshot/snapshot-1", b"first")
@@ -146,6 +139,132 @@ class FileIOSuite:
         assert not storage.delete("a/b")
         assert [status.path for status in storage.list("a")] == ["a/c"]
 
+    def test_list_names_children_only(self, storage: FileIO) -> None:
+        storage.write_new("t/x", b"123")
+        storage.write_new("t/y/z", b"1")
+        storage.write_new("tt/x", b"1")
+        found = storage.list("t")
+        assert [(each.path, each.name, each.is_directory) for each in found] == [
+            ("t/x", "x", False),
+            ("t/y", "y", True),
+        ]
+        assert found[0].size == 3
+        assert storage.status("t/x") == found[0]
+        assert [each.path for each in storage.list("")] == ["t", "tt"]
+
+    def test_exists_is_about_files(self, storage: FileIO) -> None:
+        storage.write_new("a/b", b"")
+        assert storage.exists("a/b")
+        assert not storage.exists("a")
+
+    @pytest.mark.parametrize("name", ["a b", "p=%2F#~+", "ünïcödé", "x" * 200, ".hidden", "a=b,c"])
+    def test_names_come_back_as_they_were(self, storage: FileIO, name: str) -> None:
+        assert storage.publish(f"d/{name}/{name}", b"1")
+        assert [each.path for each in storage.list("d")] == [f"d/{name}"]
+        assert [each.path for each in storage.list_files("")] == [f"d/{name}/{name}"]
+        assert storage.read(f"d/{name}/{name}") == b"1"
+        storage.delete_many([f"d/{name}/{name}"])
+        assert not storage.exists(f"d/{name}/{name}")
+
+    def test_read_many_in_the_order_asked(self, storage: FileIO) -> None:
+        storage.write_many({f"m/{number}": b"%03d" % number for number in range(50)})
+        asked = ["m/7", "m/none", *(f"m/{number}" for number in range(49, 0, -1))]
+        found = list(storage.read_many(asked))
+        assert [path for path, _ in found] == asked
+        assert found[0][1] == b"007"
+        assert found[1][1] is None
+        assert [data for _, data in found[2:]] == [b"%03d" % at for at in range(49, 0, -1)]
+        assert list(storage.read_many(["m/7"], 2)) == [("m/7", b"00")]
+        assert list(storage.read_many([])) == []
+
+    def test_read_ranges(self, storage: FileIO) -> None:
+        data = bytes(range(256)) * 4096
+        storage.write_new("r", data)
+        ranges = [(0, 4), (100, 50), (1_000_000, 10), (7, 0), (512, 256)]
+        for size in (None, len(data)):
+            found = storage.read_ranges("r", ranges, size=size)
+            assert [bytes(piece) for piece in found] == [data[at : at + n] for at, n in ranges]
+        with pytest.raises(NotFoundError):
+            storage.read_ranges("none", ranges)
+
+    def test_delete_many_is_idempotent(self, storage: FileIO) -> None:
+        storage.write_many({f"m/{number}": b"x" for number in range(20)})
+        storage.delete_many([f"m/{number}" for number in range(10, 25)])
+        storage.delete_many([f"m/{number}" for number in range(10, 25)])
+        storage.delete_many([])
+        assert sorted(each.path for each in storage.list("m")) == sorted(
+            f"m/{number}" for number in range(10)
+        )
+
+    def test_list_files_of_all_directories_below(self, storage: FileIO) -> None:
+        paths = ["t/a", "t/b/c", "t/b/d/e", "t/f/g"]
+        storage.write_many(dict.fromkeys([*paths, "tt/x"], b"12"))
+        assert sorted(each.path for each in storage.list_files("t")) == paths
+        assert sorted(each.path for each in storage.list_files("")) == [*paths, "tt/x"]
+        assert all(each.size == 2 and not each.is_directory for each in storage.list_files("t"))
+        assert list(storage.list_files("none")) == []
+
+    def test_files_are_stamped_by_the_storages_clock(self, storage: FileIO) -> None:
+        before = storage.now_millis()
+        storage.write_new("a", b"1")
+        stamp = storage.status("a").modified_millis
+        assert before - 1000 <= stamp <= storage.now_millis() + 1000
+        assert [each.path for each in storage.list("")] == ["a"]
+
+    @pytest.mark.parametrize("knows_size", [False, True])
+    @pytest.mark.parametrize("size", [0, 10, 3_000_000])
+    def test_input_is_seekable(self, storage: FileIO, size: int, knows_size: bool) -> None:  # noqa: FBT001
+        data = bytes(at % 251 for at in range(size))
+        storage.write_new("a", data)
+        with storage.open_input("a", size=size if knows_size else None) as source:
+            assert source.read(5) == data[:5]
+            assert source.tell() == min(5, size)
+            source.seek(0, 2)
+            assert source.tell() == size
+            source.seek(size // 2)
+            assert source.read() == data[size // 2 :]
+            assert source.read(1) == b""
+            source.seek(0)
+            assert source.read() == data
+
+    def test_a_large_output_in_pieces(self, storage: FileIO) -> None:
+        piece = bytes(range(256)) * 8192
+        kept, given_up = storage.open_output("d/kept"), storage.open_output("d/given-up")
+        for _ in range(13):
+            kept.write(piece)
+            given_up.write(piece)
+        given_up.abort()
+        kept.close()
+        assert [each.name for each in storage.list("d")] == ["kept"]
+        assert storage.status("d/kept").size == 13 * len(piece)
+        assert storage.read("d/kept", 12 * len(piece)) == piece
+
+    def test_sync_looks_for_each_file(self, storage: FileIO) -> None:
+        storage.write_new("a/b/c", b"1")
+        storage.sync(["a/b/c"])
+        storage.sync([])
+        storage.sync_directory("a/b")
+        with pytest.raises(NotFoundError):
+            storage.sync(["a/b/c", "a/none"])
+
+
+class DirectoryFileIOSuite(FileIOSuite):
+    """A store with directories, which may be empty, and with names that are refused when taken."""
+
+    def test_it_is_known_to_have_directories(self, storage: FileIO) -> None:
+        assert storage.facts.has_directories
+        storage.write_new("t/y/z", b"1")
+        assert storage.status("t/y").is_directory
+        assert not storage.exists("t/y/z/below")
+
+    def test_a_new_file_never_overwrites(self, storage: FileIO) -> None:
+        storage.write_new("a", b"old")
+        with pytest.raises(AlreadyExistsError):
+            storage.write_new("a", b"new")
+        with pytest.raises(AlreadyExistsError):
+            storage.open_output("a")
+        assert storage.read("a") == b"old"
+
     def test_delete_refuses_directories(self, storage: FileIO) -> None:
         storage.write_new("a/b", b"1")
         with pytest.raises(StorageError):
@@ -163,26 +282,6 @@ class FileIOSuite:
         assert storage.list("") == []
         storage.write_new("a/b/c", b"2")  # a directory that went comes back by itself
         assert storage.read("a/b/c") == b"2"
-
-    def test_list_names_children_only(self, storage: FileIO) -> None:
-        storage.write_new("t/x", b"123")
-        storage.write_new("t/y/z", b"1")
-        storage.write_new("tt/x", b"1")
-        found = storage.list("t")
-        assert [(each.path, each.name, each.is_directory) for each in found] == [
-            ("t/x", "x", False),
-            ("t/y", "y", True),
-        ]
-        assert found[0].size == 3
-        assert storage.status("t/x") == found[0]
-        assert storage.status("t/y").is_directory
-        assert [each.path for each in storage.list("")] == ["t", "tt"]
-
-    def test_exists_is_about_files(self, storage: FileIO) -> None:
-        storage.write_new("a/b", b"")
-        assert storage.exists("a/b")
-        assert not storage.exists("a")
-        assert not storage.exists("a/b/c")
 
     def test_a_file_in_a_directorys_place_is_an_error(self, storage: FileIO) -> None:
         storage.write_new("a", b"1")

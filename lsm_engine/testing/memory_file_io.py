@@ -9,9 +9,10 @@ import pyarrow as pa
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError, StorageError
 from lsm_engine.io.clock import Clock, SystemClock
 from lsm_engine.io.file_io import FileStatus, check_path
+from lsm_engine.io.one_by_one import OneByOne
 
 
-class MemoryFileIO:
+class MemoryFileIO(OneByOne):
     """Files in this process, shared by every holder of the object. Safe for threads; no pickle."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -27,7 +28,7 @@ class MemoryFileIO:
         data = self._data(path)
         return data[offset : len(data) if length is None else offset + length]
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a reader over the bytes, without a copy."""
         return pa.BufferReader(pa.py_buffer(self._data(path)))
 
@@ -86,7 +87,7 @@ class MemoryFileIO:
         """Create `path` atomically."""
         return self._put_new(path, bytes(data))
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite atomically."""
         check_path(path)
         with self._lock:

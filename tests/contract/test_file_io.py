@@ -3,18 +3,18 @@
 import pytest
 
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.testing.file_io_suite import FileIOSuite
+from lsm_engine.testing.file_io_suite import DirectoryFileIOSuite
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import RecordingFileIO
 
 
-class TestLocal(FileIOSuite):
+class TestLocal(DirectoryFileIOSuite):
     @pytest.fixture
     def storage(self, tmp_path):
         return LocalFileIO(str(tmp_path / "table"))
 
 
-class TestLocalNotDurable(FileIOSuite):
+class TestLocalNotDurable(DirectoryFileIOSuite):
     @pytest.fixture
     def storage(self, tmp_path):
         return LocalFileIO(str(tmp_path / "table"), durable=False)
@@ -28,13 +28,13 @@ class TestLocalNotDurable(FileIOSuite):
         pass
 
 
-class TestMemory(FileIOSuite):
+class TestMemory(DirectoryFileIOSuite):
     @pytest.fixture
     def storage(self):
         return MemoryFileIO()
 
 
-class TestRecording(FileIOSuite):
+class TestRecording(DirectoryFileIOSuite):
     @pytest.fixture
     def storage(self):
         return RecordingFileIO(MemoryFileIO())

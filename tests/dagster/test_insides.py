@@ -4,12 +4,13 @@ import os
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets.automation.lineage_page import JOB, write_lineage_page
+from lsm_assets.automation.lineage_page import JOB
 from lsm_assets.model.calendars import tag_calendar
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.pictures import INLINE_CHARACTERS_MAX
@@ -41,7 +42,7 @@ def test_a_snapshot_tells_what_it_changed_and_where_to_follow_it(lake: Lake) -> 
     url = third.metadata["lsm/lineage"].value
     assert url == f"file://{lake.warehouse}/lineage.html#shop.orders/3"
 
-    page = write_lineage_page(lake.lsm)
+    page = Path(lake.lsm.catalog.write_lineage_page())
     assert page.as_uri() == url.partition("#")[0]
     assert "shop.orders" in page.read_text()
     done = lake.definitions.resolve_job_def(JOB).execute_in_process(instance=lake.instance)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
 from lsm_engine.io.file_io import FileIO, FileStatus, Output
+from lsm_engine.io.one_by_one import OneByOne
 
 
 class Crash(BaseException):
@@ -86,7 +87,7 @@ class Misread:
 Fault = Die | Fail | LoseReply | Misread
 
 
-class RecordingFileIO:
+class RecordingFileIO(OneByOne):
     """Wraps `inner`. `calls` and `reads` are the trace; `on_call` runs before each call takes place,
     and may run other actors, pause, or raise.
     """
@@ -117,7 +118,7 @@ class RecordingFileIO:
         half = lambda: self._leave_temporary(path, data)  # noqa: E731
         return self._mutate("publish", path, lambda: self.inner.publish(path, data), half)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         half = lambda: self._leave_temporary(path, data)  # noqa: E731
         self._mutate("replace", path, lambda: self.inner.replace(path, data), half)
 
@@ -138,7 +139,7 @@ class RecordingFileIO:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._read("read", path, lambda: self.inner.read(path, offset, length), b"")
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         def content() -> bytes:
             with self.inner.open_input(path) as source:
                 return source.read()

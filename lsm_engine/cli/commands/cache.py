@@ -36,6 +36,8 @@ def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> 
     were removed: explicit (the data file left the levels, or the reader closed), replaced (found
     damaged), expired (idle) or size. Each process keeps its own, and writes its counters once a second while it is in use. Files that
     dead processes left go when the next process starts to look keys up, or now with --sweep.
+    Workers of Spark keep theirs where Spark has its own (SPARK_LOCAL_DIRS): name one of those by
+    --directory.
     """
     root = directory or default_root()
     found = processes_of(root)

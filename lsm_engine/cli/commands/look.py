@@ -383,6 +383,7 @@ def verify(
         "files_read": report.read_count,
         "files_verified_before": report.skipped_count,
         "not_honoured": list(report.not_honoured),
+        "warnings": list(report.warnings),
         "files_without_checksum": report.unchecked_count,
         "damaged_files": [asdict(one) for one in report.damaged_files],
     }

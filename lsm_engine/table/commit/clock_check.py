@@ -5,7 +5,6 @@ import logging
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_time import CLOCK_DRIFT_MAX_MILLIS, is_far_ahead
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.storage_clock import storage_now
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ def warn_of_clocks(session: TableSession, base: Snapshot | None) -> None:
             session.name,
             before - now,
         )
-    by_storage = storage_now(session)
+    by_storage = session.file_io.now_millis()
     if abs(now - by_storage) > CLOCK_DRIFT_MAX_MILLIS:
         log.warning(
             "this machine's clock and the storage's are %d ms apart; table %s is stamped by this one: "

@@ -271,7 +271,7 @@ class _Attempts:
         session, looked_for = self.session, self.synced
         missing: NotFoundError | None = None
         paths = (*written.change_paths, *session.staged_paths(self.step))
-        if session.options[core_options.COMMIT_FSYNC]:
+        if session.options[core_options.COMMIT_FSYNC] or session.file_io.facts.is_far:
             new = [path for path in (*paths, *written.base_paths) if path not in self.synced]
             try:
                 session.file_io.sync(new)
@@ -286,7 +286,8 @@ class _Attempts:
             raise CommitConflictError(
                 "files written for this commit are missing, so that nothing was published: a "
                 "removal of orphan files took them while the writer was paused, or executors wrote "
-                "to a disk that this machine does not see; write the rows again",
+                "to disks that this machine does not see; write the rows again, on a cluster to "
+                "storage that all of its machines share",
                 kind=ErrorKind.STAGED_FILES_GONE,
                 files=lost[:5],
                 file_count=len(lost),

@@ -127,8 +127,8 @@ def _left_behind(
 def _is_revoked(snapshots: SnapshotStore, landed: Snapshot, standing: Standing) -> bool:
     """Take our own snapshot away; False if somebody has built on it, and it stays.
 
-    Raises CommitUnknownError if a rollback took it: that gives it back where somebody has built on it,
-    and committing it again would double it.
+    Raises CommitUnknownError if a rollback took it, or may have where deletes are silent: that gives it
+    back where somebody has built on it, and committing it again would double it.
     """
     was_there = snapshots.delete_state(landed)
     if standing is Standing.CUT_OFF:
@@ -139,6 +139,8 @@ def _is_revoked(snapshots: SnapshotStore, landed: Snapshot, standing: Standing) 
             if snapshots.publish_only(landed):
                 return False
             raise _unknown(landed, "somebody has built on it, and its id is another's")
+        if snapshots.deletes_are_silent:
+            raise _unknown(landed, "a rollback may have taken it first, and may give it back")
     return True
 
 

@@ -17,8 +17,8 @@ from lsm_engine.table.compact.compact_bucket import compact_bucket
 from lsm_engine.table.compact.compact_plan import BucketWork, plan_compaction
 from lsm_engine.table.compact.postponed_buckets import assign_postponed_buckets
 from lsm_engine.table.compact.pressure import bucket_pressures
-from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 
 log = logging.getLogger(__name__)
@@ -67,11 +67,8 @@ def carry_out(
         return None
     context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
     largest_first = sorted(work, key=lambda item: -item.size_bytes)
-    messages = session.components.executor.messages(
-        partial(compact_bucket, context),
-        largest_first,
-        label=f"compact {session.name}",
-        discard=partial(discard, context),
+    messages = run_tasks(
+        session, context, partial(compact_bucket, context), largest_first, verb="compact"
     )
     if properties is not None:
         identity = replace(identity, properties={**(identity.properties or {}), **properties()})

@@ -22,7 +22,7 @@ from lsm_engine.schema.table_schema import ROW_ID
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
-from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import BucketReader
 
@@ -62,11 +62,12 @@ def compact_appends(
         return None
     files = [file for item in work for group in item.groups for file in group]
     context = session.context(file.schema_id for file in files)
-    messages = session.components.executor.messages(
+    messages = run_tasks(
+        session,
+        context,
         partial(compact_append_bucket, context),
         sorted(work, key=lambda item: -item.size_bytes),
-        label=f"compact {session.name}",
-        discard=partial(discard, context),
+        verb="compact",
     )
     return commit(session, identity, messages, planned_on=base)
 

@@ -25,8 +25,8 @@ from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
-from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
+from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.read.split_read import BucketReader
@@ -80,11 +80,8 @@ def assign_postponed_buckets(
         for part, found in chosen.items()
         for bucket in range(totals[part])
     ]
-    messages = session.components.executor.messages(
-        partial(write_waiting, staging),
-        work,
-        label=f"give buckets {session.name}",
-        discard=partial(discard, context),
+    messages = run_tasks(
+        session, context, partial(write_waiting, staging), work, verb="give buckets"
     )
     removed = [
         CommitMessage(

@@ -37,9 +37,9 @@ from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
 from lsm_engine.table.ground.components import TableListener
-from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.schema_keys import key_order_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import partition_totals
@@ -236,12 +236,7 @@ def _rewritten(
         removed += [_taken_away(partition, total, source) for source in sources.values()]
         work += _work_of(partition, sources, old_total=total, new_total=buckets)
     context = session.context(entry.file.schema_id for entry in entries)
-    messages = session.components.executor.messages(
-        partial(rescale_bucket, context),
-        work,
-        label=f"rescale {session.name}",
-        discard=partial(discard, context),
-    )
+    messages = run_tasks(session, context, partial(rescale_bucket, context), work, verb="rescale")
     return commit(
         session, identity, [*removed, *messages], planned_on=base, overwritten=lambda _: ()
     )

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.table.ground.bucket_context import BucketContext
 
@@ -12,12 +13,17 @@ log = logging.getLogger(__name__)
 
 def discard(context: BucketContext, messages: Iterable[CommitMessage]) -> None:
     """Delete the files that messages brought; one that cannot be deleted is an orphan, no error."""
-    for message in messages:
-        for path in staged_files(context, message):
-            try:
-                context.file_io.delete(path)
-            except LsmError as error:
-                log.warning("left a file behind that nothing names: %s", error)
+    delete_quietly(
+        context.file_io, (path for message in messages for path in staged_files(context, message))
+    )
+
+
+def delete_quietly(file_io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that nothing names. One that cannot be deleted is an orphan, no error."""
+    try:
+        file_io.delete_many(paths)
+    except LsmError as error:
+        log.warning("left files behind that nothing names: %s", error)
 
 
 def staged_files(context: BucketContext, message: CommitMessage) -> Iterator[str]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
+from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.table.ground.bucket_context import Staging
 
@@ -16,6 +17,13 @@ Discard = Callable[[Sequence[CommitMessage]], None]
 
 class Executor(Protocol):
     """Runs one function over many values. Function and values pickle; storage is all they share."""
+
+    def check_storage(self, file_io: FileIO) -> None:
+        """Raise InvalidOptionError for storage that tasks do not share with this process.
+
+        Called before `messages`; `stage` checks for itself.
+        """
+        ...
 
     def messages(
         self,
@@ -46,6 +54,9 @@ class LocalExecutor:
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or min(8, len(os.sched_getaffinity(0)))
+
+    def check_storage(self, file_io: FileIO) -> None:
+        """Threads see what their process sees."""
 
     def messages(
         self,

@@ -34,6 +34,7 @@ from lsm_engine.table.ground.deletion_vectors import (
     places_by_bucket,
     vector_files_by_bucket,
 )
+from lsm_engine.table.ground.discard import delete_quietly
 from lsm_engine.table.ground.live_files import live_entries, live_rows, newest_sequence_numbers
 from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.schema_keys import key_order_of
@@ -222,11 +223,7 @@ class TableSession:
 
     def delete_quietly(self, paths: Iterable[str]) -> None:
         """Delete files that nothing names. One that cannot be deleted is an orphan, no error."""
-        for path in paths:
-            try:
-                self.file_io.delete(path)
-            except LsmError as error:
-                log.warning("left a file behind that nothing names: %s", error)
+        delete_quietly(self.file_io, paths)
 
     def notify(self, what: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""

@@ -7,7 +7,6 @@ from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, N
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.plan.names import checked_name
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.storage_clock import storage_now
 
 
 def reset(session: TableSession, name: str, next_snapshot_id: int | None) -> Consumer | None:
@@ -65,5 +64,5 @@ def consumers_over(session: TableSession) -> tuple[str, ...]:
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()
-    now = storage_now(session)
+    now = session.file_io.now_millis()
     return tuple(one.name for one in consumers if now - one.modified_millis > lifetime)

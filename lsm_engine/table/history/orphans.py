@@ -20,7 +20,6 @@ from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.storage_clock import storage_now
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import keep_in_trash
 
@@ -54,7 +53,7 @@ def remove_orphans(
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     age = parse_age(older_than)
-    now = storage_now(session)
+    now = session.file_io.now_millis()
     ghosts = {
         branch.paths.snapshot_file(one.id): (branch, one)
         for branch in roots.branches(session)
@@ -83,8 +82,7 @@ def _carry_out(
         branch.snapshots.delete_state(ghost)
     orphans = [path for path, _ in plan.orphans if path not in ghosts]
     if keep_in_trash(session, empty_plan(reason), paths=orphans) is None:
-        for path in orphans:
-            session.file_io.delete(path)
+        session.file_io.delete_many(orphans)
     if not session.components.listeners:
         return
     removal = Removal(

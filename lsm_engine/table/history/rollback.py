@@ -273,7 +273,7 @@ def _take(session: TableSession, plan: RollbackPlan, snapshot: Snapshot) -> None
         raise _overtaken(session, plan, snapshot.id)  # another rollback was here, and a commit
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # one by one: no power cut may leave a gap
-        session.file_io.sync([session.paths.snapshot_directory])
+        session.file_io.sync_directory(session.paths.snapshot_directory)
     if snapshots.exists(snapshot.id + 1):
         _give_back(session, snapshot)
         raise _overtaken(session, plan, snapshot.id + 1)

@@ -165,7 +165,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
             continue
         for path in paths:
             session.manifests.forget(path.rpartition("/")[2])
-            session.file_io.delete(path)
+        session.file_io.delete_many(paths)
         store.delete(one.name)
         _notify_emptied(session, one, paths)
     return TrashReport(

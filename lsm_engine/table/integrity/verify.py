@@ -32,6 +32,7 @@ from lsm_engine.table.integrity.deep_check import (
 from lsm_engine.table.integrity.findings import Finding, Findings, Root, finding_of
 from lsm_engine.table.integrity.sources import with_sources
 from lsm_engine.table.integrity.stakes import stake_of
+from lsm_engine.table.integrity.unconditional_writers import warnings_of
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.integrity.verify_levels import overlaps
@@ -137,6 +138,7 @@ class _Verification:
         self._context = session.context()
         self._found = Findings(session.paths.branch_name)
         self._looked: dict[tuple[bytes, int, str], tuple[Finding, ...]] = {}
+        self._warnings: list[str] = []
         self._anything_wrong = False
         self._file_count = 0
         self._gone_count = 0
@@ -156,6 +158,7 @@ class _Verification:
             not_honoured=tuple(str(one) for one in unsupported_options(self._session.options)),
             unchecked_count=self._unchecked_count,
             damaged_files=tuple(self._found.files()),
+            warnings=tuple(self._warnings),
         )
 
     def add(self, name: str, error: LsmError, root: Root | None = None) -> None:
@@ -186,6 +189,7 @@ class _Verification:
 
     def chain(self, snapshots: Sequence[Snapshot]) -> None:
         """Ids follow each other, and each total is the one before plus its own delta."""
+        self._warnings += warnings_of(self._session, snapshots)
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
         if any(wrong_between(snapshots, there)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)

@@ -15,7 +15,8 @@ class VerifyReport:
     or named, without a checksum. `read_count`, `skipped_count`: files whose pages were read, or were
     passed over because an earlier verification had read them. `gone_count`: roots that were taken
     away meanwhile, or that an expiry which died had begun to take. `not_honoured`: options of the
-    table that this version does not support; no problem while it is read.
+    table that this version does not support; no problem while it is read. `warnings`: what may go
+    wrong while others write.
     """
 
     problems: tuple[str, ...]
@@ -29,6 +30,7 @@ class VerifyReport:
     read_count: int = 0
     skipped_count: int = 0
     damaged_files: tuple[DamagedFile, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -48,10 +50,10 @@ class VerifyReport:
         if self.gone_count:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
-            return "\n".join([f"clean: {looked}", *self.not_honoured])
+            return "\n".join([f"clean: {looked}", *self.not_honoured, *self.warnings])
         found = f"{len(self.problems)} problems in {looked}"
         files = [f"damaged: {one}" for one in self.damaged_files]
-        return "\n".join([found, *self.problems, *files, *self.not_honoured])
+        return "\n".join([found, *self.problems, *files, *self.not_honoured, *self.warnings])
 
 
 def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
@@ -74,5 +76,6 @@ def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
         unchecked_count=sum(one.unchecked_count for one in whole),
         read_count=sum(one.read_count for one in whole),
         skipped_count=sum(one.skipped_count for one in whole),
+        warnings=tuple(warning for one in whole for warning in one.warnings),
         damaged_files=merged(file for one in whole for file in one.damaged_files),
     )

@@ -149,7 +149,7 @@ def _take(session: TableSession, store: BranchStore, name: str) -> None:
         file_io.delete(status.path)
         if durable and status.path == paths.schema_file(0):
             # After a power cut the branch must not be back without its snapshots.
-            file_io.sync([paths.schema_directory])
+            file_io.sync_directory(paths.schema_directory)
     for directory in (*store.own_directories(name), paths.of_branch()):
         file_io.remove_empty_directory(directory)
 

@@ -33,7 +33,7 @@ def carry_out(
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if plan.tags and durable:
         # After a power cut a tag must not be back without its files.
-        session.file_io.sync([session.paths.tag_directory])
+        session.file_io.sync_directory(session.paths.tag_directory)
     if again is not None and not kept:
         plan = again()
     directories = set() if kept else _delete_files(session, plan)
@@ -108,13 +108,21 @@ def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
 def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
     """Delete files; return the directories that data files went from."""
     directories = set()
-    for file in chain(plan.data_files, plan.changelog_files):
-        for path in _paths_of(session, file):
-            session.file_io.delete(path)
-            directories.add(path.rpartition("/")[0])
-    for path in _metadata_paths(session, plan):
-        session.manifests.forget(path.rpartition("/")[2])
-        session.file_io.delete(path)
+
+    def data_paths() -> Iterator[str]:
+        for file in chain(plan.data_files, plan.changelog_files):
+            for path in _paths_of(session, file):
+                directories.add(path.rpartition("/")[0])
+                yield path
+
+    session.file_io.delete_many(data_paths())
+    metadata = list(_metadata_paths(session, plan))
+    lists_at = len(metadata) - len(plan.metadata.manifest_lists)
+    # Lists name the others: whoever tries again finds by them what an error left.
+    for paths in (metadata[:lists_at], metadata[lists_at:]):
+        for path in paths:
+            session.manifests.forget(path.rpartition("/")[2])
+        session.file_io.delete_many(paths)
     return directories
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import CommitUnknownError, StorageError
+from lsm_engine.io.file_io import StoreFacts
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import with_base
@@ -147,6 +148,22 @@ def test_what_a_rollback_took_before_it_was_confirmed_is_unknown(store: Snapshot
     assert store.publish(newer)
     assert not confirm(store, newer, landed)
     assert store.listed_ids() == [1]
+
+
+def test_where_deletes_are_silent_what_a_rollback_cut_off_is_unknown() -> None:
+    """Both the writer and a rollback hear that they deleted it: the rollback may give it back."""
+    disk = MemoryFileIO()
+    disk.facts = StoreFacts(deletes_are_silent=True)
+    store = SnapshotStore(disk, PATHS)
+    known = line(store, 4)
+    store.forget_latest()
+    store.delete(4)
+    store.delete(3)
+    late = made(4, known[3], "late")
+    assert store.publish(late)
+    with pytest.raises(CommitUnknownError, match="may give it back"):
+        confirm(store, late, known[3])
+    assert store.ids() == [1, 2], "what was cut off is not left behind"
 
 
 def test_earliest_is_never_moved_back_by_a_slower_expiry(store: SnapshotStore) -> None:

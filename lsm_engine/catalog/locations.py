@@ -1,0 +1,33 @@
+"""Where a catalog's tables lie, and where its database is unless somebody names another place."""
+
+import os
+import re
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.io.storage_location import plain_path, scheme_of
+
+LINEAGE_PAGE = "lineage.html"
+"""The lineage page's name in the warehouse."""
+_SQLITE = "sqlite:///"
+_DEFAULT_DIRECTORY = "lake"
+
+
+def absolute_warehouse(warehouse: str) -> str:
+    """Return the warehouse without a trailing slash, made absolute unless it has a scheme."""
+    if not warehouse:
+        raise InvalidInputError("a catalog needs a warehouse; give the directory of its tables")
+    if scheme_of(warehouse) is not None:
+        return warehouse.rstrip("/")
+    return os.path.abspath(os.path.expanduser(plain_path(warehouse)))
+
+
+def default_catalog_url(warehouse: str) -> str:
+    """Return the database of a warehouse: catalog.db in its directory, on this machine at any rate.
+
+    Of one with a scheme it is a file below ./lake, named after the warehouse.
+    """
+    location = absolute_warehouse(warehouse)
+    if scheme_of(location) is None:
+        return f"{_SQLITE}{location}/catalog.db"
+    name = re.sub(r"[^A-Za-z0-9]+", "-", location).strip("-")
+    return f"{_SQLITE}{os.path.abspath(_DEFAULT_DIRECTORY)}/{name}.db"

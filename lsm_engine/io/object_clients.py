@@ -1,0 +1,203 @@
+"""Clients of object stores, made by obstore from a location and storage options.
+
+One per bucket, process and options, so that tables share connections. A client of a process that has
+forked since does not work, and would wait for ever: that is found out before a request.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from lsm_engine.base.errors import InvalidOptionError, StorageError, UnsupportedError
+from lsm_engine.io.object_answers import to_configuration_error
+from lsm_engine.io.storage_location import StorageLocation
+from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions
+
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "10min"}
+_ONCE = {"max_retries": 0, "retry_timeout": timedelta(0)}
+_PATIENT = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(minutes=2),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=20)},
+}
+_MEMORY = "memory"
+_lock = threading.Lock()
+_made: dict[Any, "Clients"] = {}
+_owner: list[int] = []
+
+
+class Clients:
+    """The two clients of a bucket: `once` sends a request once, `patient` repeats what may be.
+
+    `endpoint` is the address of the store, for people. `proven`: warehouses in which a create was
+    found to have one winner.
+    """
+
+    def __init__(self, location: StorageLocation, options: StorageOptions) -> None:
+        make = _MAKERS[location.scheme]
+        try:
+            self.once, self.endpoint = make(location, options, _ONCE)
+            self.patient = (
+                self.once if location.scheme == _MEMORY else make(location, options, _PATIENT)[0]
+            )
+        except (BaseError, ValueError, TypeError) as cause:
+            if isinstance(cause, InvalidOptionError):
+                raise
+            raise to_configuration_error(cause, store=location.text) from None
+        self.proven: set[str] = set()
+
+
+def clients_of(location: StorageLocation, options: StorageOptions) -> Clients:
+    """Return the clients of a bucket, made on first use."""
+    with _lock:
+        if _owner and _owner[0] != os.getpid():
+            raise StorageError(
+                "this process was forked from one that had used an object store, whose connections "
+                "do not survive that; start processes by spawn or forkserver",
+                location=location.text,
+            )
+        _owner[:] = [os.getpid()]
+        key = (location.scheme, location.authority, options)
+        if key not in _made:
+            _made[key] = Clients(location, options)
+        return _made[key]
+
+
+def renew_clients(location: StorageLocation, options: StorageOptions, stale: Clients) -> Clients:
+    """Return clients that read their credentials anew, unless somebody has made them already."""
+    with _lock:
+        key = (location.scheme, location.authority, options)
+        if _made.get(key) is stale and location.scheme != _MEMORY:
+            _made[key] = Clients(location, options)
+            _made[key].proven = stale.proven
+        return _made.get(key, stale)
+
+
+def _s3(
+    location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
+) -> tuple[Any, str]:
+    found = options.settings(S3)
+    endpoint = found.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
+    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"https://{endpoint}"
+    config: dict[str, Any] = {
+        "access_key_id": found.get("access_key"),
+        "secret_access_key": found.get("secret_key"),
+        "session_token": found.get("session_token"),
+        "region": found.get("region"),
+    }
+    if endpoint:
+        # Most servers that are not Amazon's know no bucket by its host name.
+        path_style = _is_true(found.get("path_style", "true"))
+        config["virtual_hosted_style_request"] = not path_style
+        config["endpoint"] = endpoint if path_style else _with_bucket(endpoint, location.authority)
+    made = S3Store(
+        location.authority,
+        config=_given(config),
+        client_options=_client_options(endpoint),
+        retry_config=retries,
+        credential_provider=_profile(found["profile"]) if "profile" in found else None,
+    )
+    return made, endpoint or f"s3.{found.get('region') or _aws_region()}.amazonaws.com"
+
+
+def _aws_region() -> str:
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def _with_bucket(endpoint: str, bucket: str) -> str:
+    scheme, _, host = endpoint.partition("://")
+    return f"{scheme}://{bucket}.{host}"
+
+
+def _profile(name: str) -> Any:
+    try:
+        session = import_module("boto3").Session(profile_name=name)
+        provider = import_module("obstore.auth.boto3").Boto3CredentialProvider
+    except ModuleNotFoundError as cause:
+        raise UnsupportedError(
+            "profiles (s3.profile) are read by boto3: pip install boto3", option="s3.profile"
+        ) from cause
+    return provider(session)
+
+
+def _azure(
+    location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
+) -> tuple[Any, str]:
+    found = options.settings(AZURE)
+    container, _, host = location.authority.partition("@")
+    account = found.get("account") or host.partition(".")[0] or None
+    endpoint = found.get("endpoint", "")
+    tenant = (
+        found.get("tenant_id")
+        or urlsplit(found.get("tenant_endpoint", "")).path.strip("/").partition("/")[0]
+    )
+    config = {
+        "account_name": account,
+        "account_key": found.get("account_key"),
+        "sas_key": found.get("sas_token"),
+        "client_id": found.get("client_id"),
+        "client_secret": found.get("client_secret"),
+        "tenant_id": tenant or None,
+        "endpoint": endpoint or None,
+    }
+    made = AzureStore(
+        container,
+        config=_given(config),
+        client_options=_client_options(endpoint),
+        retry_config=retries,
+    )
+    return made, endpoint or f"{account}.blob.core.windows.net"
+
+
+def _gcs(
+    location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
+) -> tuple[Any, str]:
+    found = options.settings(GCS)
+    endpoint = found.get("endpoint", "")
+    config = {
+        "service_account": found.get("key_file"),
+        "bearer_token": found.get("access_token"),
+        "base_url": endpoint or None,
+        "skip_signature": found.get("auth_type", "").upper() == "UNAUTHENTICATED" or None,
+    }
+    made = GCSStore(
+        location.authority,
+        config=_given(config),
+        client_options=_client_options(endpoint),
+        retry_config=retries,
+    )
+    return made, endpoint or "storage.googleapis.com"
+
+
+def _memory(location: StorageLocation, _: StorageOptions, __: Mapping[str, Any]) -> tuple[Any, str]:
+    return MemoryStore(), f"{_MEMORY}:{location.authority}"
+
+
+_Maker = Callable[[StorageLocation, StorageOptions, Mapping[str, Any]], tuple[Any, str]]
+_MAKERS: Mapping[str, _Maker] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), _s3),
+    **dict.fromkeys(("abfs", "abfss", "az", "azure", "wasb", "wasbs"), _azure),
+    **dict.fromkeys(("gs", "gcs"), _gcs),
+    _MEMORY: _memory,
+}
+
+
+def _client_options(endpoint: str) -> dict[str, Any]:
+    return {**_TIMEOUTS, "allow_http": endpoint.startswith("http://")}
+
+
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in {"true", "1", "yes"}

@@ -1,0 +1,92 @@
+"""A file of an object store that is being read, range by range."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import pyarrow as pa
+
+WHOLE_BYTES = 1 << 20
+"""Files up to this size are fetched by one request."""
+TAIL_BYTES = 64 << 10
+"""How much of the end is fetched first of others: the footer is there."""
+_AHEAD_BYTES = 256 << 10
+
+Fetch = Callable[[int, int], Any]
+"""From (offset, length) to a buffer with exactly these bytes."""
+
+
+class ObjectInput:
+    """Seekable, over a function that fetches ranges. `data`: bytes that are known, at `known_from`."""
+
+    closed = False
+
+    def __init__(self, fetch: Fetch, size: int, data: Any, known_from: int) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._known = memoryview(data)
+        self._known_from = known_from
+        self._ahead = memoryview(b"")
+        self._ahead_from = 0
+        self._at = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether it can be positioned."""
+        return True
+
+    def writable(self) -> bool:
+        """Whether it can be written."""
+        return False
+
+    def read(self, length: int | None = None) -> bytes:
+        """Return up to `length` bytes, fewer only at the end; the rest without one."""
+        return bytes(self.read_buffer(length))
+
+    def read_buffer(self, length: int | None = None) -> pa.Buffer:
+        """Return what `read` does, without a copy where that can be."""
+        rest = max(self._size - self._at, 0)
+        count = rest if length is None or length < 0 else min(length, rest)
+        found = self._bytes(self._at, count)
+        self._at += count
+        return pa.py_buffer(found)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move to an offset from the start (0), from here (1), or from the end (2)."""
+        self._at = max(offset + (0, self._at, self._size)[whence], 0)
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def size(self) -> int:
+        """Return the file's size in bytes."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Let go of what was fetched."""
+        self.closed = True
+        self._known = self._ahead = memoryview(b"")
+
+    def _bytes(self, start: int, count: int) -> Any:
+        for held, held_from in ((self._known, self._known_from), (self._ahead, self._ahead_from)):
+            if held_from <= start and start + count <= held_from + len(held):
+                return held[start - held_from : start - held_from + count]
+        if count >= _AHEAD_BYTES:
+            return self._fetch(start, count)
+        # Small reads follow each other: pages of a column, blocks of an Avro file.
+        self._ahead = memoryview(self._fetch(start, min(_AHEAD_BYTES, self._size - start)))
+        self._ahead_from = start
+        return self._ahead[:count]

@@ -1,0 +1,173 @@
+"""Requests to an object store: sent, sent again where that does no harm, and their failures as errors.
+
+What was not applied (409, 429, 503, no connection) is sent again, whatever it was. What may have been
+applied is sent again only where doing it twice is harmless; a conditional create is not.
+Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+from obstore.exceptions import BaseError
+
+from lsm_engine.base.errors import CommitUnknownError
+from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.object_answers import Answer, answer_of, to_error
+from lsm_engine.io.object_clients import Clients, clients_of, renew_clients
+from lsm_engine.io.storage_location import StorageLocation
+from lsm_engine.io.storage_options import StorageOptions
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
+"""What the library raises for answers."""
+IN_FLIGHT = 32
+"""Requests of this process that are under way at most; how many it decodes at once is another matter."""
+_FIRST_WAIT_MILLIS = 50
+_LONGEST_WAIT_MILLIS = 20_000
+_IN_ALL_MILLIS = 120_000
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+
+
+class Requests:
+    """The requests of one FileIO. Any thread may use it."""
+
+    def __init__(
+        self,
+        location: StorageLocation,
+        options: StorageOptions,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self.location = location
+        self.options = options
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.ids: IdSource = SystemIds() if ids is None else ids
+
+    @property
+    def clients(self) -> Clients:
+        """The clients of this process."""
+        return clients_of(self.location, self.options)
+
+    def send(self, verb: str, path: str, act: Callable[[Any], T], *, waits: bool = True) -> T:
+        """Return what a harmless request answers; `act` gets the client. Raises what it means.
+
+        `waits` false: a throttled store is not waited for.
+        """
+        waiting = _Waiting(self)
+        while True:
+            clients = self.clients
+            try:
+                return act(clients.once)
+            except FAILURES as cause:
+                answer = answer_of(cause)
+                if answer in _AGAIN and waits and waiting.goes_on():
+                    continue
+                if answer is Answer.REFUSED and waiting.may_renew():
+                    renew_clients(self.location, self.options, clients)
+                    continue
+                raise to_error(path, cause, doing=verb, store=self.location.text) from None
+
+    def create(self, path: str, act: Callable[[Any], object], is_there: Callable[[], bool]) -> bool:
+        """Return whether a conditional create won; False: the name is taken.
+
+        `is_there` looks where the store reports a conflict and not which. Raises CommitUnknownError
+        where the answer was lost, and where the name is taken after an attempt with an unclear end.
+        """
+        waiting = _Waiting(self)
+        while True:
+            clients = self.clients
+            try:
+                act(clients.once)
+            except FAILURES as cause:
+                answer = answer_of(cause)
+                if answer is Answer.CONFLICT and is_there():
+                    answer = Answer.TAKEN
+                if answer is Answer.TAKEN and not waiting.has_waited:
+                    return False
+                if answer in (Answer.UNKNOWN, Answer.TAKEN):
+                    raise CommitUnknownError(
+                        "the store did not report whether the file was created; look before trying "
+                        "again",
+                        path=path,
+                        store=self.location.text,
+                    ) from None
+                if answer in (Answer.NOT_APPLIED, Answer.CONFLICT) and waiting.goes_on():
+                    continue
+                if answer is Answer.REFUSED and waiting.may_renew():
+                    renew_clients(self.location, self.options, clients)
+                    continue
+                raise to_error(path, cause, doing="PUT", store=self.location.text) from None
+            return True
+
+
+_AGAIN = frozenset({Answer.NOT_APPLIED, Answer.CONFLICT, Answer.UNKNOWN})
+
+
+class _Waiting:
+    """How long one request has been repeated."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._clock = requests.clock
+        self._ids = requests.ids
+        self._started_millis: int | None = None
+        self._longest = _FIRST_WAIT_MILLIS
+        self._renewed = False
+        self.has_waited = False
+
+    def goes_on(self) -> bool:
+        """Wait, and return whether to try again."""
+        now = self._clock.now_millis()
+        if self._started_millis is None:
+            self._started_millis = now
+        if now - self._started_millis >= _IN_ALL_MILLIS:
+            return False
+        self._clock.sleep_millis(1 + int(self._ids.fraction() * self._longest))
+        self._longest = min(2 * self._longest, _LONGEST_WAIT_MILLIS)
+        self.has_waited = True
+        return True
+
+    def may_renew(self) -> bool:
+        """Return whether credentials may be read anew: once."""
+        first, self._renewed = not self._renewed, True
+        return first
+
+
+def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -> Iterator[T]:
+    """Yield what `act` returns for each, in order, with up to `width` under way. Raises the first error.
+
+    Do not call it from within such an act: the pool is the process's own.
+    """
+    rest = iter(of)
+    under_way: list[Future[T]] = []
+    try:
+        for first in islice(rest, 1):
+            more = list(islice(rest, 1))
+            if not more:
+                yield act(first)
+                return
+            under_way = [_pool().submit(act, each) for each in (first, *more)]
+        under_way += [_pool().submit(act, each) for each in islice(rest, width - len(under_way))]
+        while under_way:
+            yield under_way.pop(0).result()
+            under_way += [_pool().submit(act, each) for each in islice(rest, 1)]
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _lock:
+        own = os.getpid()
+        if own not in _pools:
+            _pools.clear()  # threads of a parent process do not run in this one
+            _pools[own] = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-store")
+        return _pools[own]

@@ -1,0 +1,366 @@
+"""FileIO over an object store: S3 and compatible ones, Azure Blob storage, Google Cloud Storage.
+
+There are no directories, no renames and no links. A file that must be won is a conditional PUT, one
+whose name nobody else makes a plain PUT, which may be repeated. What every call may raise, and what is
+sent again, is in object_requests.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import obstore
+
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
+from lsm_engine.io.object_answers import Answer, answer_of, to_error
+from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
+from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
+from lsm_engine.io.object_requests import FAILURES, Requests, at_once
+from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner
+from lsm_engine.io.storage_location import StorageLocation
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+
+_DELETED_AT_ONCE = 1000
+_LISTED_AT_ONCE = 1000
+_COALESCED_BYTES = 512 << 10
+_READ_AT_ONCE = 16
+_PARTS_UNDER_WAY = 2
+_proving = threading.Lock()
+
+
+def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> "ObjectFileIO":
+    """Return storage at a location in a bucket or container."""
+    return ObjectFileIO(location, options)
+
+
+class ObjectFileIO:
+    """Files below a location. A value: equal by location and options, and may be used by any thread.
+
+    Pickles without secrets and connections: both are found anew where it is unpickled.
+    """
+
+    facts = StoreFacts(
+        lists_are_consistent=True, has_directories=False, deletes_are_silent=True, is_far=True
+    )
+
+    def __init__(
+        self,
+        location: StorageLocation,
+        options: StorageOptions = NO_OPTIONS,
+        *,
+        requests: Requests | None = None,
+    ) -> None:
+        self.location = location
+        self.options = options
+        self._requests = Requests(location, options) if requests is None else requests
+
+    def __repr__(self) -> str:
+        return f"ObjectFileIO({self.location.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ObjectFileIO)
+            and (self.location, self.options) == (other.location, other.options)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.location, self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectFileIO, (self.location, self.options)
+
+    # Reading.
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file's bytes from `offset`, by one request."""
+        key = self._key(path)
+        if offset:
+            end = None if length is None else offset + length
+            return bytes(self._range(path, key, offset, end))
+        return self._requests.send("GET", path, lambda client: _start(client, key, length))
+
+    def _range(self, path: str, key: str, start: int, end: int | None) -> Any:
+        """Return the bytes from `start` to `end`; fewer where the file ends."""
+        if end is not None and end <= start:
+            return b""
+        wanted = {"offset": start} if end is None else (start, end)
+
+        def get(client: Any) -> Any:
+            try:
+                return obstore.get(client, key, options={"range": wanted}).bytes()
+            except FAILURES as cause:
+                if answer_of(cause) is Answer.OUT_OF_RANGE:
+                    return b""
+                raise
+
+        return self._requests.send("GET", path, get)
+
+    def read_many(
+        self, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield files in the order asked, some of them read ahead."""
+
+        def read(path: str) -> tuple[str, bytes | None]:
+            try:
+                return path, self.read(path, length=length)
+            except NotFoundError:
+                return path, None
+
+        return at_once(read, paths, width=_READ_AT_ONCE)
+
+    def read_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
+    ) -> Sequence[Any]:
+        """Read ranges at once; small gaps between them are read along."""
+        key = self._key(path)
+        wanted = [(start, count) for start, count in ranges if count > 0]
+        if not wanted:
+            self.status(path)
+            return [b""] * len(ranges)
+        found = iter(
+            self._requests.send(
+                "GET",
+                path,
+                lambda client: obstore.get_ranges(
+                    client,
+                    key,
+                    starts=[start for start, _ in wanted],
+                    lengths=[count for _, count in wanted],
+                    coalesce=_COALESCED_BYTES,
+                ),
+            )
+        )
+        return [next(found) if count > 0 else b"" for _, count in ranges]
+
+    def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
+        """Fetch a small file whole, or the end of a large one: footers are there."""
+        key = self._key(path)
+        if size is None:
+            size = self.status(path).size
+        known_from = 0 if size <= WHOLE_BYTES else size - TAIL_BYTES
+        if known_from == 0:
+            data: Any = self._requests.send(
+                "GET", path, lambda client: obstore.get(client, key).bytes()
+            )
+            size = len(data)
+        else:
+            data = self._range(path, key, known_from, size)
+        return ObjectInput(
+            lambda start, count: self._range(path, key, start, start + count),
+            size,
+            data,
+            known_from,
+        )
+
+    def prefetch(self, path: str) -> None:
+        """Do nothing: readers of whole files fetch them by one request."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object of this name."""
+        try:
+            self.status(path)
+        except NotFoundError:
+            return False
+        return True
+
+    def status(self, path: str) -> FileStatus:
+        """Return size and time."""
+        key = self._key(path)
+        found = self._requests.send("HEAD", path, lambda client: obstore.head(client, key))
+        return _status(path, found)
+
+    def list(self, directory: str) -> list[FileStatus]:
+        """Return objects and common prefixes below a directory, by name."""
+        key = self._key(directory) if directory else self.location.prefix
+        found = self._requests.send(
+            "LIST", directory, lambda client: obstore.list_with_delimiter(client, key or None)
+        )
+        files = [_status(self._path(one["path"]), one) for one in found["objects"]]
+        directories = [
+            FileStatus(path=self._path(prefix), size=0, modified_millis=0, is_directory=True)
+            for prefix in found["common_prefixes"]
+        ]
+        return sorted([*files, *directories], key=lambda status: status.path)
+
+    def list_files(self, directory: str) -> Iterator[FileStatus]:
+        """Yield every object below a directory, from pages that follow each other."""
+        key = self._key(directory) if directory else self.location.prefix
+        last: str | None = None
+        pages: Any = None
+
+        def page(client: Any) -> Any:
+            nonlocal pages
+            if pages is None:  # also after a failure: what has been listed is not listed again
+                pages = obstore.list(client, key or None, offset=last, chunk_size=_LISTED_AT_ONCE)
+            try:
+                return next(pages, None)
+            except FAILURES:
+                pages = None
+                raise
+
+        while (found := self._requests.send("LIST", directory, page)) is not None:
+            for one in found:
+                yield _status(self._path(one["path"]), one)
+            last = max((one["path"] for one in found), default=last)
+
+    # Writing.
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a file; repeated if the answer is lost, as nobody else makes this name."""
+        key = self._key(path)
+        self._requests.send("PUT", path, lambda client: _put(client, key, data))
+
+    def write_many(self, files: Mapping[str, bytes]) -> None:
+        """Write files at once; after an error those that were written are deleted."""
+        try:
+            for _ in at_once(lambda path: self.write_new(path, files[path]), files):
+                pass
+        except LsmError:
+            self.delete_many(files)
+            raise
+
+    def open_output(self, path: str) -> ObjectOutput:
+        """Start a new file: one PUT, or an upload in parts from 8 MB on."""
+        key = self._key(path)
+
+        def upload(parts: Iterator[bytes], size: Callable[[], int]) -> None:
+            try:
+                obstore.put(
+                    self._requests.clients.patient,
+                    key,
+                    parts,
+                    use_multipart=True,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=_PARTS_UNDER_WAY,
+                )
+            except FAILURES as cause:
+                # The reply to the last request may be lost, and a repeated one finds no upload.
+                if not self._is_complete(path, size()):
+                    store = self.location.text
+                    raise to_error(path, cause, doing="upload", store=store) from None
+
+        return ObjectOutput(lambda data: self.write_new(path, data), upload)
+
+    def _is_complete(self, path: str, size: int) -> bool:
+        try:
+            return self.status(path).size == size
+        except LsmError:
+            return False
+
+    def publish(self, path: str, data: bytes) -> bool:
+        """Create by a conditional PUT, on a store that was found to keep the condition."""
+        check_path(path)
+        self._require_proof()
+        return self.create_unproven(path, data)
+
+    def create_unproven(self, path: str, data: bytes) -> bool:
+        """Create by a conditional PUT, on a store that may not keep the condition: for the probe."""
+        key = self._key(path)
+        return self._requests.create(
+            path,
+            lambda client: _put(client, key, data, mode="create"),
+            lambda: self.exists(path),
+        )
+
+    def _require_proof(self) -> None:
+        clients, warehouse = self._requests.clients, self.location.warehouse
+        if warehouse in clients.proven:
+            return
+        with _proving:
+            if warehouse not in clients.proven:
+                there = ObjectFileIO(self.location.above(warehouse), self.options)
+                probed = ProbedWarehouse(there, there.create_unproven, clients.endpoint)
+                require_one_winner(probed, self._requests.ids.new_id())
+                clients.proven.add(warehouse)
+
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+        """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
+        key = self._key(path)
+        self._requests.send("PUT", path, lambda client: _put(client, key, data), waits=not may_skip)
+
+    def delete(self, path: str) -> bool:
+        """Remove one file; of several who do so at once all may get True."""
+        if not self.exists(path):
+            return False
+        self.delete_many([path])
+        return True
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete in batches, which need not be there."""
+        keys = (self._key(path) for path in paths)
+        while batch := list(islice(keys, _DELETED_AT_ONCE)):
+            self._delete_batch(batch)
+
+    def _delete_batch(self, keys: Sequence[str]) -> None:
+        path = self._path(keys[0])
+        try:
+            self._requests.send("DELETE", path, lambda client: _delete(client, keys))
+        except LsmError:
+            if len(keys) == 1:
+                raise
+            # No batches here, or one of them cannot be deleted: find out which.
+            for _ in at_once(lambda key: self._delete_batch([key]), keys):
+                pass
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        """Do nothing: a directory is there as long as a file is in it."""
+        check_path(directory)
+        return True
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Look for each file, all at once: what was answered is durable."""
+        checked = [check_path(path) for path in paths]
+        for _ in at_once(self.status, checked):
+            pass
+
+    def sync_directory(self, directory: str) -> None:
+        """Do nothing: a deletion that was answered is durable."""
+        check_path(directory)
+
+    now_millis = OneByOne.now_millis
+
+    # Names.
+
+    def _key(self, path: str) -> str:
+        return self.location.at(check_path(path))
+
+    def _path(self, key: str) -> str:
+        prefix = self.location.prefix
+        return key[len(prefix) + 1 :] if prefix else key
+
+
+def _start(client: Any, key: str, length: int | None) -> bytes:
+    """Return a file's first bytes; of a larger one no more is fetched than that."""
+    found = obstore.get(client, key)
+    if length is None or found.meta["size"] <= length:
+        return bytes(found.bytes())
+    pieces = bytearray()
+    for piece in chain(found.stream(min_chunk_size=min(length, PART_BYTES)) if length else ()):
+        pieces += piece
+        if len(pieces) >= length:
+            break
+    return bytes(pieces[:length])
+
+
+def _put(client: Any, key: str, data: bytes, mode: Any = "overwrite") -> None:
+    obstore.put(client, key, data, mode=mode, use_multipart=False)
+
+
+def _delete(client: Any, keys: Sequence[str]) -> None:
+    try:
+        obstore.delete(client, keys if len(keys) > 1 else keys[0])
+    except FAILURES as cause:
+        if len(keys) > 1 or answer_of(cause) is not Answer.MISSING:
+            raise
+
+
+def _status(path: str, found: Any) -> FileStatus:
+    return FileStatus(
+        path=path,
+        size=found["size"],
+        modified_millis=int(found["last_modified"].timestamp() * 1000),
+        is_directory=False,
+    )

@@ -1,0 +1,234 @@
+"""Endpoints and credentials of stores, under the names that Paimon's clients take.
+
+They belong to a catalog or to an opened table, never to a table's schema file, which everybody reads.
+Each may come from the environment as LSM_STORAGE_<NAME>: `s3.secret-key` is LSM_STORAGE_S3_SECRET_KEY.
+Values that open something are masked wherever options are shown, and are not pickled: whoever
+unpickles them has them in its own environment, or is the process that they were given to.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.record import record
+from lsm_engine.io.clock import SystemIds
+
+VARIABLE_PREFIX = "LSM_STORAGE_"
+MASKED = "******"
+
+
+@record
+class Family:
+    """The options of one kind of store.
+
+    `prefixes`: what their names begin with. `fields`: what follows, without punctuation, to what it
+    sets. `shown`: the fields that open nothing. `environment`: variables of the library that open it.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    fields: Mapping[str, str]
+    shown: frozenset[str]
+    environment: tuple[str, ...]
+
+
+S3 = Family(
+    name="s3",
+    prefixes=("s3.", "s3a.", "s3n.", "fs.s3.", "fs.s3a.", "fs.s3n."),
+    fields={
+        "endpoint": "endpoint",
+        "region": "region",
+        "endpointregion": "region",
+        "accesskey": "access_key",
+        "accesskeyid": "access_key",
+        "secretkey": "secret_key",
+        "accesskeysecret": "secret_key",
+        "sessiontoken": "session_token",
+        "securitytoken": "session_token",
+        "pathstyleaccess": "path_style",
+        "profile": "profile",
+    },
+    shown=frozenset({"endpoint", "region", "path_style", "profile"}),
+    environment=(
+        "AWS_ACCESS_KEY_ID",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+)
+AZURE = Family(
+    name="azure",
+    prefixes=("azure.", "fs.azure.", "fs.abfs.", "fs.abfss."),
+    fields={
+        "endpoint": "endpoint",
+        "account": "account",
+        "accountname": "account",
+        "accountkey": "account_key",
+        "sastoken": "sas_token",
+        "sasfixedtoken": "sas_token",
+        "accountoauth2clientid": "client_id",
+        "accountoauth2clientsecret": "client_secret",
+        "accountoauth2clientendpoint": "tenant_endpoint",
+        "tenantid": "tenant_id",
+    },
+    shown=frozenset({"endpoint", "account", "client_id", "tenant_endpoint", "tenant_id"}),
+    environment=(
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_SAS_KEY",
+        "AZURE_CLIENT_ID",
+        "AZURE_FEDERATED_TOKEN_FILE",
+    ),
+)
+GCS = Family(
+    name="gs",
+    prefixes=("gs.", "gcs.", "fs.gs.", "fs.gcs."),
+    fields={
+        "endpoint": "endpoint",
+        "storagerooturl": "endpoint",
+        "authtype": "auth_type",
+        "authserviceaccountjsonkeyfile": "key_file",
+        "accesstoken": "access_token",
+    },
+    shown=frozenset({"endpoint", "auth_type", "key_file"}),
+    environment=("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
+)
+_FAMILIES = (S3, AZURE, GCS)
+# fs.azure.account.key.<account>.dfs.core.windows.net: Hadoop's names end in the account's host.
+_AZURE_ACCOUNT = re.compile(r"\.([a-z0-9]{3,24})\.(?:blob|dfs)\.core\.[a-z.]+$")
+_given: dict[str, dict[str, str]] = {}
+
+
+class StorageOptions:
+    """The storage options of one catalog or table, checked: by name, as given."""
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self._texts = {name: _text(value) for name, value in (given or {}).items()}
+        for name in self._texts:
+            _known(name)
+        self._missing: tuple[str, ...] = ()
+        self._key = ""
+        if any(_is_secret(name) for name in self._texts):
+            self._key = SystemIds().new_id()
+            _given[self._key] = self._texts
+
+    def __repr__(self) -> str:
+        shown = {
+            name: MASKED if _is_secret(name) else text for name, text in self._texts.items()
+        } | dict.fromkeys(self._missing, MASKED)
+        return f"StorageOptions({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageOptions) and self._texts == other._texts
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._texts.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        shown = {name: text for name, text in self._texts.items() if not _is_secret(name)}
+        secret = (*(name for name in self._texts if _is_secret(name)), *self._missing)
+        return _restored, (shown, secret, self._key)
+
+    def settings(
+        self, family: Family, environment: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return what a family's options are set to, by field, given ones before the environment's.
+
+        Raises InvalidOptionError for a secret that was given to another process only.
+        """
+        environ = os.environ if environment is None else environment
+        found = dict(_of_environment(family, environ))
+        for name, text in self._texts.items():
+            of, field, account = _known(name)
+            if of == family:
+                found[field] = text
+                if account:
+                    found.setdefault("account", account)
+        for name in self._missing:
+            of, field, _ = _known(name)
+            native = any(environ.get(variable) for variable in family.environment)
+            if of == family and field not in found and not native:
+                raise InvalidOptionError(
+                    f"the storage option {name!r} is known to the driver alone: secrets are not sent "
+                    f"along; set {_variable(name)} where tasks run (spark.executorEnv.*), or use a role",
+                    option=name,
+                )
+        return found
+
+    def _without(self, names: tuple[str, ...]) -> "StorageOptions":
+        self._missing = names
+        return self
+
+
+NO_OPTIONS = StorageOptions()
+
+
+def _restored(shown: dict[str, str], secret: tuple[str, ...], key: str) -> StorageOptions:
+    if key in _given:
+        made = StorageOptions(_given[key])
+        del _given[made._key]  # noqa: SLF001 -- of our own class
+        made._key = key  # noqa: SLF001
+        return made
+    return StorageOptions(shown)._without(secret)  # noqa: SLF001
+
+
+def _of_environment(family: Family, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [
+        (field, text)
+        for variable, text in environ.items()
+        if variable.startswith(VARIABLE_PREFIX) and text
+        for of, field, _ in [_known_variable(variable)]
+        if of == family
+    ]
+
+
+def _known_variable(variable: str) -> tuple[Family, str, str]:
+    name = variable.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".")
+    try:
+        return _known(name)
+    except InvalidOptionError as error:
+        raise InvalidOptionError(
+            f"the environment variable {variable} names no storage option; unset or correct it",
+            variable=variable,
+        ) from error
+
+
+def _known(name: str) -> tuple[Family, str, str]:
+    """Return the family of an option, the field it sets, and the Azure account in its name."""
+    lowered = name.lower()
+    for family in _FAMILIES:
+        prefix = max(
+            (one for one in family.prefixes if lowered.startswith(one)), default="", key=len
+        )
+        if not prefix:
+            continue
+        rest, account = lowered[len(prefix) :], ""
+        found = _AZURE_ACCOUNT.search(lowered) if family is AZURE else None
+        if found is not None:
+            rest, account = lowered[len(prefix) : found.start()], found.group(1)
+        field = family.fields.get(re.sub(r"[^a-z0-9]", "", rest))
+        if field is not None:
+            return family, field, account
+    known = sorted(f"{family.name}.{field}" for family in _FAMILIES for field in family.fields)
+    near = difflib.get_close_matches(re.sub(r"[-_]", "", lowered), known, n=1, cutoff=0.8)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise InvalidOptionError(f"there is no storage option {name!r}{hint}", option=name)
+
+
+def _is_secret(name: str) -> bool:
+    family, field, _ = _known(name)
+    return field not in family.shown
+
+
+def _variable(name: str) -> str:
+    family, _, _ = _known(name)
+    prefix = max((one for one in family.prefixes if name.lower().startswith(one)), key=len)
+    rest = re.sub(r"[^A-Za-z0-9]+", "_", name[len(prefix) :]).upper()
+    return f"{VARIABLE_PREFIX}{family.name.upper()}_{rest}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
