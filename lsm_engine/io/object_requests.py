@@ -162,7 +162,7 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
     finally:
         for future in under_way:
             future.cancel()
-        wait(under_way)  # nothing of it happens after the caller has gone on
+        wait(under_way)  # nothing of it happens once the caller goes on
 
 
 def _pool() -> ThreadPoolExecutor:
