@@ -8,7 +8,7 @@ Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -162,6 +162,7 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
     finally:
         for future in under_way:
             future.cancel()
+        wait(under_way)  # nothing of it happens once the caller goes on
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -215,6 +215,8 @@ class ObjectFileIO:
 
     def write_many(self, files: Mapping[str, bytes]) -> None:
         """Write files at once; after an error those that were written are deleted."""
+        for path in files:
+            check_path(path)
         try:
             for _ in at_once(lambda path: self.write_new(path, files[path]), files):
                 pass

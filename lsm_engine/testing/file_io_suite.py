@@ -187,6 +187,12 @@ class FileIOSuite:
         with pytest.raises(NotFoundError):
             storage.read_ranges("none", ranges)
 
+    def test_write_many_leaves_nothing_after_an_error(self, storage: FileIO) -> None:
+        with pytest.raises(UnsafePathError):
+            storage.write_many({"m/1": b"1", "m/../2": b"2", "m/3": b"3"})
+        assert not [each.path for each in storage.list("") if not each.is_directory]
+        assert storage.list("m") == []
+
     def test_delete_many_is_idempotent(self, storage: FileIO) -> None:
         storage.write_many({f"m/{number}": b"x" for number in range(20)})
         storage.delete_many([f"m/{number}" for number in range(10, 25)])

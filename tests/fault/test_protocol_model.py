@@ -26,6 +26,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.codec.documents import decode_snapshot, encode_snapshot
 from lsm_engine.io.file_io import FileStatus
+from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import with_base
@@ -49,7 +50,7 @@ class NextCall(BaseException):
         self.call = (verb, path, data)
 
 
-class Replayed:
+class Replayed(OneByOne):
     """A FileIO that gives recorded answers, and stops the process at the first new call."""
 
     def __init__(self, answers: Answers) -> None:
@@ -78,7 +79,7 @@ class Replayed:
     def publish(self, path: str, data: bytes) -> bool:
         return self._call("publish", path, data)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         self._call("replace", path, data)
 
     def delete(self, path: str) -> bool:

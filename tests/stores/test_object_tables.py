@@ -19,7 +19,7 @@ from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
 
 SCHEMA = pa.schema([("k", pa.int64()), ("dt", pa.string()), ("v", pa.string())])
-WRITERS, COMMITS = map(int, os.environ.get("LSM_STORE_RACE", "4x3").split("x"))
+WRITERS, COMMITS = map(int, os.environ.get("LSM_STORE_RACE", "3x3").split("x"))
 """Processes, and commits of each; the race as long as it takes is 8x200."""
 FAULTS = Faults(cut=0.1, conflict=0.1, unavailable=0.05)
 
