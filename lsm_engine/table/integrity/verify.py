@@ -21,6 +21,8 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.live_snapshots import rollback_target
+from lsm_engine.plan.rollback_seal import unsealed
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
 from lsm_engine.table.ground.session import TableSession
@@ -132,8 +134,9 @@ def _verify_branch(session: TableSession, *, deep: bool, progress: Progress | No
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
     check.ghosts(ghosts)
-    check.chain(snapshots)
-    for snapshot in snapshots:
+    line = check.unsealed(snapshots)
+    check.chain(line)
+    for snapshot in line:
         check.snapshot(snapshot)
     for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
         check.changelog(changelog)
@@ -141,7 +144,7 @@ def _verify_branch(session: TableSession, *, deep: bool, progress: Progress | No
     for tag in tags:
         check.tag(tag)
     check.found("consumers", session.consumers.list)
-    return check.report(snapshot_count=len(snapshots), tag_count=len(tags))
+    return check.report(snapshot_count=len(line), tag_count=len(tags))
 
 
 class _Verification:
@@ -206,8 +209,16 @@ class _Verification:
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
         if any(_wrong_between(snapshots, there)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
-            left = [one for one in again if not self._is_deleted(one)]
+            left = [one for one in unsealed(again).line if not self._is_deleted(one)]
             self._problems += _wrong_between(left, there)
+
+    def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
+        """No rollback is left undone; return the snapshots that it does not take."""
+        found = unsealed(snapshots)
+        if found.seal is not None and is_there(self._session, found.seal):
+            to = rollback_target(found.seal)
+            self._problems.append(f"a rollback is not done; roll back to {to} again if it died")
+        return found.line or snapshots[:-1]
 
     def ghosts(self, found: Sequence[Snapshot]) -> None:
         """No writer has left a snapshot file that does not count; one that is at it takes it back."""
