@@ -518,6 +518,16 @@ def test_no_order_of_file_calls_loses_or_doubles_a_commit(
     assert is_all or count >= STATES
 
 
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_a_rollback_that_dies_anywhere_is_finished_by_another(by_tag: bool) -> None:
+    """Beside a writer, and before each call that changes something."""
+    for at in range(1, 40):
+        again = roll_back(1, name="s")
+        rolls = dies(roll_back(1, "y", "z", by_tag=by_tag), at, again)
+        search = Search((rolls, writer("a")), start("x"), frozenset({0}), may_die=True)
+        search.explore(STATES // 40)
+
+
 def unfenced(store: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
     store.announce(landed, is_first=base is None)
     return True
