@@ -6,6 +6,7 @@ from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO, FileStatus
 from lsm_engine.io.paths import SNAPSHOT_PREFIX, numbered
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import follows, named_base
 
 
 def found_snapshot(
@@ -50,3 +51,18 @@ def are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
 
 def _between(ids: list[int], low: int, high: int) -> list[int]:
     return [number for number in ids if low <= number <= high]
+
+
+def require_base(newest: Snapshot, below: Snapshot | None, path: str) -> None:
+    """Raise CorruptFileError if the newest snapshot was made on another than the one below it.
+
+    Nobody may build on it then: the file below is lost, or LATEST, of a commit that was rolled back, names
+    for a moment one that never counted. `path` is that of the file below.
+    """
+    if named_base(newest) is not None and (below is None or not follows(newest, below)):
+        raise CorruptFileError(
+            "the snapshot is missing that the newest was made on; try again, as a rollback or an expiry "
+            "may be under way; if it is lost, restore the file, or roll back to one below",
+            file=path,
+            snapshot_id=newest.id,
+        )

@@ -39,6 +39,7 @@ from lsm_engine.store.snapshot_files import (
     found_snapshot,
     hinted_id,
     ids_of,
+    require_base,
 )
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
@@ -95,8 +96,7 @@ class SnapshotStore:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
         first, last = counted[0], counted[-1]
         has_gaps = len(counted) < last - first + 1
-        if has_gaps and last - first < len(counted) + _GAPS_LOOKED_UP:
-            # A listing may miss what just landed.
+        if has_gaps and last - first < len(counted) + _GAPS_LOOKED_UP:  # missed by the listing?
             known = set(counted)
             counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
         return newest_run(self._below_top(counted))
@@ -107,6 +107,7 @@ class SnapshotStore:
         while len(counted) > 1:
             top, below = self.find(counted[-1]), self.find(counted[-1] - 1)
             if top is not None and not is_cut_off(top, below, latest=latest):
+                require_base(top, below, self._paths.snapshot_file(top.id - 1))
                 newest = self._beside(top) or top
                 return [number for number in counted if number <= newest.id] or [newest.id]
             counted = counted[:-1]
@@ -362,8 +363,7 @@ class SnapshotStore:
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
-        if not self.exists(snapshot_id):
-            # A faster expiry has passed it, and we moved the hint back.
+        if not self.exists(snapshot_id):  # a faster expiry has passed it, and we moved it back
             self.hint_earliest(max(min(self.ids(), default=snapshot_id), snapshot_id))
 
     def mend_earliest(self) -> None:

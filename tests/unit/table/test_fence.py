@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import CommitUnknownError, StorageError
+from lsm_engine.base.errors import CommitUnknownError, CorruptFileError, StorageError
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import with_base
@@ -64,6 +64,10 @@ def test_who_lands_on_an_id_that_expiry_has_passed_takes_it_back(
         assert store.ids() == list(range(below, 10))
         assert store.find_live(ghost_id) is None
         assert store.stable_listing_with_ghosts() == (known[below:], [ghost])
+    if foreign and below == 9:  # nothing shows yet that the base has expired, and is not lost
+        with pytest.raises(CorruptFileError, match="try again"):
+            store.latest()
+        store.hint_earliest(9)
     assert store.latest() == known[9]
     assert [one.id for one in store.newest_first()] == list(range(9, below - 1, -1))
     assert not confirm(store, ghost, known[ghost_id - 1])
@@ -140,6 +144,20 @@ def test_two_ghosts_beside_each_other_are_no_line(store: SnapshotStore) -> None:
     assert all(map(store.publish, ghosts))
     assert (store.latest(), store.ids()) == (known[2], [1, 2])
     assert store.stable_listing_with_ghosts() == (known[1:3], ghosts)
+
+
+def test_nobody_builds_on_what_a_late_hint_alone_speaks_for(store: SnapshotStore) -> None:
+    """A ghost at an id that was used again, or the newest of a table whose file below is lost."""
+    known = line(store, 4)
+    store.delete(3)
+    store.delete(4)
+    late = made(4, known[3], "late")
+    assert store.publish(late)
+    store.hint_latest(4)
+    with pytest.raises(CorruptFileError, match="try again"):
+        store.latest()
+    assert not confirm(store, late, known[3])
+    assert store.latest() == known[2]
 
 
 def test_a_late_hint_at_an_id_that_was_used_again_does_not_let_a_ghost_in(
