@@ -39,7 +39,7 @@ from lsm_engine.table.history import expire, rollback
 from lsm_engine.table.tags import tag as tags
 from tests.unit.store.documents import snapshot
 
-STATES = int(os.environ.get("LSM_MODEL_STATES", "40000"))
+STATES = int(os.environ.get("LSM_MODEL_STATES", "12000"))
 PATHS = TablePaths(root="t")
 PREFIX = "t/snapshot/"
 Files = frozenset[tuple[str, bytes]]
@@ -536,7 +536,7 @@ def test_a_rollback_that_dies_anywhere_is_finished_by_another(by_tag: bool) -> N
         again = roll_back(1, name="s")
         rolls = dies(roll_back(1, "y", "z", by_tag=by_tag), at, again)
         search = Search((rolls, writer("a")), start("x"), frozenset({0}), may_die=True)
-        search.explore(STATES // 40)
+        search.explore(STATES // 60)
 
 
 def unfenced(store: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
