@@ -34,13 +34,11 @@ class StoreFacts:
     """What is true of a store, for callers that would else pay for what it does not need.
 
     `lists_are_consistent`: a listing is complete, asked once. `has_directories`: they exist without
-    files, and have times. `deletes_are_silent`: of several who delete a file each hears that it did.
-    `is_far`: a call costs a network request.
+    files, and have times. `is_far`: a call costs a network request.
     """
 
     lists_are_consistent: bool = False
     has_directories: bool = True
-    deletes_are_silent: bool = False
     is_far: bool = False
 
 

@@ -42,9 +42,7 @@ class ObjectFileIO:
     Pickles without secrets and connections: both are found anew where it is unpickled.
     """
 
-    facts = StoreFacts(
-        lists_are_consistent=True, has_directories=False, deletes_are_silent=True, is_far=True
-    )
+    facts = StoreFacts(lists_are_consistent=True, has_directories=False, is_far=True)
 
     def __init__(
         self,

@@ -6,16 +6,16 @@ facts distinguish it from a snapshot: expiry moves EARLIEST before an id becomes
 no gap; and each snapshot names the one it was made on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TypeVar
 
 from lsm_engine.meta.snapshot import Snapshot
 
 BASE = "lsm.base"
 """Property of a snapshot: the delta manifest list of the snapshot that it was made on."""
 
-_T = TypeVar("_T")
+ROLLBACK_TARGET = "lsm.rollback-to"
+"""Property of the snapshot that seals a rollback: the id that the table returns to."""
 
 
 def with_base(
@@ -42,43 +42,38 @@ def is_built_on(newer: Snapshot | None, older: Snapshot) -> bool:
     return newer is not None and named_base(newer) == older.delta_manifest_list
 
 
+def rollback_target(snapshot: Snapshot) -> int | None:
+    """Return the id that the seal of a rollback leads to; None for every other snapshot."""
+    text = (snapshot.properties or {}).get(ROLLBACK_TARGET)
+    return int(text) if text is not None and text.isdecimal() else None
+
+
 def believed(earliest: int | None, newest: int) -> int:
     """Return the id from which on snapshots count, 0 if EARLIEST is unknown or beyond the newest."""
     return earliest if earliest is not None and earliest <= newest else 0
 
 
-def live_ids(listed: Sequence[int], *, earliest: int | None, latest: int | None) -> list[int]:
-    """Return the ids that count, of those listed in ascending order, by ids alone.
+def is_cut_off(top: Snapshot, below: Snapshot | None, *, latest: int | None) -> bool:
+    """Whether the topmost snapshot was never part of the table, or is not any more.
 
-    `earliest` must have been read after the listing: what was listed before expiry passed it is then
-    no ghost. Of the runs without a gap the newest counts. A single id above a gap is what a rollback
-    cut off from its base, unless LATEST, which only confirmed commits move, names it.
+    What stands alone, above a gap or made on another than the one below, is what a rollback cut off,
+    unless LATEST, which only confirmed commits move, names it. A seal that stands alone has done its work.
     """
-    newest = listed[-1] if listed else 0
-    counted = [number for number in listed if number >= believed(earliest, newest)]
-    return _newest_run(counted, lambda older, newer: newer == older + 1, lambda top: top == latest)
+    if below is not None and follows(top, below):
+        return False
+    return rollback_target(top) is not None or top.id != latest
 
 
-def live_line(
-    snapshots: Sequence[Snapshot], *, earliest: int | None, latest: int | None
-) -> list[Snapshot]:
-    """Return the snapshots that count, of those found in ascending order; see `live_ids`."""
-    newest = snapshots[-1].id if snapshots else 0
-    counted = [one for one in snapshots if one.id >= believed(earliest, newest)]
-    return _newest_run(
-        counted, lambda older, newer: follows(newer, older), lambda top: top.id == latest
-    )
+def newest_run(ids: Sequence[int]) -> list[int]:
+    """Return the newest of the runs without a gap, of ids in ascending order."""
+    gaps = [at for at, (older, newer) in enumerate(pairwise(ids), 1) if newer != older + 1]
+    return list(ids[gaps[-1] if gaps else 0 :])
 
 
-def _newest_run(
-    found: Sequence[_T], is_next: Callable[[_T, _T], bool], is_confirmed: Callable[[_T], bool]
-) -> list[_T]:
-    cuts = [at for at, pair in enumerate(pairwise(found), 1) if not is_next(*pair)]
-    bounds = [0, *cuts, len(found)]
-    runs = [list(found[start:end]) for start, end in pairwise(bounds)]
-    if len(runs) > 1 and len(runs[-1]) == 1 and not is_confirmed(runs[-1][0]):
-        return runs[-2]
-    return runs[-1]
+def linked_run(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return the newest run, of snapshots in ascending order, in which each follows the one before."""
+    cuts = [at for at, pair in enumerate(pairwise(snapshots), 1) if not follows(pair[1], pair[0])]
+    return list(snapshots[cuts[-1] if cuts else 0 :])
 
 
 def without_ghosts(
@@ -90,7 +85,7 @@ def without_ghosts(
     """
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
     live = [one for one in snapshots if one.id >= start]
-    if len(live) > 1 and not follows(live[-1], live[-2]) and live[-1].id != latest:
+    while len(live) > 1 and is_cut_off(live[-1], live[-2], latest=latest):
         live.pop()
     for one in reversed([one for one in snapshots if one.id < start]):
         if not follows(live[0], one):

@@ -1,6 +1,7 @@
 """Tags: which have outlived themselves, when they were born, and whether two are the same."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lsm_engine.meta.snapshot import Snapshot
@@ -36,3 +37,13 @@ def same_tag(existing: Tag, wanted: Snapshot) -> bool:
     """Whether a tag of the wanted name already points at the wanted snapshot (a replay)."""
     mine, theirs = existing.snapshot, wanted
     return (mine.id, mine.delta_manifest_list) == (theirs.id, theirs.delta_manifest_list)
+
+
+def without_changelog(snapshot: Snapshot) -> Snapshot:
+    """Return a state without the changelog that came with it."""
+    return replace(
+        snapshot,
+        changelog_manifest_list=None,
+        changelog_manifest_list_size=None,
+        changelog_record_count=None,
+    )

@@ -3,8 +3,10 @@
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.codec.documents import HINT_BYTES, decode_hint, decode_snapshot
 from lsm_engine.codec.json_object import READ_MAX
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.file_io import FileIO, FileStatus
+from lsm_engine.io.paths import SNAPSHOT_PREFIX, numbered
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import follows, named_base
 
 
 def found_snapshot(
@@ -30,3 +32,37 @@ def hinted_id(file_io: FileIO, path: str) -> int | None:
         return decode_hint(file_io.read(path, length=HINT_BYTES))
     except LsmError:
         return None
+
+
+def ids_of(listed: list[FileStatus]) -> list[int]:
+    """Return the ids of the snapshot files of a listing, in ascending order."""
+    found = (numbered(one.name, SNAPSHOT_PREFIX) for one in listed if not one.is_directory)
+    return sorted(number for number in found if number is not None)
+
+
+def are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
+    """Whether two listings have the same ids in between: above, commits add; below, expiry takes."""
+    one, other = ids_of(before), ids_of(now)
+    if not one or not other:
+        return not one and not other
+    low, high = max(one[0], other[0]), min(one[-1], other[-1])
+    return low <= high and _between(one, low, high) == _between(other, low, high)
+
+
+def _between(ids: list[int], low: int, high: int) -> list[int]:
+    return [number for number in ids if low <= number <= high]
+
+
+def require_base(newest: Snapshot, below: Snapshot | None, path: str) -> None:
+    """Raise CorruptFileError if the newest snapshot was made on another than the one below it.
+
+    Nobody may build on it then: the file below is lost, or LATEST, of a commit that was rolled back, names
+    for a moment one that never counted. `path` is that of the file below.
+    """
+    if named_base(newest) is not None and (below is None or not follows(newest, below)):
+        raise CorruptFileError(
+            "the snapshot is missing that the newest was made on; try again, as a rollback or an expiry "
+            "may be under way; if it is lost, restore the file, or roll back to one below",
+            file=path,
+            snapshot_id=newest.id,
+        )

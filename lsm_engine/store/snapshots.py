@@ -2,8 +2,8 @@
 
 The files are the truth, but not every file is a snapshot: a writer that was stopped may land on an id
 that expiry has passed (docs/commit-protocol.md). LATEST is advice that is checked before it is followed,
-as it may be stale, torn or missing. EARLIEST is moved before any id becomes free, and read here after the
-file that it judges. Nothing is cached: after a rollback the next commit uses an id again.
+as it may be stale, torn or missing. A snapshot whose base is there counts; where the base has expired,
+EARLIEST decides, read after the file. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,21 +16,31 @@ from lsm_engine.base.errors import (
     StorageError,
 )
 from lsm_engine.codec.documents import encode_hint, encode_snapshot
-from lsm_engine.io.file_io import FileIO, FileStatus
-from lsm_engine.io.paths import EARLIEST, LATEST, SNAPSHOT_PREFIX, TablePaths, numbered
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import (
     believed,
     follows,
-    live_ids,
-    live_line,
+    is_built_on,
+    is_cut_off,
+    linked_run,
     named_base,
+    newest_run,
+    rollback_target,
     without_ghosts,
 )
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.rollback_seal import leads_to, takes_first
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
-from lsm_engine.store.snapshot_files import found_snapshot, hinted_id
+from lsm_engine.store.snapshot_files import (
+    are_of_one_history,
+    found_snapshot,
+    hinted_id,
+    ids_of,
+    require_base,
+)
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
 _GAPS_LOOKED_UP = 10_000  # missing ids that maintenance asks for one by one
@@ -44,23 +54,10 @@ class SnapshotStore:
         self._file_io = file_io
         self._paths = paths
 
-    @property
-    def deletes_are_silent(self) -> bool:
-        """Whether `delete_state` may return True to several who delete the same snapshot."""
-        return self._file_io.facts.deletes_are_silent
-
     # Which there are.
 
     def latest_id(self) -> int | None:
-        """Return the newest id, or None before the first commit.
-
-        Two hints and two probes in the ordinary case; a listing where LATEST is not exact.
-        """
-        hint = self._hint(LATEST)
-        if hint is not None and self.exists(hint) and not self.exists(hint + 1):
-            earliest = self.earliest_hint()
-            if earliest is not None and earliest <= hint:
-                return hint
+        """Return the newest id, or None before the first commit."""
         newest = self.latest()
         return None if newest is None else newest.id
 
@@ -93,17 +90,28 @@ class SnapshotStore:
 
     def listed_ids(self) -> list[int]:
         """Return the ids of all snapshot files, oldest first, also of those that do not count."""
-        return _ids_of(self._file_io.list(self._paths.snapshot_directory))
+        return ids_of(self._file_io.list(self._paths.snapshot_directory))
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
         first, last = counted[0], counted[-1]
-        if len(counted) == last - first + 1:
-            return counted
-        if last - first < len(counted) + _GAPS_LOOKED_UP:  # a listing may miss what just landed
+        has_gaps = len(counted) < last - first + 1
+        if has_gaps and last - first < len(counted) + _GAPS_LOOKED_UP:  # missed by the listing?
             known = set(counted)
             counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
-        return live_ids(counted, earliest=earliest, latest=self._hint(LATEST))
+        return newest_run(self._below_top(counted))
+
+    def _below_top(self, counted: list[int]) -> list[int]:
+        """Return ids without what is cut off above them, and without what a rollback takes."""
+        latest = self._hint(LATEST)
+        while len(counted) > 1:
+            top, below = self.find(counted[-1]), self.find(counted[-1] - 1)
+            if top is not None and not is_cut_off(top, below, latest=latest):
+                require_base(top, below, self._paths.snapshot_file(top.id - 1))
+                newest = self._beside(top) or top
+                return [number for number in counted if number <= newest.id] or [newest.id]
+            counted = counted[:-1]
+        return counted
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether there is a snapshot of this id."""
@@ -114,31 +122,31 @@ class SnapshotStore:
     def latest(self) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit.
 
-        Two hints, the file and a probe in the ordinary case; a listing where LATEST is not exact.
+        LATEST and three files in the ordinary case; a listing where LATEST is not exact.
         """
         for _ in range(_RACES):
             hint = self._hint(LATEST)
             found = None if hint is None else self.find(hint)
             newest = None if found is None else self._climbed(found)
-            earliest = self.earliest_hint()  # read last: has expiry passed what was found?
-            if newest and hint and earliest and earliest <= hint:
-                return newest
+            if newest is not None and self._is_on_line(newest):
+                newest = self._beside(newest)
+                if newest is not None:
+                    return newest
+            earliest = self.earliest_hint()
             ids = self.ids()
             if not ids:
                 return None
-            top = self._top(ids, hint)
+            top = self.find(ids[-1])
             newest = None if top is None else self._climbed(top)
             again = self.earliest_hint()
             if newest is not None and (again in (None, earliest) or again <= newest.id):
-                return newest
+                newest = self._beside(newest)
+                if newest is not None:
+                    return newest
         raise self._vanishing()
 
     def _climbed(self, found: Snapshot) -> Snapshot | None:
-        """Return the newest of those that were made on a snapshot; None where a listing must look.
-
-        Who finds a newer one looks whether its base is there still: above what a rollback has taken
-        nobody builds.
-        """
+        """Return the newest of those that were made on a snapshot; None where a listing must look."""
         for _ in range(_CLIMBED):
             newer = self.find(found.id + 1)
             if newer is None or not follows(newer, found):
@@ -148,13 +156,39 @@ class SnapshotStore:
             found = newer
         return None
 
-    def _top(self, ids: list[int], hint: int | None) -> Snapshot | None:
-        """Return the newest of the ids that count; None if deleted since they were listed."""
-        newest = self.find(ids[-1])
-        if newest is None or newest.id == hint or len(ids) < 2 or named_base(newest) is None:
+    def _is_on_line(self, found: Snapshot) -> bool:
+        """Whether a snapshot counts by its base, or by EARLIEST where the base has expired.
+
+        With the base there no id above it has been free since that was made.
+        """
+        names_base = named_base(found) is not None
+        below = self.find(found.id - 1) if names_base else None
+        if below is not None and is_built_on(found, below):
+            return True
+        earliest = self.earliest_hint()  # read last: has expiry passed what was found?
+        return earliest == found.id or bool(earliest and earliest < found.id and not names_base)
+
+    def _beside(self, newest: Snapshot) -> Snapshot | None:
+        """Return the newest snapshot of a table whose top is this one: beside a seal another one.
+
+        That is the seal's target, or what has been made on it since. Until the target is there again,
+        which only a tag kept, the seal changes nothing. None where somebody must look again.
+        """
+        target = rollback_target(newest)
+        if target is None:
             return newest
-        below = self.find(ids[-2])
-        return newest if below is None or follows(newest, below) else below
+        first = self.find(target + 1)
+        found = self.find(target)  # after `first`
+        if found is None or not leads_to(newest, found):
+            return self.find(newest.id - 1)
+        if first is None or takes_first(newest, first) or not follows(first, found):
+            return found
+        return self._climbed(first)
+
+    def rollback_under_way(self) -> int | None:
+        """Return the id that a rollback returns to which is not done, or died; None without one."""
+        top = self.find(max(self.listed_ids(), default=0))
+        return None if top is None else rollback_target(top)
 
     def _vanishing(self) -> NotFoundError:
         return NotFoundError(
@@ -209,9 +243,8 @@ class SnapshotStore:
         )
 
     def all(self) -> list[Snapshot]:
-        """Return every snapshot that counts, oldest first; ones that expire meanwhile are left out."""
-        found = [one for one in map(self.find, self.ids()) if one is not None]
-        return live_line(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
+        """Return every snapshot that counts, oldest first, but those that expire meanwhile."""
+        return linked_run([one for one in map(self.find, self.ids()) if one is not None])
 
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
@@ -237,8 +270,8 @@ class SnapshotStore:
         return kept, [one for one in found if one.id not in known]
 
     def _stable_ids(self) -> list[int]:
-        found = _ids_of(
-            stable_listing(self._file_io, self._paths.snapshot_directory, _are_of_one_history)
+        found = ids_of(
+            stable_listing(self._file_io, self._paths.snapshot_directory, are_of_one_history)
         )
         if not found:
             hints = (self._hint(LATEST), self._hint(EARLIEST))
@@ -288,32 +321,36 @@ class SnapshotStore:
         path = self._paths.snapshot_file(snapshot.id)
         return published(self._file_io, path, encode_snapshot(snapshot))
 
-    def announce(self, snapshot_id: int, *, is_first: bool = False) -> None:
+    def announce(self, snapshot: Snapshot, *, is_first: bool = False) -> None:
         """Point LATEST at a snapshot that counts, and EARLIEST if it is the table's first.
 
         Looks once more after writing: of two writers the slower one would else leave its smaller
-        id. Whoever writes last sees what landed before, so the hint ends up exact. EARLIEST is made,
-        and never overwritten: an expiry may have moved it already.
+        id. Whoever writes last sees what landed before. EARLIEST is made, and never overwritten.
         """
         try:
             if is_first:
-                self._make_earliest(snapshot_id)
+                self._make_earliest(snapshot.id)
             for _ in range(_RACES):
-                self.hint_latest(snapshot_id)
-                if not self.exists(snapshot_id + 1) and self.exists(snapshot_id):
+                self.hint_latest(snapshot.id)
+                if not self._is_there(snapshot):
+                    self.forget_latest()  # it may name a ghost
+                elif not self.exists(snapshot.id + 1):
                     return
                 newest = self.latest()
-                if newest is None or newest.id == snapshot_id:
+                if newest is None or same_state(newest, snapshot):
                     return
-                snapshot_id = newest.id
+                snapshot = newest
         except LsmError:
             return  # the snapshot stands; readers check hints, and the next commit repairs this one
+
+    def _is_there(self, snapshot: Snapshot) -> bool:
+        return same_state(self.find(snapshot.id), snapshot)
 
     def _make_earliest(self, snapshot_id: int) -> None:
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
 
     def advance_earliest(self, snapshot_id: int, newest_id: int) -> None:
-        """Move EARLIEST forward: smaller ids are passed. It is never moved back here.
+        """Move EARLIEST forward, never back: smaller ids are passed.
 
         `newest_id`: the newest known; an EARLIEST beyond it is garbage, unless it exists.
         Raises StorageError if it cannot be written: then nothing may be deleted.
@@ -322,18 +359,23 @@ class SnapshotStore:
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
-        if not self.exists(
-            snapshot_id
-        ):  # a faster expiry has passed it, and we moved the hint back
+        if not self.exists(snapshot_id):  # a faster expiry has passed it, and we moved it back
             self.hint_earliest(max(min(self.ids(), default=snapshot_id), snapshot_id))
+
+    def mend_earliest(self) -> None:
+        """Set EARLIEST to the oldest snapshot where it is beyond the newest: who moved it gave up."""
+        now = self.earliest_hint()
+        ids = self.ids()  # after it, as both only grow
+        if ids and now is not None and now > ids[-1]:
+            self.hint_earliest(ids[0])
+
+    def forget_latest(self) -> None:
+        """Take LATEST away: everybody lists then."""
+        self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
     def hint_latest(self, snapshot_id: int) -> None:
         """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
         self._write_hint(LATEST, snapshot_id, may_skip=True)
-
-    def forget_latest(self) -> None:
-        """Take LATEST away: until it is written again, everybody lists."""
-        self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
     def hint_earliest(self, snapshot_id: int) -> None:
         """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
@@ -341,9 +383,7 @@ class SnapshotStore:
 
     def delete_state(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file unless its id is another's by now; False if it was not there."""
-        if not same_state(self.find(snapshot.id), snapshot):
-            return False
-        return self.delete(snapshot.id)
+        return self._is_there(snapshot) and self.delete(snapshot.id)
 
     def delete(self, snapshot_id: int) -> bool:
         """Delete one snapshot file and nothing that it names; False if it was not there."""
@@ -355,21 +395,3 @@ class SnapshotStore:
 
     def _hint(self, hint: str) -> int | None:
         return hinted_id(self._file_io, self._paths.snapshot_hint(hint))
-
-
-def _ids_of(listed: list[FileStatus]) -> list[int]:
-    found = (numbered(one.name, SNAPSHOT_PREFIX) for one in listed if not one.is_directory)
-    return sorted(number for number in found if number is not None)
-
-
-def _are_of_one_history(before: list[FileStatus], now: list[FileStatus]) -> bool:
-    """Whether two listings have the same ids in between: above, commits add; below, expiry takes."""
-    one, other = _ids_of(before), _ids_of(now)
-    if not one or not other:
-        return not one and not other
-    low, high = max(one[0], other[0]), min(one[-1], other[-1])
-    return low <= high and _between(one, low, high) == _between(other, low, high)
-
-
-def _between(ids: list[int], low: int, high: int) -> list[int]:
-    return [number for number in ids if low <= number <= high]

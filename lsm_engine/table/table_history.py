@@ -15,6 +15,7 @@ from lsm_engine.table.history.expire import ExpiryReport, retention_of
 from lsm_engine.table.history.fast_forward import FastForwardReport
 from lsm_engine.table.history.orphans import OrphanReport
 from lsm_engine.table.history.rollback import RollbackReport
+from lsm_engine.table.history.rollback_plan import snapshot_to_return_to
 from lsm_engine.table.tags import auto_tags, branch, expire_tags, tag
 from lsm_engine.table.tags.auto_tags import AutoTagReport
 from lsm_engine.table.tags.branch import Branch
@@ -64,11 +65,12 @@ class TableHistory:
         """Go back to a snapshot: later snapshots and tags go, and their ids are used again.
 
         Name one of: a snapshot, a tag (its snapshot may have expired), a time or a watermark, which
-        mean the newest snapshot at or before. Stop writers first; `rollback_to_as_latest` needs no
-        stop and loses nothing. Data files are left to `remove_orphan_files`. Killed half way, the
-        table is at a snapshot in between, and doing it again finishes.
+        mean the newest snapshot at or before. Commits that land before the rollback's own go as well;
+        later ones stay, and may wait for it. Data files are left to `remove_orphan_files`. Killed half
+        way, the table is at the target already, and doing it again deletes the rest. Raises
+        CommitConflictError beside another rollback or an expiry.
         """
-        target = rollback.rollback_target(
+        target = snapshot_to_return_to(
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,
@@ -101,7 +103,7 @@ class TableHistory:
         before = committed_before(self.session, identity, CommitKind.OVERWRITE)
         if before is not None:
             return before  # its target may have expired since
-        target = rollback.rollback_target(
+        target = snapshot_to_return_to(
             self.session,
             snapshot_id=snapshot_id,
             tag=tag,

@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
     Mutant("maintenance forgets branches", M + "table.tags.roots.branches", returning(lambda found: found[:1]), killed("remove orphans")),
     Mutant("a single listing is believed", M + "store.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
-    Mutant("a rollback begins with the oldest", M + "table.history.rollback.plan_rollback", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
+    Mutant("a rollback begins with the newest", M + "table.history.rollback._sealed", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
     Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
     # The disk.
     Mutant("files are not synced", M + "io.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),

@@ -247,8 +247,9 @@ def test_a_writer_that_is_stopped_between_its_create_and_its_look(
     """Others build on it: it has committed, or cannot know any more."""
 
     def stops(storage: RecordingFileIO, call: Call) -> bool:
-        landed = storage.calls and storage.calls[-1].path.startswith("snapshot/snapshot-")
-        return bool(landed) and call.path == "snapshot/EARLIEST" and call.verb == "read"
+        before = storage.calls[-2] if len(storage.calls) > 1 else call
+        landed = before.verb == "publish" and before.path.startswith("snapshot/snapshot-")
+        return landed and call.path.startswith("snapshot/snapshot-") and call.verb == "read"
 
     disk, others, came, gone = stopped(kind, upkeep, stops)
     check(kind, disk, others, came, gone)
@@ -258,7 +259,7 @@ def test_without_the_fence_the_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -
     """The nemesis can fail: it finds what the fence was built for."""
 
     def unfenced(store: Any, landed: Any, base: Any) -> bool:
-        store.announce(landed.id, is_first=base is None)
+        store.announce(landed, is_first=base is None)
         return True
 
     monkeypatch.setattr("lsm_engine.table.commit.fence.confirm", unfenced)

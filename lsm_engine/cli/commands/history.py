@@ -53,7 +53,8 @@ def rollback(
 ) -> None:
     """Go back to a former state. Later snapshots and tags go, and their ids are used again.
 
-    Stop writers first, or use --as-latest. Shows the plan, and asks before it acts.
+    Commits meanwhile go, too, or come after it; --as-latest keeps all. Shows the plan, and asks
+    before it acts.
     """
     opened = call.table(table)
     target: dict[str, Any] = {

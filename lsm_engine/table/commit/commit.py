@@ -167,7 +167,7 @@ class _Attempts:
         """Return the snapshot that holds the step, or None if it changes nothing."""
         try:
             while True:
-                base = self.session.snapshots.latest()
+                base = self._next_base()
                 before = self.history.proof(self.step, base)
                 if before is not None:
                     self._discard_replay(before)
@@ -185,6 +185,17 @@ class _Attempts:
         except (LsmError, OSError):
             self._discard()
             raise
+
+    def _next_base(self) -> Snapshot | None:
+        """Return the newest snapshot; who lost waits while a file above it does not count."""
+        snapshots = self.session.snapshots
+        base = snapshots.latest()
+        while self.retries.lost and same_state(base, self.fitted_to):
+            if not snapshots.exists(id_after(base)):
+                break
+            self.retries.wait_for(id_after(base))
+            base = snapshots.latest()
+        return base
 
     def _plan(self, base: Snapshot | None) -> CommitPlan | None:
         """Return the step on a base; None if that changes nothing."""

@@ -16,11 +16,12 @@ class Retries:
 
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""
-        options, clock = self._session.options, self._session.clock
+        options = self._session.options
         self.lost += 1
-        limit, timeout = options.commit_retries, options[core_options.COMMIT_TIMEOUT]
-        waited = clock.now_millis() - self._started_millis
-        if waited > timeout or (limit is not None and self.lost > limit):
+        limit, waited = options.commit_retries, self._waited_millis()
+        if waited > options[core_options.COMMIT_TIMEOUT] or (
+            limit is not None and self.lost > limit
+        ):
             raise CommitConflictError(
                 "other writers took every snapshot id that this commit tried for; nothing of it is "
                 "visible, try again, or raise 'commit.timeout', and 'commit.max-retries' if it is set",
@@ -29,7 +30,36 @@ class Retries:
                 waited_millis=waited,
                 table=self._session.name,
             )
-        clock.sleep_millis(
+        self._sleep()
+
+    def wait_for(self, snapshot_id: int) -> None:
+        """Wait for a file to go that has the id after the newest snapshot, and does not count.
+
+        Raises CommitConflictError after `commit.timeout`, with the way to get rid of it.
+        """
+        waited = self._waited_millis()
+        if waited > self._session.options[core_options.COMMIT_TIMEOUT]:
+            to = self._session.snapshots.rollback_under_way()
+            remedy = (
+                "its writer may have died; remove orphan files, which takes it a day later"
+                if to is None
+                else f"a rollback to snapshot {to} is under way, or died; roll back to {to} again"
+            )
+            raise CommitConflictError(
+                f"a file that does not count has the name of snapshot {snapshot_id}; {remedy}",
+                kind=ErrorKind.RETRIES_EXHAUSTED,
+                snapshot_id=snapshot_id,
+                waited_millis=waited,
+                table=self._session.name,
+            )
+        self._sleep()
+
+    def _waited_millis(self) -> int:
+        return self._session.clock.now_millis() - self._started_millis
+
+    def _sleep(self) -> None:
+        options = self._session.options
+        self._session.clock.sleep_millis(
             retry_wait_millis(
                 self.lost,
                 least=options[core_options.COMMIT_MIN_RETRY_WAIT],

@@ -31,7 +31,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
 from lsm_engine.table.history.consumer import consumers_over
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
-from lsm_engine.table.history.rollback import refuse_while_rolled_back
+from lsm_engine.table.history.rollback_plan import refuse_unfinished, refuse_while_rolled_back
 from lsm_engine.table.tags import expire_tags, roots
 from lsm_engine.table.tags.removal import carry_out
 
@@ -114,6 +114,7 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
             session.consumers.delete(consumer)
     positions = _positions(session, over)
     there = session.snapshots.stable_listing()
+    refuse_unfinished(there)
     marked = believed(session.snapshots.earliest_hint(), there[-1].id if there else 0)
     passed = tuple(one for one in there if one.id < marked)  # of an expiry that died, or goes on
     choice = choose_expired(
@@ -126,7 +127,7 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     )
     choice = replace(choice, expired=(*passed, *choice.expired))
     announces = bool(choice.expired) and not dry_run
-    plan = _announced(session, choice, marked) if announces else _plan(session, choice)
+    plan = _announced(session, choice) if announces else _plan(session, choice)
     log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
     if not dry_run and not plan.is_empty:
         carry_out(session, plan)
@@ -143,20 +144,19 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     )
 
 
-def _announced(session: TableSession, choice: ExpiryChoice, marked: int) -> ExpirePlan:
+def _announced(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
     """Plan an expiry that other writers know of: EARLIEST moves before the roots are read that count.
 
     They are read once before that, too: a root that cannot be read is met while nothing has changed.
-    One that cannot be read the second time leaves EARLIEST where it is: another expiry that found it
-    there may be deleting what it has passed. The next expiry takes the snapshots that are left.
+    Whatever fails after that leaves EARLIEST where it is: another expiry that found it there may be
+    deleting what it has passed. The next expiry takes the snapshots that are left.
     """
     _plan(session, choice)
-    snapshots, first = session.snapshots, choice.kept[0].id
+    refuse_while_rolled_back(session, choice.kept[-1])
     try:
         _raise_fence(session, choice)
     except CommitConflictError:
-        if snapshots.earliest_hint() == first:
-            snapshots.hint_earliest(marked or choice.expired[0].id)
+        session.snapshots.mend_earliest()
         raise
     return _plan(session, choice)
 

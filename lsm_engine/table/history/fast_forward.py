@@ -19,7 +19,8 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.publish_snapshot import publish, report
 from lsm_engine.table.ground.committed_files import committed_files
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.history.rollback import RollbackPlan, plan_rollback, rollback
+from lsm_engine.table.history.rollback import rollback
+from lsm_engine.table.history.rollback_plan import RollbackPlan, plan_rollback
 from lsm_engine.table.tags.branch import on_branch
 
 

@@ -68,7 +68,7 @@ def undo(session: TableSession, name: str | None) -> TrashRecord:
     for snapshot in order:
         _give_back(branch, snapshot)
     if order:
-        branch.snapshots.announce(max(one.id for one in order))
+        branch.snapshots.announce(max(order, key=lambda one: one.id))
         oldest = branch.snapshots.stable_listing()[0].id
         branch.snapshots.hint_earliest(oldest)
     for changelog in one.changelogs:

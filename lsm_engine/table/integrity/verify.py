@@ -18,6 +18,8 @@ from lsm_engine.codec.manifest import entries_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.live_snapshots import rollback_target
+from lsm_engine.plan.rollback_seal import unsealed
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.store.verified_files import VerifiedFileStore
@@ -111,10 +113,11 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
     check.ghosts(ghosts)
-    check.chain(snapshots)
-    if snapshots and rows is not None:
-        check.newest(snapshots[-1])
-    for snapshot in snapshots:
+    line = check.unsealed(snapshots)
+    check.chain(line)
+    if line and rows is not None:
+        check.newest(line[-1])
+    for snapshot in line:
         check.snapshot(snapshot)
     for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
         check.changelog(changelog)
@@ -125,7 +128,7 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     if not session.paths.branch_name:
         check.found("trash", TrashStore(session.file_io, session.paths).list)
         check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
-    return check.report(snapshot_count=len(snapshots), tag_count=len(tags))
+    return check.report(snapshot_count=len(line), tag_count=len(tags))
 
 
 class _Verification:
@@ -193,8 +196,16 @@ class _Verification:
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
         if any(wrong_between(snapshots, there)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
-            left = [one for one in again if not self._is_deleted(one)]
+            left = [one for one in unsealed(again).line if not self._is_deleted(one)]
             self._found.texts += wrong_between(left, there)
+
+    def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
+        """No rollback is left undone; return the snapshots that it does not take."""
+        found = unsealed(snapshots)
+        if found.seal is not None and is_there(self._session, found.seal):
+            to = rollback_target(found.seal)
+            self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
+        return found.line or snapshots[:-1]
 
     def ghosts(self, found: Sequence[Snapshot]) -> None:
         """No writer has left a snapshot file that does not count; one that is at it takes it back."""

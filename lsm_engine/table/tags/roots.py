@@ -17,6 +17,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
+from lsm_engine.plan.live_snapshots import follows, rollback_target
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
@@ -200,11 +201,11 @@ def kept_snapshots(
 ) -> Iterator[KeptRoot]:
     """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
 
-    Behind a gap in the ids the whole state is yielded again. Of snapshots below the EARLIEST hint,
+    Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots below the EARLIEST hint,
     which an expiry that died has begun to delete, whatever is still there is kept.
     """
     marked = session.snapshots.earliest_hint() or 0
-    before: int | None = None
+    before: Snapshot | None = None
     for snapshot in kept:
         name = _shown(session, f"snapshot {snapshot.id}")
         if snapshot.id < marked:
@@ -215,11 +216,11 @@ def kept_snapshots(
             yield KeptRoot(name=name, entries=entries, names=_whats_left(session, snapshot))
             continue
         names = metadata_names(session, snapshot)
-        follows = before is not None and snapshot.id == before + 1
-        before = snapshot.id
+        goes_on = before is not None and follows(snapshot, before)
+        before = snapshot
         entries = (
             session.live_entries(snapshot, holds)
-            if not follows
+            if not goes_on or rollback_target(snapshot) is not None
             else list(
                 _delta(session, session.manifest_list(snapshot, snapshot.delta_manifest_list))
             )

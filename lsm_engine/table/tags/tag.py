@@ -9,6 +9,7 @@ from lsm_engine.base.units import parse_millis
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan import tags
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames, empty_plan, plan_tag_removal
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.plan.ownership import same_state
@@ -199,14 +200,7 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
 
 def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
     """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog."""
-    if is_there(session, snapshot):
-        return snapshot
-    return changed(
-        snapshot,
-        changelog_manifest_list=None,
-        changelog_manifest_list_size=None,
-        changelog_record_count=None,
-    )
+    return snapshot if is_there(session, snapshot) else tags.without_changelog(snapshot)
 
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:

@@ -26,7 +26,7 @@ def test_rollback(shop) -> None:
     assert counts(shop) == 2
     assert shop.json(*back, "--as-latest", "--dry-run") == [{"target": 1, "dry_run": True}]
     (done,) = shop.json(*back, "--yes")
-    assert (done["snapshots"], done["tags"]) == ([4, 3, 2], ["three"])
+    assert (done["snapshots"], done["tags"]) == ([2, 3, 4], ["three"])
     assert [row["snapshot_id"] for row in shop.json("snapshots", ORDERS)] == [1]
     shop("rollback", ORDERS, code=5)
     shop("rollback", ORDERS, "--to-snapshot", 9, code=3)

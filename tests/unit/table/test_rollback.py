@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.plan.live_snapshots import with_base
-from lsm_engine.table.commit.fence import confirm
 from tests.fault.recording_file_io import Call, RecordingFileIO
 from tests.unit.table.history_tables import START, Story
 
@@ -112,36 +110,120 @@ def test_an_expiry_on_its_way_past_the_tag_is_waited_for(told: Story) -> None:
     assert told.reopened().verify().problems == ()
 
 
-@pytest.mark.parametrize("dies_at", ["snapshot/snapshot-4", "tag/tag-rolling-back-"])
-@pytest.mark.parametrize("remedy", ["again", "its tag", "an hour"])
-def test_an_expiry_after_a_rollback_that_died_says_how_to_go_on(
-    told: Story, dies_at: str, remedy: str
-) -> None:
-    """It died on its way, or when all was done but for its sign."""
+def dying(told: Story, at: str) -> None:
+    """Let a rollback to 2 die before it deletes a file."""
     delete = told.disk.delete
 
-    def dying(path: str) -> bool:
-        if path.startswith(dies_at):
+    def mortal(path: str) -> bool:
+        if path.startswith(at):
             raise lsm.StorageError("cannot be deleted now", path=path)
         return delete(path)
 
-    told.disk.delete = dying  # type: ignore[method-assign]
+    told.disk.delete = mortal  # type: ignore[method-assign]
     with pytest.raises(lsm.StorageError):
         told.table.rollback_to(2)
     told.disk.delete = delete  # type: ignore[method-assign]
-    newest = told.reopened().latest_snapshot()
+
+
+def expire_all_but_one(table: lsm.Table) -> None:
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+
+
+DEATHS = [
+    "tag/tag-three",
+    "snapshot/snapshot-3",
+    "snapshot/snapshot-4",
+    "snapshot/snapshot-5",
+    "tag/tag-rolling-back-",
+    "snapshot/snapshot-6",
+]
+
+
+@pytest.mark.parametrize("dies_at", DEATHS)
+def test_a_rollback_that_died_is_done_for_readers_and_finished_by_another(
+    told: Story, dies_at: str
+) -> None:
+    dying(told, dies_at)
+    table = told.reopened()
+    assert told.rows() == TWO
+    newest = table.latest_snapshot()
     assert newest is not None
+    assert newest.id == 2
+    assert [one.id for one in table.snapshots()] == table.snapshot_ids() == [1, 2]
+    (problem,) = table.verify().problems
+    if dies_at != "snapshot/snapshot-6":  # what is left of the seal stands alone
+        with pytest.raises(lsm.CommitConflictError, match="roll back to 2 again"):
+            expire_all_but_one(table)
+    if dies_at in DEATHS[:4]:
+        assert problem == "a rollback is not done; roll back to 2 again if it died"
+        with pytest.raises(lsm.CommitConflictError, match="roll back to 2 again"):
+            table.rollback_to(1)
+    told.reopened().rollback_to(2)
+    table = told.reopened()
+    assert [one.id for one in table.snapshots()] == table.session.snapshots.listed_ids() == [1, 2]
+    assert [one.name for one in table.tags()] == ["two"]
+    assert told.rows() == told.rows(tag="two") == TWO
+    assert table.verify().problems == ()
+    assert told.put(k9="z") == 3
+    expire_all_but_one(told.reopened())
+    assert [one.id for one in told.reopened().snapshots()] == [3]
+    told.reopened().remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    told.check()
+
+
+@pytest.mark.parametrize("dies_at", DEATHS[2:])
+def test_who_commits_behind_a_rollback_that_died_keeps_the_commit(
+    told: Story, dies_at: str
+) -> None:
+    """The ids that are free are used again; where one is not, the writer is told what to do."""
+    dying(told, dies_at)
+    assert told.put(k7="new") == 3
+    told.reopened().create_tag("new")
+    told.table.reset_consumer("ahead", 4)
+    assert told.rows() == {**TWO, 7: "new"}
+    if dies_at == "snapshot/snapshot-4":
+        with pytest.raises(lsm.CommitConflictError, match="roll back to 2 again"):
+            told.put(k8="waits")
+    again = told.reopened().rollback_to(2)
+    assert 3 not in [one.id for one in again.plan.snapshots]
+    table = told.reopened()
+    assert (
+        [one.id for one in table.snapshots()] == table.session.snapshots.listed_ids() == [1, 2, 3]
+    )
+    assert told.rows() == told.rows(tag="new") == {**TWO, 7: "new"}
+    assert [one.next_snapshot_id for one in table.consumers()] == [4]
+    assert told.put(k8="after") == 4
+    assert table.verify().problems == ()
+
+
+@pytest.mark.parametrize("remedy", ["again", "its tag", "an hour"])
+def test_an_expiry_after_a_rollback_that_died_early_says_how_to_go_on(
+    told: Story, remedy: str
+) -> None:
+    """It died before it was decided."""
+    publish = told.disk.publish
+
+    def mortal(path: str, data: bytes) -> bool:
+        if path.startswith("snapshot/snapshot-6"):
+            raise lsm.StorageError("cannot be written now", path=path)
+        return publish(path, data)
+
+    told.disk.publish = mortal  # type: ignore[method-assign]
+    with pytest.raises(lsm.StorageError):
+        told.table.rollback_to(2)
+    told.disk.publish = publish  # type: ignore[method-assign]
+    assert told.rows()[1] == "d"
     with pytest.raises(lsm.CommitConflictError, match="roll back to 2 again, or delete") as caught:
-        told.reopened().expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+        expire_all_but_one(told.reopened())
     match remedy:
         case "again":
-            told.reopened().rollback_to(2)
+            told.reopened().rollback_to(tag="two")
         case "its tag":
             told.reopened().delete_tag(str(caught.value.facts["tag"]))
         case "an hour":
             told.clock.local_time = lambda: (2024, 2, 29, 13, 35, 0, 0)  # type: ignore[method-assign]
-    told.reopened().expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
-    left = 2 if remedy == "again" else newest.id
+    expire_all_but_one(told.reopened())
+    left = 2 if remedy == "again" else 5
     assert [one.id for one in told.reopened().snapshots()] == [left]
     assert "two" in [tag.name for tag in told.reopened().tags()]
     assert told.rows(tag="two") == TWO
@@ -160,92 +242,107 @@ def test_nothing_to_do_and_nothing_to_go_to(told: Story) -> None:
     assert told.files() == before
 
 
-def test_a_commit_in_the_middle_is_not_lost(told: Story) -> None:
-    """Whoever lands a snapshot while the table is rolled back stays, without a gap in the ids."""
-    done = []
-
-    def on_call(call: object) -> None:
-        if call.verb == "delete" and call.path == "snapshot/snapshot-4" and not done:
-            done.append(told.put(k7="meanwhile"))
-
-    storage = RecordingFileIO(told.disk, on_call=on_call)
-    parts = replace(told.parts, file_io=storage)
-    session = type(told.table.session)("t", parts, told.table.schema)
-    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 5"):
-        lsm.Table(session, "t").rollback_to(2)
-    assert done == [5]
-    assert [one.id for one in told.table.snapshots()] == [1, 2, 3, 4, 5]
-    assert told.rows()[7] == "meanwhile"
-    assert told.table.verify().is_clean
-
-
 def rolling_back(told: Story, on_call: Callable[[Call], None]) -> lsm.Table:
     """Return a table that lets others in before each of its calls."""
     parts = replace(told.parts, file_io=RecordingFileIO(told.disk, on_call=on_call))
     return lsm.Table(type(told.table.session)("t", parts, told.table.schema), "t")
 
 
-def is_look_after_delete(calls: list[Call], number: int) -> bool:
-    """Whether the last call looks for a successor of a snapshot that has just gone."""
-    deleted = Call(0, "delete", f"snapshot/snapshot-{number}")
-    looked = Call(0, "exists", f"snapshot/snapshot-{number + 1}")
-    known = [replace(one, number=0) for one in calls if one.verb != "sync"]
-    return known[-2:] == [deleted, looked]
-
-
-def test_a_rollback_gives_back_nothing_above_an_id_that_was_used_again(told: Story) -> None:
-    """Else the commit that used it again would be lost under what comes back above it."""
-    last = told.table.snapshots()[-1]
-    late = replace(
-        last,
-        id=6,
-        uuid="late",
-        delta_manifest_list="manifest-list-late-0",
-        properties=with_base(None, last),
-    )
-    calls: list[Call] = []
+def once(verb: str, path: str, act: Callable[[], object]) -> Callable[[Call], None]:
+    """Act before the first such call."""
+    done: list[Call] = []
 
     def on_call(call: Call) -> None:
-        calls.append(call)
-        if is_look_after_delete(calls, 3):
-            assert told.table.session.snapshots.publish(late)
-            assert told.put(k8="other") == 3
+        if (call.verb, call.path) == (verb, path) and not done:
+            done.append(call)
+            act()
 
-    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 6") as raised:
+    return on_call
+
+
+def test_a_commit_before_the_seal_is_rolled_back_too(told: Story) -> None:
+    made: list[int] = []
+    on_call = once("publish", "snapshot/snapshot-6", lambda: made.append(told.put(k7="meanwhile")))
+    report = rolling_back(told, on_call).rollback_to(2)
+    assert made == [6]
+    assert [one.id for one in report.plan.snapshots] == [3, 4, 5, 6]
+    assert told.rows() == TWO
+    assert told.table.session.snapshots.listed_ids() == [1, 2]
+    assert told.table.verify().is_clean
+
+
+@pytest.mark.parametrize("at", [4, 5, 6])
+def test_a_commit_behind_the_seal_stays(told: Story, at: int) -> None:
+    """It lands on the target as soon as the first id is free, and is seen at once."""
+
+    def act() -> None:
+        assert told.rows() == TWO
+        assert told.put(k7="meanwhile") == 3
+        assert told.rows() == {**TWO, 7: "meanwhile"}
+        assert [one.id for one in told.reopened().snapshots()] == [1, 2, 3]
+
+    rolling_back(told, once("delete", f"snapshot/snapshot-{at}", act)).rollback_to(2)
+    assert told.rows() == {**TWO, 7: "meanwhile"}
+    assert told.table.session.snapshots.listed_ids() == [1, 2, 3]
+    assert told.disk.read("snapshot/LATEST") == b"3"
+    assert told.table.verify().is_clean
+
+
+def test_a_rollback_that_somebody_else_finishes_stops(told: Story) -> None:
+    """It would delete what has an id for a second time."""
+
+    def act() -> None:
+        told.reopened().rollback_to(2)
+        for key in range(20, 24):
+            told.put(**{f"k{key}": "after"})
+
+    done: list[bool] = []
+
+    def before(call: Call) -> None:
+        if call.verb == "exists" and call.path.startswith("tag/tag-rolling"):
+            done.append(True)
+            if len(done) == 2:  # 3 has gone, and 4 is next
+                act()
+
+    with pytest.raises(lsm.CommitConflictError, match="another rollback to snapshot 2"):
+        rolling_back(told, before).rollback_to(2)
+    assert [one.id for one in told.reopened().snapshots()] == [1, 2, 3, 4, 5, 6]
+    assert told.reopened().verify().is_clean
+
+
+def test_of_two_rollbacks_one_gives_way(told: Story) -> None:
+    def act() -> None:
+        with pytest.raises(lsm.CommitConflictError, match="is being rolled back to snapshot 2"):
+            told.reopened().rollback_to(4)
+
+    rolling_back(told, once("delete", "snapshot/snapshot-3", act)).rollback_to(2)
+    assert told.table.session.snapshots.listed_ids() == [1, 2]
+    assert [tag.name for tag in told.table.tags()] == ["two"]
+
+    def first() -> None:
+        told.reopened().rollback_to(1)
+
+    for key in range(20, 24):
+        told.put(**{f"k{key}": "more"})
+    with pytest.raises(lsm.LsmError, match="2"):
+        rolling_back(told, once("publish", "snapshot/snapshot-7", first)).rollback_to(2)
+    assert told.table.session.snapshots.listed_ids() == [1]
+
+
+def test_a_commit_of_another_client_on_the_seal_stays(told: Story) -> None:
+    """It does not know what a seal is: the table goes on from there, with the target's state below."""
+
+    def act() -> None:
+        seal = told.table.session.snapshots.find(6)
+        assert seal is not None
+        foreign = replace(seal, id=7, uuid="foreign", properties=None)
+        assert told.table.session.snapshots.publish(foreign)
+
+    on_call = once("delete", "snapshot/snapshot-3", act)
+    with pytest.raises(lsm.CommitConflictError, match="another client committed snapshot 7"):
         rolling_back(told, on_call).rollback_to(2)
-    assert not confirm(told.table.session.snapshots, late, last)
-    assert [one.id for one in told.table.snapshots()] == [1, 2, 3]
-    assert told.rows()[8] == "other"
-    assert raised.value.facts["taken"] == [3, 4, 5]
-
-
-def test_a_commit_on_an_id_that_is_being_given_back_does_not_count(told: Story) -> None:
-    """A rollback takes 3 while 4 is confirmed on it: who lands on 3 meanwhile leaves it again."""
-    snapshots = told.table.session.snapshots
-    two = snapshots.load(2)
-    other = replace(
-        two,
-        id=3,
-        uuid="other",
-        delta_manifest_list="manifest-list-other-0",
-        properties=with_base(None, two),
-    )
-    calls: list[Call] = []
-
-    def on_call(call: Call) -> None:
-        calls.append(call)
-        if (call.verb, call.path) == ("delete", "snapshot/snapshot-3"):
-            assert told.put(k7="meanwhile") == 4
-            snapshots.forget_latest()  # as if it was stopped before that
-        if is_look_after_delete(calls, 3):
-            assert snapshots.publish(other)
-            assert not confirm(snapshots, other, two)
-
-    with pytest.raises(lsm.CommitConflictError, match="somebody committed snapshot 4") as raised:
-        rolling_back(told, on_call).rollback_to(2)
-    assert [one.id for one in told.table.snapshots()] == [1, 2, 3, 4]
-    assert told.rows()[7] == "meanwhile"
-    assert raised.value.facts["taken"] == [4, 5]
+    assert [one.id for one in told.reopened().snapshots()] == [6, 7]
+    assert told.rows() == TWO
 
 
 def test_consumers_beyond_go_back(told: Story) -> None:
