@@ -19,7 +19,7 @@ ROOMS = sorted(
     for path in (ROOT / "lsm_engine").iterdir()
     if path.is_dir() and path.name not in {"docs", "__pycache__"}
 )
-MODULE = re.compile(rf"X(?:lsm_engine/)?((?:{'|'.join(ROOMS)})(?:/[a-z]\w*)+)\b(?![/\w-])")
+MODULE = re.compile(rf"`(?:lsm_engine/)?((?:{'|'.join(ROOMS)})(?:/[a-z]\w*)+)\b(?![/\w-])")
 LINK = re.compile(r"\]\((?!https?:|#|data:|mailto:)([^)\s#]+)")
 
 
