@@ -78,9 +78,7 @@ class DiskCache(Generic[T]):
 
     def __init__(self, clock: Clock, root: str | None = None) -> None:
         self._clock = clock
-        self._root = (
-            root  # the default is looked up by the process that needs it: Spark forks workers
-        )
+        self._root = root  # the default is looked up by who needs it: Spark forks workers
         self._directory: ProcessDirectory | None = None
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first

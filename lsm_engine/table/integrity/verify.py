@@ -37,7 +37,7 @@ from lsm_engine.table.integrity.stakes import stake_of
 from lsm_engine.table.integrity.unconditional_writers import warnings_of
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
-from lsm_engine.table.integrity.verify_levels import overlaps
+from lsm_engine.table.integrity.verify_levels import identities_of, identity_of, overlaps
 from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_totals import wrong_between
@@ -273,7 +273,7 @@ class _Verification:
         added = [entry for entry in entries if entry.kind is EntryKind.ADD]
         self._look(added, is_changelog=is_changelog)
         for entry in added:
-            yield from self._looked[_identity(entry)]
+            yield from self._looked[identity_of(entry)]
 
     def _changelog_of(self, snapshot: Snapshot) -> Iterator[Finding]:
         session, name = self._session, snapshot.changelog_manifest_list
@@ -321,7 +321,7 @@ class _Verification:
 
     def _files(self, snapshot: Snapshot, live: pa.Table) -> Iterator[Finding]:
         """Check files that no root before named; report again what was wrong with the others."""
-        files = _identities(live)
+        files = identities_of(live)
         new = [at for at, file in enumerate(files) if file not in self._looked]
         if new:
             taken = entries_of(live.take(pa.array(new)))
@@ -338,7 +338,7 @@ class _Verification:
         snapshot: Snapshot | None = None,
     ) -> None:
         """Look at files, each once: whether they are there, have their size and, deep, their rows."""
-        new = {_identity(entry): entry for entry in entries}
+        new = {identity_of(entry): entry for entry in entries}
         there: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
         indexes = {} if self._rows is None else hash_indexes(self._session, snapshot)
         for key, entry in new.items():
@@ -391,18 +391,9 @@ class _Verification:
     def _levels(self, live: pa.Table) -> Iterator[Finding]:
         """Files of a level below 0 do not overlap. What did not change since the last root is known."""
         below = live.filter(pc.greater(live.column(LEVEL), 0)) if live.num_rows else live
-        key = frozenset(_identities(below))
+        key = frozenset(identities_of(below))
         if self._session.key_order is None or not key:
             return
         if key != self._below:
             self._below, self._overlaps = key, overlaps(self._session, entries_of(below))
         yield from self._overlaps
-
-
-def _identity(entry: ManifestEntry) -> tuple[bytes, int, str]:
-    return entry.partition, entry.bucket, entry.file.file_name
-
-
-def _identities(entries: pa.Table) -> list[tuple[bytes, int, str]]:
-    columns = (entries.column(name).to_pylist() for name in (PARTITION, BUCKET, FILE_NAME))
-    return list(zip(*columns, strict=True))

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from lsm_engine.base.errors import LsmError
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, PARTITION
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding
 
@@ -26,3 +29,14 @@ def overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[Fi
             where = context.bucket_directory(partition, bucket)
             found.append(Finding(text=f"{where}: {error}"))
     return found
+
+
+def identity_of(entry: ManifestEntry) -> tuple[bytes, int, str]:
+    """Return what a file is known by: partition, bucket and name."""
+    return entry.partition, entry.bucket, entry.file.file_name
+
+
+def identities_of(entries: pa.Table) -> list[tuple[bytes, int, str]]:
+    """Return what the files of decoded manifest entries are known by."""
+    columns = (entries.column(name).to_pylist() for name in (PARTITION, BUCKET, FILE_NAME))
+    return list(zip(*columns, strict=True))
