@@ -165,6 +165,11 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
         wait(under_way)  # nothing of it happens once the caller goes on
 
 
+def begin(act: Callable[[K], T], of: K) -> "Future[T]":
+    """Begin one act beside, and return its future."""
+    return _pool().submit(act, of)
+
+
 def _pool() -> ThreadPoolExecutor:
     with _lock:
         own = os.getpid()

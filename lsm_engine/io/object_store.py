@@ -17,8 +17,9 @@ from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
 from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
-from lsm_engine.io.object_requests import FAILURES, Requests, at_once
+from lsm_engine.io.object_requests import FAILURES, Requests, at_once, begin
 from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.io.prefetched import Prefetched
 from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
@@ -54,6 +55,7 @@ class ObjectFileIO:
         self.location = location
         self.options = options
         self._requests = Requests(location, options) if requests is None else requests
+        self._prefetched = Prefetched()
 
     def __repr__(self) -> str:
         return f"ObjectFileIO({self.location.text!r})"
@@ -75,6 +77,9 @@ class ObjectFileIO:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`, by one request."""
         key = self._key(path)
+        ahead = None if offset else self._prefetched.take(path)
+        if ahead is not None and not ahead.cancelled():
+            return ahead.result()[:length]
         if offset:
             end = None if length is None else offset + length
             return bytes(self._range(path, key, offset, end))
@@ -136,13 +141,15 @@ class ObjectFileIO:
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
         """Fetch a small file whole, or the end of a large one: footers are there."""
         key = self._key(path)
+        ahead = self._prefetched.take(path)
+        if ahead is not None and not ahead.cancelled():
+            data: Any = ahead.result()
+            return ObjectInput(lambda *_: b"", len(data), data, 0)
         if size is None:
             size = self.status(path).size
         known_from = 0 if size <= WHOLE_BYTES else size - TAIL_BYTES
         if known_from == 0:
-            data: Any = self._requests.send(
-                "GET", path, lambda client: obstore.get(client, key).bytes()
-            )
+            data = self._requests.send("GET", path, lambda client: obstore.get(client, key).bytes())
             size = len(data)
         else:
             data = self._range(path, key, known_from, size)
@@ -154,7 +161,11 @@ class ObjectFileIO:
         )
 
     def prefetch(self, path: str) -> None:
-        """Do nothing: readers of whole files fetch them by one request."""
+        """Fetch a file beside; the next who reads it whole gets that."""
+        check_path(path)
+        if not self._prefetched.holds(path):
+            read = ObjectFileIO(self.location, self.options, requests=self._requests).read
+            self._prefetched.add(path, begin(read, path))
 
     def exists(self, path: str) -> bool:
         """Whether there is an object of this name."""

@@ -1,7 +1,8 @@
 """Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ T = TypeVar("T")
 CACHE_BYTES = 64 << 20
 BYTES_MAX = 256 << 20
 """What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
+_AHEAD = 32
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
@@ -100,6 +102,36 @@ class ManifestStore:
         found = self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=False)
         return only_columns(found, columns)
 
+    def ahead(
+        self, metas: Iterable[ManifestFileMeta], of: Callable[[pa.Table], object] | None = None
+    ) -> Iterator[ManifestFileMeta]:
+        """Yield manifests in order; of a far store the next ones are being fetched meanwhile.
+
+        `of`: only a fact of each will be asked for. What is fetched ahead is at most 64 MB, or one file.
+        """
+        if not self._file_io.facts.is_far:
+            yield from metas
+            return
+        waiting: deque[ManifestFileMeta] = deque()
+        for meta in metas:
+            name = meta.file_name if of is None else _fact_name(meta, of)
+            if not (self._is_kept(name) or self._is_kept(meta.file_name)):
+                self._file_io.prefetch(self._paths.manifest(meta.file_name))
+            waiting.append(meta)
+            while len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
+                yield waiting.popleft()
+        yield from waiting
+
+    def expect_lists(self, names: Iterable[str]) -> None:
+        """Have manifest lists fetched beside, where the store is far: all of them will be read."""
+        for name in names:
+            if self._file_io.facts.is_far and not self._is_kept(name):
+                self._file_io.prefetch(self._paths.manifest(name))
+
+    def _is_kept(self, name: str) -> bool:
+        with self._lock:
+            return name in self._kept
+
     def read_entries(
         self, manifest: ManifestFileMeta, *, keeps: bool = True
     ) -> list[ManifestEntry]:
@@ -108,7 +140,7 @@ class ManifestStore:
 
     def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
         """Return a pure function's value for a manifest's entries, cached like the entries."""
-        name = f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
+        name = _fact_name(manifest, of)
         with self._lock:
             if name in self._kept:
                 known: T = self._kept[name]
@@ -223,6 +255,10 @@ class ManifestStore:
         with self._lock, suppress(ValueError):  # larger than all that may be kept
             self._kept[name] = found
         return found
+
+
+def _fact_name(manifest: ManifestFileMeta, of: Callable[[pa.Table], object]) -> str:
+    return f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
 
 
 def _avro_name(codec: str) -> str:

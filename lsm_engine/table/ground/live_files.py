@@ -73,7 +73,7 @@ def live_rows(
     `columns`: all others come as nulls, and are not decoded.
     """
     tables = []
-    for table in _joined(manifests.read(meta, columns) for meta in metas):
+    for table in _joined(manifests.read(meta, columns) for meta in manifests.ahead(metas)):
         kept = table if keep is None else table.filter(pa.array(keep(table)))
         if kept.num_rows:
             tables.append(kept)
@@ -115,7 +115,7 @@ def newest_sequence_numbers(
 ) -> dict[tuple[bytes, int], int]:
     """Return the greatest sequence number that each bucket has ever seen in these manifests."""
     newest: dict[tuple[bytes, int], int] = {}
-    for meta in metas:
+    for meta in manifests.ahead(metas, _level_facts):
         for (partition, bucket, _), (_, number) in manifests.fact(meta, _level_facts).items():
             newest[partition, bucket] = max(number, newest.get((partition, bucket), -1))
     return newest
@@ -129,7 +129,7 @@ def sorted_run_counts(
     From what is kept of each manifest: no entry is decoded again, none becomes an object.
     """
     files: Counter[tuple[bytes, int, int]] = Counter()
-    for meta in metas:
+    for meta in manifests.ahead(metas, _level_facts):
         for place, (count, _) in manifests.fact(meta, _level_facts).items():
             files[place] += count
     runs: Counter[tuple[bytes, int]] = Counter()

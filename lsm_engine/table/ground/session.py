@@ -121,6 +121,7 @@ class TableSession:
         found = self.schema.checksum
         if expected is not None and found is not None and expected != found:
             raise damaged(self.paths.schema_file(self.schema.id), found, expected)
+        self.manifests.expect_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
         return [
             *self.manifest_list(snapshot, snapshot.base_manifest_list),
             *self.manifest_list(snapshot, snapshot.delta_manifest_list),

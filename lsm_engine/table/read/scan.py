@@ -260,10 +260,13 @@ class Scan:
         plan = self._planned
         executor = LocalExecutor()
         if self._request.limit is not None or executor.threads == 1:
-            for split in plan.splits:
+            splits = (
+                plan.splits if self._request.limit is not None else plan.source.ahead(plan.splits)
+            )
+            for split in splits:
                 yield from plan.source.batches(split)
             return
-        parts = chain.from_iterable(map(plan.source.parts, plan.splits))
+        parts = chain.from_iterable(map(plan.source.parts, plan.source.ahead(plan.splits)))
         yield from read_ahead(parts, threads=executor.threads)
 
 

@@ -1,5 +1,6 @@
 """Read: a split → merged, filtered, projected batches. Runs in any process."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,8 @@ from lsm_engine.table.read.read_ahead import Part
 from lsm_engine.table.read.row_groups import matching_row_groups
 
 _DECODED_BYTES_PER_STORED_BYTE = 4
+_FILES_AHEAD = 32
+_SMALL_FILE_BYTES = 1 << 20
 _PART_BYTES = 64 << 20
 _MERGE_ROWS_MIN = 1024
 
@@ -104,6 +107,23 @@ class SplitSource:
             return self
         assert self.fallback is not None, "a split of a branch comes with its source"
         return self.fallback
+
+    def ahead(self, splits: Iterable[Split]) -> Iterator[Split]:
+        """Yield splits in order; small files of the next ones are being fetched, of a far store."""
+        if not self.context.file_io.facts.is_far:
+            yield from splits
+            return
+        waiting: deque[Split] = deque()
+        for split in splits:
+            context = self.of(split).context
+            for file in split.files:
+                if file.file_size <= _SMALL_FILE_BYTES:
+                    path = context.data_file(split.partition, split.bucket, file.file_name)
+                    context.file_io.prefetch(path)
+            waiting.append(split)
+            while sum(len(one.files) for one in waiting) > _FILES_AHEAD:
+                yield waiting.popleft()
+        yield from waiting
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split."""
