@@ -161,8 +161,7 @@ class ObjectFileIO:
         )
 
     def prefetch(self, path: str) -> None:
-        """Fetch a file beside; the next who reads it whole gets that."""
-        check_path(path)
+        """Fetch a file beside; the next who reads it whole gets that, errors included."""
         if not self._prefetched.holds(path):
             read = ObjectFileIO(self.location, self.options, requests=self._requests).read
             self._prefetched.add(path, begin(read, path))
