@@ -62,18 +62,45 @@ class Call:
         return given if "://" in given else f"{_SQLITE}{os.path.abspath(given)}"
 
     def catalog(self, *, create: bool = False, executor: Executor | None = None) -> Catalog:
-        """Open the catalog; NotFoundError if its file does not exist, unless `create`."""
+        """Open the catalog, made if it does not exist and `create`.
+
+        A warehouse that others made has tables and no catalog of ours: these tables are named in
+        memory, for this command. NotFoundError if there is neither.
+        """
+        if create or not self._is_missing:
+            return self._opened(self.catalog_url, executor)
+        catalog = self._named_in_memory(executor)
+        self.out.note(
+            f"no catalog here: the tables found in {self.warehouse} are shown; "
+            "lsm lineage rebuild makes a catalog"
+        )
+        return catalog
+
+    def catalog_to_rebuild(self) -> Catalog:
+        """Open the catalog, made where there are tables; NotFoundError if there is neither."""
+        if self._is_missing:
+            self._named_in_memory(None)
+        return self._opened(self.catalog_url, None)
+
+    @property
+    def _is_missing(self) -> bool:
         url = self.catalog_url
         file = url.removeprefix(_SQLITE).partition("?")[0]
-        missing = (
-            url.startswith(_SQLITE) and file not in ("", ":memory:") and not Path(file).exists()
+        return url.startswith(_SQLITE) and file not in ("", ":memory:") and not Path(file).exists()
+
+    def _named_in_memory(self, executor: Executor | None) -> Catalog:
+        if "://" in self.warehouse or Path(self.warehouse).is_dir():
+            catalog = self._opened("sqlite://", executor)
+            if catalog.register_found_tables():
+                return catalog
+        raise NotFoundError(
+            "there is no catalog here yet, and no table; 'lsm create' makes one, --catalog and "
+            "--warehouse name others",
+            kind=ErrorKind.NO_SUCH_DATABASE,
+            catalog=self.catalog_url,
         )
-        if missing and not create:
-            raise NotFoundError(
-                "there is no catalog here yet; 'lsm create' makes one, --catalog names another",
-                kind=ErrorKind.NO_SUCH_DATABASE,
-                catalog=url,
-            )
+
+    def _opened(self, url: str, executor: Executor | None) -> Catalog:
         catalog = open_catalog(url, warehouse=self.warehouse, executor=executor)
         return self.open.enter_context(catalog)
 

@@ -273,6 +273,17 @@ class Catalog:
         )
         return self.table(name)
 
+    def register_found_tables(self) -> list[str]:
+        """Name every table in the warehouse that has no name yet, whoever made it; return these names."""
+        found = [
+            name
+            for name in table_directories(self.warehouse, self._storage)
+            if not self._exists(TableName.parse(name))
+        ]
+        for name in found:
+            self.register_table(name)
+        return found
+
     def explain_row(
         self,
         name: str,
@@ -292,9 +303,7 @@ class Catalog:
 
         Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
         """
-        for name in table_directories(self.warehouse, self._storage):
-            if not self._exists(TableName.parse(name)):
-                self.register_table(name)
+        self.register_found_tables()
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:

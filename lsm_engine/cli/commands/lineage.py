@@ -203,10 +203,12 @@ def recent(call: Call, *, table: str | None, limit: int) -> None:
 def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     """Record lineage anew from the files of tables. May be run at any time.
 
-    Without TABLES: of every table in the warehouse, also those that the catalog has lost.
+    Without TABLES: of every table in the warehouse, also those that the catalog has lost. In a
+    warehouse without a catalog, such as one that other clients made, it makes one.
     """
     names = [call.named(table) for table in tables]
-    recorded = call.catalog().rebuild_lineage(names) if names else call.catalog().rebuild()
+    catalog = call.catalog_to_rebuild()
+    recorded = catalog.rebuild_lineage(names) if names else catalog.rebuild()
     rows = [{"table": name, "snapshots": count} for name, count in recorded.items()]
     call.out.rows(
         [words("table"), number("snapshots", "snapshots recorded")], rows, empty="no tables yet"
