@@ -10,6 +10,7 @@ import pyarrow as pa
 from lsm_engine import SNAPSHOT_VERSION, __version__
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend, read, write
+from lsm_engine.cli.commands.alter import alter
 from lsm_engine.cli.commands.cache import cache
 from lsm_engine.cli.commands.changes import changelog
 from lsm_engine.cli.commands.explain import explain
@@ -47,7 +48,10 @@ def version(call: Call) -> None:
 for _verb in ORIGIN_VERBS:
     lineage.add_command(_verb)
 
-lsm.add("Tables", [catalog.databases, catalog.tables, catalog.create, catalog.rename, catalog.drop])
+lsm.add(
+    "Tables",
+    [catalog.databases, catalog.tables, catalog.create, alter, catalog.rename, catalog.drop],
+)
 lsm.add(
     "Rows",
     [

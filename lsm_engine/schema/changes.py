@@ -4,12 +4,19 @@ Nested fields are named by path, ("address", "zip").
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
 Path: TypeAlias = str | tuple[str, ...]
-_change = dataclass(frozen=True, slots=True)
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def _change(cls: type[T]) -> type[T]:
+    """Make a value as `record` does, whose members may also be given by their place."""
+    made: Any = dataclass(frozen=True, slots=True)
+    return made(cls)  # type: ignore[no-any-return]
 
 
 @_change

@@ -1,0 +1,119 @@
+"""Alter a table: columns, options, comments, all of what one command line asks for, or nothing."""
+
+from collections.abc import Sequence
+
+import click
+
+from lsm_engine import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    InvalidInputError,
+    MoveColumn,
+    RemoveOption,
+    RenameColumn,
+    SchemaChange,
+    SetColumnComment,
+    SetColumnDefault,
+    SetComment,
+    SetNullable,
+    SetOption,
+)
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.verb import Verb
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        'lsm alter shop.orders --add "note STRING" --add "paid BOOLEAN" --drop discount',
+        'lsm alter shop.orders --rename customer=buyer --type "price DECIMAL(12, 2)"',
+        "lsm alter shop.orders --set num-sorted-run.compaction-trigger=8 --unset write-only",
+        'lsm alter shop.orders --comment "one row per order" --column-comment buyer="who pays"',
+    ],
+)
+@click.argument("table")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Drop a column.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a column another name.")
+@click.option("--add", multiple=True, metavar="'NAME TYPE'", help="Add a column, last.")
+@click.option("--type", "types", multiple=True, metavar="'NAME TYPE'",
+              help="Read a column as another type; a lossy one is refused.")  # fmt: skip
+@click.option("--nullable", multiple=True, metavar="COLUMN", help="Let a column hold nulls.")
+@click.option("--default", "defaults", multiple=True, metavar="COLUMN=TEXT",
+              help="What new rows get where they leave a column null; COLUMN= takes it away.")  # fmt: skip
+@click.option("--column-comment", "column_comments", multiple=True, metavar="COLUMN=TEXT",
+              help="What a column means; COLUMN= takes it away.")  # fmt: skip
+@click.option("--first", multiple=True, metavar="COLUMN", help="Move a column to the front.")
+@click.option(
+    "--after", multiple=True, metavar="COLUMN=OTHER", help="Move a column behind another."
+)
+@click.option("--set", "options", multiple=True, metavar="KEY=VALUE", help="Set a table option.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Set an option back to its default.")
+@click.option("--comment", metavar="TEXT", help="What the table is for; '' takes it away.")
+@pass_call
+def alter(
+    call: Call,
+    *,
+    table: str,
+    drop: Sequence[str],
+    rename: Sequence[str],
+    add: Sequence[str],
+    types: Sequence[str],
+    nullable: Sequence[str],
+    defaults: Sequence[str],
+    column_comments: Sequence[str],
+    first: Sequence[str],
+    after: Sequence[str],
+    options: Sequence[str],
+    unset: Sequence[str],
+    comment: str | None,
+) -> None:
+    """Change a table's columns, options and comments: all that is asked for, or nothing.
+
+    No file is rewritten: columns are known by number, and older rows are read with the new columns.
+    Changes are made in the order of the options above, whatever their order on the command line.
+    """
+    changes: list[SchemaChange] = [
+        *(DropColumn(path_of(name)) for name in drop),
+        *(RenameColumn(path_of(old), new) for old, new in map(_pair, rename)),
+        *(AddColumn(path_of(name), kind) for name, kind in map(_typed, add)),
+        *(ChangeType(path_of(name), kind) for name, kind in map(_typed, types)),
+        *(SetNullable(path_of(name)) for name in nullable),
+        *(SetColumnDefault(name, text or None) for name, text in map(_pair, defaults)),
+        *(
+            SetColumnComment(path_of(name), text or None)
+            for name, text in map(_pair, column_comments)
+        ),
+        *(MoveColumn(name, first=True) for name in first),
+        *(MoveColumn(name, after=other) for name, other in map(_pair, after)),
+        *(SetOption(key, text) for key, text in map(_pair, options)),
+        *(RemoveOption(key) for key in unset),
+        *([] if comment is None else [SetComment(comment or None)]),
+    ]
+    if not changes:
+        raise click.UsageError("give at least one change, such as --add 'note STRING'")
+    opened = call.table(table)
+    before = opened.schema.id
+    schema = opened.alter(*changes)
+    facts = {"table": opened.name, "schema": schema.id, "was": before, "changes": len(changes)}
+    call.out.report(f"{opened.name} has schema {schema.id} now; lsm schema {table} shows it", facts)
+
+
+def path_of(name: str) -> str | tuple[str, ...]:
+    """Return a column, or by dots a field within one: "address.zip"."""
+    parts = tuple(name.split("."))
+    return parts if len(parts) > 1 else name
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InvalidInputError(f"write it as name=value, not {text!r}", value=text)
+    return name.strip(), value.strip()
+
+
+def _typed(text: str) -> tuple[str, str]:
+    name, _, kind = text.strip().partition(" ")
+    if not kind.strip():
+        raise InvalidInputError(f"write a column as 'name TYPE', not {text!r}", value=text)
+    return name, kind.strip()
