@@ -215,3 +215,18 @@ def test_a_dataframe_that_was_upserted_is_a_bookmark(spark, new_table):
     table.upsert(rows(40, 2))
     assert table.changelog(after=made)["id"].to_pylist() == [40, 41]
     assert changes_dataframe(table, made, spark=spark).count() == 2
+
+
+def test_a_merge_takes_a_dataframe(spark, new_table):
+    table, reference = on_spark(new_table("spark"), spark), new_table("local")
+    for part in (rows(0, 60), rows(40, 90, "new")):
+        reference.upsert(part)
+    table.upsert(rows(0, 60))
+    made = (
+        table.merge(spark.createDataFrame(rows(40, 90, "new")))
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    assert row_counts_of(made.properties) == RowCounts(updated=20, inserted=70)
+    assert by_id(table.scan().to_arrow()).equals(by_id(reference.scan().to_arrow()))

@@ -355,7 +355,10 @@ def _quoted(name: str) -> str:
 
 
 def held_rows(source: Any) -> pa.Table:
-    """Return a source's rows in memory: anything that `upsert` takes."""
+    """Return a source's rows in memory: anything that `upsert` takes, a Spark DataFrame included."""
+    collect = getattr(source, "toArrow", None)
+    if callable(collect):
+        source = collect()
     if isinstance(source, list) and not source:
         return pa.table({})
     return open_rows(source).read_all()
