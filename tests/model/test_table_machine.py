@@ -36,7 +36,7 @@ class OnDisk(TableMachine):
 
 TestInMemory = InMemory.TestCase
 TestInMemory.settings = settings(
-    stateful_step_count=25, max_examples=10 * settings.default.max_examples
+    stateful_step_count=25, max_examples=4 * settings.default.max_examples
 )
 TestOnDisk = OnDisk.TestCase
 TestOnDisk.settings = settings(
