@@ -30,7 +30,7 @@ class EarlyFull:
     @property
     def is_asked(self) -> bool:
         """Whether any of its options is set."""
-        return (self.interval_millis, self.total_bytes, self.incremental_bytes) != (None,) * 3
+        return self != EarlyFull(interval_millis=None, total_bytes=None, incremental_bytes=None)
 
     def asks(self, runs: Runs, *, max_level: int, now_millis: int) -> bool:
         """Return whether a bucket is due. One run alone never is: there is nothing to merge.

@@ -118,27 +118,32 @@ class StreamWriter:
         """
         with self._lock:
             self._check()
-            staged, self._staged = self._staged, None
-            if staged is None:
-                return None
-            try:
-                messages = staged.writer.finish()
-            except BaseException:
-                staged.writer.abort()
-                raise
-            looks = self._session.schema.bucket_mode.policy.crosses_partitions
-            return land(
-                self._session,
-                replace(
-                    self._identity,
-                    commit_identifier=commit_identifier,
-                    properties={**(self._identity.properties or {}), **(properties or {})} or None,
-                ),
-                messages,
-                planned_on=staged.base,
-                on_base=Unchanged(self._session, staged.base) if looks else None,
-                compact=None if self._background is None else self._background.due,
-            )
+            return self._commit(commit_identifier, properties)
+
+    def _commit(
+        self, commit_identifier: int, properties: Mapping[str, str] | None
+    ) -> WriteResult | None:
+        staged, self._staged = self._staged, None
+        if staged is None:
+            return None
+        try:
+            messages = staged.writer.finish()
+        except BaseException:
+            staged.writer.abort()
+            raise
+        looks = self._session.schema.bucket_mode.policy.crosses_partitions
+        return land(
+            self._session,
+            replace(
+                self._identity,
+                commit_identifier=commit_identifier,
+                properties={**(self._identity.properties or {}), **(properties or {})} or None,
+            ),
+            messages,
+            planned_on=staged.base,
+            on_base=Unchanged(self._session, staged.base) if looks else None,
+            compact=None if self._background is None else self._background.due,
+        )
 
     def compaction_metrics(self) -> CompactionMetrics:
         """Return how busy the background compaction is, and what it has done; zeros without one."""
@@ -154,8 +159,8 @@ class StreamWriter:
                 return
             self._check_process()
             try:
-                if self._staged is not None:
-                    self.commit()
+                # Also where a compaction has failed meanwhile: that is raised once the rows are in.
+                self._commit(BATCH_COMMIT_IDENTIFIER, None)
             finally:
                 self._drop()
                 self._end(drain=True)

@@ -289,10 +289,10 @@ def read_calls(monkeypatch, table, rows):
     def noting(verb):
         act = getattr(LocalFileIO, verb)
 
-        def called(storage, path):
+        def called(storage, path, **known):
             if "/data-" in path:
                 calls.append((verb, path))
-            return act(storage, path)
+            return act(storage, path, **known)
 
         return called
 

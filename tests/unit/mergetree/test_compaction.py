@@ -332,3 +332,10 @@ def test_early_full_compaction_is_asked_for(shape, early, asks):
     for age in (0, 1000, 9000):
         asked = early.asks(runs, max_level=5, now_millis=written + age)
         assert asked == (asks is not None and age >= asks)
+
+
+def test_early_full_compaction_is_asked_for_by_any_of_its_options():
+    nothing = {"interval_millis": None, "total_bytes": None, "incremental_bytes": None}
+    assert not EarlyFull(**nothing).is_asked
+    for name in nothing:
+        assert EarlyFull(**{**nothing, name: 0}).is_asked

@@ -1,11 +1,13 @@
 """Which files of an append table are joined, by size and order alone."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
-from lsm_engine.plan.append_compaction import AppendSizes, append_groups
+from lsm_engine.plan.append_compaction import AppendSizes, append_groups, row_range_groups
 
 SIZES = AppendSizes(target_file_size=1000, min_file_count=5)
 
@@ -90,3 +92,43 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(appends: int) -> None:
             joined = files(size)[0].rename(f"j{number}")
             live = [file for file in live if file not in group] + [joined]
     assert written <= 10 * appends * (appends.bit_length() + 1)
+
+
+def ranges(*sizes: int, first: int = 0) -> list[DataFileMeta]:
+    """Files of these sizes whose rows' ids follow each other."""
+    return [
+        replace(file, first_row_id=first + 10 * number, file_name=f"data-{first + 10 * number}")
+        for number, file in enumerate(files(*sizes))
+    ]
+
+
+def test_ranges_of_ids_that_follow_each_other_are_joined() -> None:
+    assert sizes_of(row_range_groups(ranges(*[10] * 5), SIZES)) == [[10] * 5]
+    assert row_range_groups(ranges(*[10] * 4), SIZES) == []
+    apart = [*ranges(*[10] * 3), *ranges(*[20] * 3, first=70)]
+    assert row_range_groups(apart, SIZES) == []
+    assert sizes_of(row_range_groups(apart, SIZES, full=True)) == [[10] * 3, [20] * 3]
+    assert row_range_groups(ranges(10), SIZES, full=True) == []
+
+
+def test_joined_ranges_do_not_grow_beyond_the_target() -> None:
+    found = row_range_groups(ranges(400, 400, 400, 400), SIZES, full=True)
+    assert sizes_of(found) == [[400, 400], [400, 400]]
+
+
+def test_a_range_that_outweighs_those_after_it_waits() -> None:
+    assert row_range_groups(ranges(90, *[10] * 4), SIZES) == []
+    assert sizes_of(row_range_groups(ranges(90, *[10] * 5), SIZES)) == [[10] * 5]
+    # The sum of those after it is what counts, and the last one that outweighs it.
+    assert sizes_of(row_range_groups(ranges(40, *[10] * 5), SIZES)) == [[40, *[10] * 5]]
+    assert sizes_of(row_range_groups(ranges(10, 90, *[10] * 5), SIZES)) == [[10] * 5]
+
+
+def test_column_files_go_with_the_rows_that_they_belong_to() -> None:
+    rows = ranges(300, 10)
+    columns = [replace(rows[0], file_name=f"column-{n}", file_size=20) for n in range(4)]
+    (alone,) = row_range_groups([*rows, *columns], SIZES)
+    assert sorted(file.file_name for file in alone) == [
+        *(f"column-{n}" for n in range(4)),
+        "data-0",
+    ]

@@ -248,7 +248,10 @@ def test_a_failure_is_raised_once_by_the_next_call_and_nothing_is_lost(
     assert max(len(tree.runs) for tree in table.tree()) < 3
 
 
-def test_a_failure_during_close_is_raised_after_the_last_commit(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("fails_before", [False, True])
+def test_a_failure_during_close_is_raised_after_the_last_commit(
+    tmp_path, monkeypatch, fails_before
+) -> None:
     table = made(tmp_path, bucket="1")
 
     def failing(*_: Any) -> Any:
@@ -260,6 +263,8 @@ def test_a_failure_during_close_is_raised_after_the_last_commit(tmp_path, monkey
         writer.commit()
     monkeypatch.setattr(compact, "carry_out", failing)
     writer.write(rows(2))
+    if writer._background is not None and fails_before:  # also of the commit before
+        writer._background._error = MemoryError("out of it")
     with pytest.raises(MemoryError):
         writer.close()
     assert present(table) == dict.fromkeys(range(3), 0)
