@@ -8,7 +8,7 @@ def columns(shop):
         return catalog[ORDERS].schema.names
 
 
-def test_columns_options_and_comments(shop):
+def test_alter_changes_columns_options_and_comments(shop):
     before = columns(shop)
     out = shop(
         "alter", ORDERS, "--add", "note STRING", "--add", "paid BOOLEAN", "--rename", "customer=buyer",
@@ -45,7 +45,7 @@ def test_columns_options_and_comments(shop):
         assert "snapshot.num-retained.min" not in schema.options.texts
 
 
-def test_one_wrong_change_and_nothing_is_changed(shop):
+def test_alter_changes_nothing_where_one_change_is_wrong(shop):
     before = columns(shop)
     wrong = [
         (["--drop", "order_id"], "order_id"),
