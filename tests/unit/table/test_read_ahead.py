@@ -123,7 +123,7 @@ def test_an_error_keeps_no_rows_once_it_is_dropped():
     try:
         with pytest.raises(lsm.NotFoundError) as raised:
             list(read_ahead([part] * 2, threads=2))
-        assert held[0]() is not None
+        assert any(one() is not None for one in held)  # whichever part's thread came first
         del raised
         assert [one() is None for one in held] == [True] * 2
     finally:
