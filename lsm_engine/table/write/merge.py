@@ -62,6 +62,23 @@ class MergePlan:
         """Whether rows matter that only the table has."""
         return any(clause.match is Match.NOT_MATCHED_BY_SOURCE for clause in self.clauses)
 
+    def matches_on(self, keys: Sequence[str]) -> bool:
+        """Whether the columns to match on are exactly `keys` of the table."""
+        return sorted(target for target, _ in self.on) == sorted(keys)
+
+    def inserts_what_it_matches_on(self, keys: Sequence[str]) -> bool:
+        """Whether a new row has the very key by which the source was looked for, and nothing else matters."""
+        if not self.matches_on(keys) or self.condition is not None:
+            return False
+        return all(
+            target == source
+            if clause.values is None
+            else clause.values.get(target) in (f"source.{source}", _quoted(source))
+            for clause in self.clauses
+            for target, source in self.on
+            if clause.match is Match.NOT_MATCHED
+        )
+
 
 def merge(
     session: TableSession, source: pa.Table, plan: MergePlan, identity: CommitIdentity
@@ -156,12 +173,13 @@ class _Changes:
         base = self._base
         if base is None:
             return
-        is_by_key = sorted(target for target, _ in self._plan.on) == sorted(self._keys)
+        is_by_key = self._plan.matches_on(self._keys)
         few = self._source.num_rows * _LOOKED_UP_SHARE <= (base.total_record_count or 0)
         if is_by_key and few and not self._plan.needs_table and FOUND not in self._columns.names:
             yield self._looked_up(base)
             return
-        scan = Scan(self._session, ScanRequest(snapshot_id=base.id, is_batch=False), base)
+        # Not by the snapshot's id: that would be the past, with the columns of its time.
+        scan = Scan(self._session, ScanRequest(is_batch=False), base)
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)
@@ -307,9 +325,7 @@ class _Changes:
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
         if twice.num_rows:
             raise _taken("rows to insert share a key with another", twice, self._keys)
-        if sorted(target for target, _ in self._plan.on) == sorted(self._keys) and (
-            self._plan.condition is None
-        ):
+        if self._plan.inserts_what_it_matches_on(self._keys):
             return  # a key that is there has matched
         is_there = locate_rows(self._session, rows, self._base).is_there
         if deleted and is_there.any():

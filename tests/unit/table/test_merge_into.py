@@ -141,6 +141,25 @@ def test_several_matches_are_fine_where_only_one_changes_the_row(table):
     assert rows(table)[2] == (2, "n2")
 
 
+def test_a_computed_key_that_is_there_is_refused_like_any_other(table):
+    source = [{"id": 10, "n": 1}]
+    computed = table.merge(source).when_not_matched_insert({"id": "source.id - 9", "n": "99"})
+    refused(table, lsm.InvalidInputError, "there already", computed.execute)
+    renamed = table.merge([{"k": 10, "id": 1}], on={"id": "k"}).when_not_matched_insert_all()
+    refused(table, lsm.InvalidInputError, "there already", renamed.execute)
+    table.merge(source).when_not_matched_insert({"id": "source.id + 1"}).execute()
+    assert 11 in rows(table)
+
+
+def test_columns_that_came_after_the_last_commit_can_be_set(table):
+    table.alter(lsm.AddColumn("x", pa.string(), first=True))
+    table.update(set={"x": "'new'"}, where="id = 2")
+    table.merge([{"id": 3, "x": "merged"}]).when_matched_update_all().execute()
+    assert {row["id"]: row["x"] for row in table} == {
+        1: None, 2: "new", 3: "merged", 4: None, 5: None,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("engine", ["aggregation", "partial-update", "first-row"])
 def test_engines_that_combine_rows_refuse_updates_by_name(engine):
     made = Story(COLUMNS, options={"merge-engine": engine})
