@@ -233,15 +233,15 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         `keys` holds the primary key columns, other columns are ignored.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
-        equals one of `keys` in all of their columns; that takes 'deletion-vectors.enabled'. Returns
-        and raises as `upsert` does.
+        equals one of `keys` in all of their columns, or is kept by `where`; that takes
+        'deletion-vectors.enabled'. Returns and raises as `upsert` does.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         if where is not None:
             _only_one(keys, "keys", "where=")
             if self.schema.has_primary_key:
                 return changed_where(self.session, Action.DELETE, where, identity)
-            keys = self.scan(where=where).to_arrow()
+            return delete_rows.delete_where(self.session, where, identity)
         if keys is None:
             raise InvalidInputError("delete takes keys, or where=; where='true' deletes every row")
         if not self.schema.has_primary_key:

@@ -6,7 +6,15 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import ROW_ID, Snapshot, StreamWriter, Table, WriteResult, core_options
+from lsm_engine import (
+    ROW_ID,
+    Snapshot,
+    StreamWriter,
+    Table,
+    WriteResult,
+    core_options,
+    row_counts_of,
+)
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.output import counted
@@ -190,6 +198,12 @@ def delete(
         raise click.UsageError("give either FILES with keys, or --where")
     opened = call.table(table)
     with writing(opened, "delete", files) as identity:
+        if where is not None and not opened.schema.has_primary_key:
+            made = opened.delete(where=where, **identity)
+            counts = None if made is None else row_counts_of(made.properties)
+            count = 0 if counts is None else counts.deleted
+            _report(call, opened, made, f"{counted(count, 'row')} deleted", count)
+            return
         chosen = _rows_of(opened, files, kind) if where is None else _keys_of(opened, where)
         with row_progress(call, chosen, f"Deleting from {table}") as rows:
             made = opened.delete(rows.reader, **identity)
@@ -238,8 +252,7 @@ def _rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
 
 
 def _keys_of(table: Table, where: str) -> RowSource:
-    keys = table.schema.primary_keys or None
-    found = table.scan(columns=keys, where=where)
+    found = table.scan(columns=table.schema.primary_keys, where=where)
     return RowSource(reader=found.to_reader(), row_count=None)
 
 

@@ -102,7 +102,9 @@ class Scan:
             if name not in session.schema.tracking_names:
                 session.schema.field(name)
         self._predicate = (
-            None if request.where is None else tree_of(request.where, _readable(session.schema))
+            None
+            if request.where is None
+            else tree_of(request.where, readable_columns(session.schema))
         )
 
     @property
@@ -114,7 +116,7 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The columns that rows come out with."""
         names = self._request.columns
-        table = _readable(self._session.schema)
+        table = readable_columns(self._session.schema)
         chosen = self._session.schema.names if names is None else names
         return pa.schema([table.field(name) for name in chosen])
 
@@ -324,7 +326,7 @@ def plan_scan(
     )
 
 
-def _readable(schema: TableSchema) -> pa.Schema:
+def readable_columns(schema: TableSchema) -> pa.Schema:
     """Return the columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
     tracking = [pa.field(name, pa.int64(), nullable=False) for name in schema.tracking_names]
     return pa.schema([*schema.arrow, *tracking])

@@ -1,12 +1,15 @@
-"""Delete from an append table: the rows that have one of some keys are marked in deletion vectors.
+"""Delete from an append table: rows that have one of some keys, or that a filter keeps, are marked
+in deletion vectors.
 
 No data file is rewritten; the next compaction of the files leaves the marked rows behind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,13 +17,17 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.kernels.arrow_views import one_array
+from lsm_engine.io.data_file_reader import POSITION, ReadColumns, open_data_file
+from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.bind import bind
-from lsm_engine.prune.where import AllOf, col
+from lsm_engine.prune.expression import matches, tree_of
+from lsm_engine.prune.predicate import Predicate, columns_of
+from lsm_engine.prune.where import AllOf, Filter, col
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
@@ -29,9 +36,11 @@ from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
+from lsm_engine.table.read.scan import readable_columns
 from lsm_engine.table.write.land import land, land_again
 
 _Bucket = tuple[bytes, int]
+_Found: TypeAlias = tuple[ManifestEntry, Longs]
 
 
 def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
@@ -40,6 +49,27 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     Raises InvalidInputError for tables without 'deletion-vectors.enabled', and for keys that have no
     column, a null, a column of a nested type or one that the table does not have.
     """
+    _require_vectors(session)
+    batch = columns_asked(session.schema, keys)
+    if not batch.num_rows:
+        return None
+    return _commit_marks(session, identity, partial(_rows_with_keys, session, batch))
+
+
+def delete_where(
+    session: TableSession, where: Filter, identity: CommitIdentity
+) -> WriteResult | None:
+    """Delete every row that a filter keeps; None if there is none.
+
+    How many there were is in the result's properties. Raises InvalidInputError for tables without
+    'deletion-vectors.enabled', and for filters that the table's columns do not allow.
+    """
+    _require_vectors(session)
+    predicate = tree_of(where, readable_columns(session.schema))
+    return _commit_marks(session, identity, partial(_rows_where, session, predicate))
+
+
+def _require_vectors(session: TableSession) -> None:
     if not session.options[core_options.DELETION_VECTORS_ENABLED]:
         raise InvalidInputError(
             "the table has no primary key; rows can be deleted from it if it has "
@@ -47,7 +77,12 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
             option=core_options.DELETION_VECTORS_ENABLED.key,
             table=session.name,
         )
-    batch = columns_asked(session.schema, keys)
+
+
+def _commit_marks(
+    session: TableSession, identity: CommitIdentity, find: Callable[[Snapshot], Iterable[_Found]]
+) -> WriteResult | None:
+    """Mark the rows that `find` names in the newest state, again where they change meanwhile."""
     before = committed_before(session, identity, CommitKind.OVERWRITE)
     if before is not None:
         return land_again(session, identity, before)
@@ -55,13 +90,15 @@ def delete_rows(session: TableSession, keys: Any, identity: CommitIdentity) -> W
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
         base = session.snapshots.latest()
-        if base is None or not batch.num_rows:
+        if base is None:
             return None
-        messages = _marked(session, base, batch)
+        messages, count = _marked(session, base, find(base))
         if not messages:
             return None
+        counts = RowCounts(deleted=count).properties
+        counted = replace(identity, properties={**(identity.properties or {}), **counts})
         try:
-            return land(session, identity, messages, planned_on=base, overwritten=lambda _: ())
+            return land(session, counted, messages, planned_on=base, overwritten=lambda _: ())
         except CommitConflictError:
             # Others deleted rows or moved them to other files: look where they are now.
             if not tries:
@@ -101,24 +138,57 @@ def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
     )
 
 
-def _marked(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> list[CommitMessage]:
-    """Write the deletion vectors of rows that keys name; return what to commit."""
+def _marked(
+    session: TableSession, base: Snapshot, found: Iterable[_Found]
+) -> tuple[list[CommitMessage], int]:
+    """Write the deletion vectors of some rows; return what to commit, and how many rows went."""
     vectors = session.vector_files(base)
     context = session.context()
     deletions: dict[_Bucket, BucketDeletions] = {}
     totals: dict[_Bucket, int] = {}
     counts: dict[_Bucket, int] = {}
-    entries = _candidates(session, base, keys)
-    for found in matching_rows(
-        session, keys, entries, deleted=rows_deleted_by_vectors(session, base)
-    ):
-        bucket = (found.entry.partition, found.entry.bucket)
+    for entry, positions in found:
+        bucket = (entry.partition, entry.bucket)
         if bucket not in deletions:
             deletions[bucket] = BucketDeletions(context, vectors.get(bucket, ()))
-            totals[bucket] = found.entry.total_buckets
-        added = deletions[bucket].add(found.entry.file.file_name, found.positions)
+            totals[bucket] = entry.total_buckets
+        added = deletions[bucket].add(entry.file.file_name, positions)
         counts[bucket] = counts.get(bucket, 0) + added
-    return _written({key: deletions[key] for key in counts if counts[key]}, totals)
+    messages = _written({key: deletions[key] for key in counts if counts[key]}, totals)
+    return messages, sum(counts.values())
+
+
+def _rows_with_keys(
+    session: TableSession, keys: pa.RecordBatch, base: Snapshot
+) -> Iterator[_Found]:
+    deleted = rows_deleted_by_vectors(session, base)
+    for found in matching_rows(session, keys, _candidates(session, base, keys), deleted=deleted):
+        yield found.entry, found.positions
+
+
+def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> Iterator[_Found]:
+    """Yield the rows that a filter keeps, file by file; those that are deleted already may be among them."""
+    entries = _allowed(session, base, predicate)
+    context = session.context(entry.file.schema_id for entry in entries)
+    names = tuple(
+        name for name in readable_columns(session.schema).names if name in columns_of(predicate)
+    )
+    for entry in entries:
+        columns = ReadColumns(
+            file_schema=context.schemas[entry.file.schema_id],
+            read_schema=session.schema,
+            names=names,
+            with_positions=True,
+        )
+        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+        with open_data_file(context.file_io, path, entry.file, columns) as reader:
+            kept = [
+                rows.column(POSITION).to_numpy()[matches(predicate, rows)]
+                for rows in map(pa.Table.from_batches, ([one] for one in reader.batches()))
+            ]
+        positions = np.concatenate([np.zeros(0, np.int64), *kept])
+        if len(positions):
+            yield entry, positions
 
 
 def _written(
@@ -155,7 +225,10 @@ def _candidates(session: TableSession, base: Snapshot, keys: pa.RecordBatch) -> 
         if ends is None:
             continue
         ranges.append(col(name).between(ends["min"], ends["max"]))
-    predicate = bind(AllOf(parts=tuple(ranges)), session.schema.arrow) if ranges else None
+    return _allowed(session, base, bind(AllOf(parts=tuple(ranges)), session.schema.arrow))
+
+
+def _allowed(session: TableSession, base: Snapshot, predicate: Predicate) -> list[ManifestEntry]:
     found = prune_files(session, base, predicate, predicate)
     match = found.value_match
     return [entry for entry in found.entries if match is None or match(entry.file)]

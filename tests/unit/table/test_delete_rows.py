@@ -137,3 +137,85 @@ def test_what_cannot_be_is_refused_before_anything_is_written(catalog: lsm.Catal
     plain.append(rows(0, 3, 0))
     with pytest.raises(lsm.InvalidInputError, match="deletion-vectors"):
         plain.delete([{"k": 1}])
+
+
+NESTED = pa.schema(
+    [("k", pa.int64()), ("v", pa.float64()), ("s", pa.string()), ("tags", pa.list_(pa.string()))]
+)
+
+
+def test_a_filter_deletes_rows_with_nulls_nan_and_nested_values(catalog: lsm.Catalog) -> None:
+    table = catalog.create_table("db.t", NESTED, options=MARKS)
+    made = [
+        {"k": 1, "v": None, "s": None, "tags": None},
+        {"k": None, "v": float("nan"), "s": "x", "tags": ["a"]},
+        {"k": None, "v": 1.0, "s": None, "tags": []},
+        {"k": 4, "v": 2.0, "s": "y", "tags": [None]},
+        {"k": 4, "v": 2.0, "s": "y", "tags": [None]},
+    ]
+    table.append(made)
+    table.append(made)
+    done = table.delete(where="k IS NULL AND v = 1")
+    assert done is not None
+    assert lsm.row_counts_of(done.properties) == lsm.RowCounts(deleted=2)
+    assert table.count() == 8
+    table.delete(where=pc.field("v").is_nan())
+    assert table.delete(where="v = 1 OR k IS NULL") is None
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 1, 4, 4, 4, 4]
+    table.delete(where=lsm.col("tags").is_null())
+    assert table.to_arrow()["tags"].to_pylist() == [[None]] * 4
+    assert table.scan(snapshot_id=2).count() == 10
+    done = table.delete(where="true")
+    assert lsm.row_counts_of(done.properties) == lsm.RowCounts(deleted=4)
+    assert table.count() == 0
+    assert table.delete(where="true") is None
+    assert table.verify(deep=True).is_clean
+
+
+def test_a_filter_deletes_what_a_scan_finds(catalog: lsm.Catalog) -> None:
+    table = filled(catalog)
+    k, v, p = pc.field("k"), pc.field("v"), pc.field("p")
+    gone = []
+    for where in (
+        (k < 70) & (v == 1),
+        (p == "x") & (k <= 77) & (v == 0),
+        k > 180,
+        k.isin([5, None]),
+    ):
+        before = table.scan(where=where).count()
+        done = table.delete(where=where)
+        assert lsm.row_counts_of(done.properties).deleted == before > 0
+        gone.append(where)
+        assert found(table) == wanted(*gone)
+    table.compact(full=True)
+    assert found(table) == wanted(*gone)
+    with pytest.raises(lsm.InvalidInputError, match="nope"):
+        table.delete(where="nope = 1")
+
+
+def test_a_filter_is_asked_again_where_rows_move_meanwhile(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(catalog)
+    other = lsm.open_table(table.location)
+    waiting, real = [lambda: other.compact(full=True)], land.commit
+
+    def commit(*args: object, **more: object) -> object:
+        if waiting:
+            waiting.pop()()
+        return real(*args, **more)
+
+    monkeypatch.setattr(land, "commit", commit)
+    done = table.delete(where="v = 2")
+    assert lsm.row_counts_of(done.properties) == lsm.RowCounts(deleted=100)
+    assert found(table) == wanted(pc.field("v") == 2)
+
+
+def test_keys_without_an_order_are_found_in_tables_of_very_many_files(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = catalog.create_table("db.t", NESTED, options=MARKS)
+    table.append([{"k": 1, "v": 1.5}, {"k": 2, "v": 2.5}])
+    monkeypatch.setattr("lsm_engine.table.read.prune_files.MANY_FILES", 1)
+    assert table.delete([{"v": 1.5}]) is not None
+    assert table.to_arrow()["k"].to_pylist() == [2]
