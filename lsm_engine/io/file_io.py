@@ -122,6 +122,10 @@ class FileIO(Protocol):
         """
         ...
 
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop what was fetched beside of files that are not going to be read after all."""
+        ...
+
     def write_new(self, path: str, data: bytes) -> None:
         """Write a file nobody has seen yet, under a name that nobody else makes.
 

@@ -83,6 +83,9 @@ class LocalFileIO(OneByOne):
             finally:
                 os.close(descriptor)
 
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Do nothing: the system sees to it that its page cache is the file."""
+
     def exists(self, path: str) -> bool:
         """Whether a regular file is there."""
         real = self._followed(path)

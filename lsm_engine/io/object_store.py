@@ -55,7 +55,7 @@ class ObjectFileIO:
         self.location = location
         self.options = options
         self._requests = Requests(location, options) if requests is None else requests
-        self._prefetched = Prefetched()
+        self._prefetched = Prefetched(self._requests.clock)
 
     def __repr__(self) -> str:
         return f"ObjectFileIO({self.location.text!r})"
@@ -78,7 +78,7 @@ class ObjectFileIO:
         """Return a file's bytes from `offset`, by one request."""
         key = self._key(path)
         ahead = None if offset else self._prefetched.take(path)
-        if ahead is not None and not ahead.cancelled():
+        if ahead is not None:
             return ahead.result()[:length]
         if offset:
             end = None if length is None else offset + length
@@ -142,7 +142,7 @@ class ObjectFileIO:
         """Fetch a small file whole, or the end of a large one: footers are there."""
         key = self._key(path)
         ahead = self._prefetched.take(path)
-        if ahead is not None and not ahead.cancelled():
+        if ahead is not None:
             data: Any = ahead.result()
             return ObjectInput(lambda *_: b"", len(data), data, 0)
         if size is None:
@@ -165,6 +165,10 @@ class ObjectFileIO:
         if not self._prefetched.holds(path):
             read = ObjectFileIO(self.location, self.options, requests=self._requests).read
             self._prefetched.add(path, begin(read, path))
+
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop what was fetched beside of some files."""
+        self._prefetched.forget(paths)
 
     def exists(self, path: str) -> bool:
         """Whether there is an object of this name."""
@@ -219,6 +223,7 @@ class ObjectFileIO:
     def write_new(self, path: str, data: bytes) -> None:
         """Write a file; repeated if the answer is lost, as nobody else makes this name."""
         key = self._key(path)
+        self._prefetched.forget([path])
         self._requests.send("PUT", path, lambda client: _put(client, key, data))
 
     def write_many(self, files: Mapping[str, bytes]) -> None:
@@ -289,6 +294,7 @@ class ObjectFileIO:
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
         key = self._key(path)
+        self._prefetched.forget([path])
         self._requests.send("PUT", path, lambda client: _put(client, key, data), waits=not may_skip)
 
     def delete(self, path: str) -> bool:
@@ -302,6 +308,7 @@ class ObjectFileIO:
         """Delete in batches, which need not be there."""
         keys = (self._key(path) for path in paths)
         while batch := list(islice(keys, _DELETED_AT_ONCE)):
+            self._prefetched.forget(map(self._path, batch))
             self._delete_batch(batch)
 
     def _delete_batch(self, keys: Sequence[str]) -> None:

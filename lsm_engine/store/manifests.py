@@ -113,14 +113,20 @@ class ManifestStore:
             yield from metas
             return
         waiting: deque[ManifestFileMeta] = deque()
-        for meta in metas:
-            name = meta.file_name if of is None else _fact_name(meta, of)
-            if not (self._is_kept(name) or self._is_kept(meta.file_name)):
-                self._file_io.prefetch(self._paths.manifest(meta.file_name))
-            waiting.append(meta)
-            while len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
+        try:
+            for meta in metas:
+                name = meta.file_name if of is None else _fact_name(meta, of)
+                if not (self._is_kept(name) or self._is_kept(meta.file_name)):
+                    self._file_io.prefetch(self._paths.manifest(meta.file_name))
+                waiting.append(meta)
+                while len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
+                    yield waiting.popleft()
+            while waiting:
                 yield waiting.popleft()
-        yield from waiting
+        finally:  # left, if somebody has stopped half way
+            self._file_io.forget_prefetched(
+                self._paths.manifest(meta.file_name) for meta in waiting
+            )
 
     def expect_lists(self, names: Iterable[str]) -> None:
         """Have manifest lists fetched beside, where the store is far: all of them will be read."""

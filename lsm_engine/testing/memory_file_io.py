@@ -35,6 +35,9 @@ class MemoryFileIO(OneByOne):
     def prefetch(self, path: str) -> None:
         """Do nothing: the file is in memory."""
 
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Do nothing: the files are in memory."""
+
     def exists(self, path: str) -> bool:
         """Whether a file is there."""
         check_path(path)

@@ -9,9 +9,12 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError
+from lsm_engine.io.object_requests import Requests
 from lsm_engine.io.object_store import ObjectFileIO
-from lsm_engine.io.prefetched import FILES_MAX
+from lsm_engine.io.prefetched import AGE_MAX_MILLIS, FILES_MAX
 from lsm_engine.io.storage_location import parse_location
+from lsm_engine.io.storage_options import NO_OPTIONS
+from lsm_engine.table.ground.executor import LocalExecutor
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -82,6 +85,96 @@ def test_files_that_nobody_reads_are_forgotten(storage):
         storage.prefetch(f"f{number}")
     assert sum(storage._prefetched.holds(f"f{n}") for n in range(FILES_MAX + 9)) == FILES_MAX
     assert storage.read("f0") == b"x"
+
+
+class Clock:
+    millis = 1_700_000_000_000
+
+    def now_millis(self):
+        return self.millis
+
+
+@pytest.mark.parametrize("passed", [AGE_MAX_MILLIS + 1, -1], ids=["old", "clock set back"])
+def test_a_file_that_waited_long_is_fetched_again(passed):
+    clock = Clock()
+    location = parse_location("memory://prefetch/db.db/aged")
+    requests = Requests(location, NO_OPTIONS, clock=clock)
+    storage = ObjectFileIO(location, requests=requests)
+    storage.write_new("a", b"old")
+    for later, read in ((0, b"old"), (passed, b"new")):
+        storage.replace("a", b"old")
+        storage.prefetch("a")
+        assert storage._prefetched.holds("a")
+        ObjectFileIO(location).replace("a", b"new")  # by another process
+        time.sleep(0.2)
+        clock.millis += later
+        assert storage._prefetched.holds("a") is (later == 0)
+        assert storage.read("a") in (read, b"new")
+        if later:
+            storage.prefetch("a")
+            clock.millis += later
+            with storage.open_input("a") as source:
+                assert source.read() == b"new"
+
+
+@pytest.mark.parametrize("act", ["delete", "delete_many", "replace", "write_new", "forget"])
+def test_a_file_that_changes_is_not_read_as_it_was_fetched(storage, act):
+    storage.write_new("a", b"old")
+    storage.prefetch("a")
+    if act == "forget":
+        ObjectFileIO(storage.location).replace("a", b"new")
+        storage.forget_prefetched(["a", "none"])
+    elif act == "delete_many":
+        storage.delete_many(["a"])
+    else:
+        getattr(storage, act)("a", *([b"new"] if act != "delete" else []))
+    assert not storage._prefetched.holds("a")
+    if act.startswith("delete"):
+        with pytest.raises(NotFoundError):
+            storage.read("a")
+    else:
+        assert storage.read("a") == b"new"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_scan_that_is_left_forgets_what_it_has_fetched(monkeypatch, threads):
+    monkeypatch.setattr("lsm_engine.table.read.scan.LocalExecutor", lambda: LocalExecutor(threads))
+    with lsm.open_catalog("sqlite://", warehouse=f"memory://prefetch/left{threads}") as catalog:
+        columns = COLUMNS.append(pa.field("p", pa.int64(), nullable=False))
+        options = {"bucket": "1", "write-only": "true"}
+        table = catalog.create_table(
+            "a.t", columns, primary_key=["id", "p"], partitioned_by=["p"], options=options
+        )
+        table.upsert([{"id": n, "p": n, "v": n} for n in range(40)])
+        storage = table.session.file_io
+        paths = [
+            table.session.data_path(e) for e in table.session.live_entries(table.latest_snapshot())
+        ]
+        rows = table.scan().to_batches()
+        next(rows)
+        assert any(map(storage._prefetched.holds, paths))
+        rows.close()
+        assert not any(map(storage._prefetched.holds, paths))
+        for path in paths:  # damaged, or deleted, since
+            ObjectFileIO(storage.location).delete(path)
+        with pytest.raises(NotFoundError):
+            table.to_arrow()
+
+
+def test_manifests_that_nobody_came_for_are_forgotten(monkeypatch):
+    with lsm.open_catalog("sqlite://", warehouse="memory://prefetch/plans") as catalog:
+        options = {"bucket": "1", "write-only": "true", "manifest.merge-min-count": "500"}
+        table = catalog.create_table("a.t", COLUMNS, primary_key="id", options=options)
+        for number in range(12):
+            table.upsert([{"id": number, "v": number}])
+        session = catalog.table("a.t").session
+        metas = session.manifest_metas(session.snapshots.latest())
+        paths = [session.paths.manifest(meta.file_name) for meta in metas]
+        ahead = session.manifests.ahead(metas)
+        session.manifests.read(next(ahead))
+        assert any(map(session.file_io._prefetched.holds, paths))
+        ahead.close()
+        assert not any(map(session.file_io._prefetched.holds, paths))
 
 
 def test_manifests_and_small_files_are_read_together(monkeypatch):

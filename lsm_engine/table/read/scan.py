@@ -261,15 +261,19 @@ class Scan:
     def _read(self) -> Iterator[pa.RecordBatch]:
         plan = self._planned
         executor = LocalExecutor()
-        if self._request.limit is not None or executor.threads == 1:
-            splits = (
-                plan.splits if self._request.limit is not None else plan.source.ahead(plan.splits)
-            )
-            for split in splits:
+        if (
+            self._request.limit is not None
+        ):  # how far it gets nobody knows: nothing is fetched ahead
+            for split in plan.splits:
                 yield from plan.source.batches(split)
             return
-        parts = chain.from_iterable(map(plan.source.parts, plan.source.ahead(plan.splits)))
-        yield from read_ahead(parts, threads=executor.threads)
+        with plan.source.fetching(plan.splits) as splits:
+            if executor.threads == 1:
+                for split in splits:
+                    yield from plan.source.batches(split)
+                return
+            parts = chain.from_iterable(map(plan.source.parts, splits))
+            yield from read_ahead(parts, threads=executor.threads)
 
 
 def plan_scan(

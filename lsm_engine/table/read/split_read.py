@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -108,11 +109,22 @@ class SplitSource:
         assert self.fallback is not None, "a split of a branch comes with its source"
         return self.fallback
 
-    def ahead(self, splits: Iterable[Split]) -> Iterator[Split]:
-        """Yield splits in order; small files of the next ones are being fetched, of a far store."""
+    @contextmanager
+    def fetching(self, splits: Iterable[Split]) -> Iterator[Iterator[Split]]:
+        """Give splits in order; small files of the next ones are being fetched, of a far store.
+
+        At the end what was fetched and not read is forgotten: the reader may have stopped half way.
+        """
         if not self.context.file_io.facts.is_far:
-            yield from splits
+            yield iter(splits)
             return
+        fetched: list[str] = []
+        try:
+            yield self._ahead(splits, fetched)
+        finally:
+            self.context.file_io.forget_prefetched(fetched)
+
+    def _ahead(self, splits: Iterable[Split], fetched: list[str]) -> Iterator[Split]:
         waiting: deque[Split] = deque()
         for split in splits:
             context = self.of(split).context
@@ -120,6 +132,7 @@ class SplitSource:
                 if file.file_size <= _SMALL_FILE_BYTES:
                     path = context.data_file(split.partition, split.bucket, file.file_name)
                     context.file_io.prefetch(path)
+                    fetched.append(path)
             waiting.append(split)
             while sum(len(one.files) for one in waiting) > _FILES_AHEAD:
                 yield waiting.popleft()
