@@ -101,6 +101,25 @@ class JsonObject:
             return value
         raise self._refusal(name, "an object of whole numbers")
 
+    def object_map(self, name: str) -> "dict[str, JsonObject] | None":
+        """Return an object of objects; None where the member is null or missing."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+            return {
+                key: JsonObject(members=item, file_name=self.file_name)
+                for key, item in value.items()
+            }
+        raise self._refusal(name, "an object of objects")
+
+    def optional_count(self, name: str) -> int | None:
+        """Return a 64-bit number that is not negative; None where the member is null or missing."""
+        value = self.optional_long(name)
+        if value is not None and value < 0:
+            raise self._refusal(name, "a count")
+        return value
+
     def _required(self, name: str, value: T | None) -> T:
         if value is None:
             raise self._refusal(name, "there")

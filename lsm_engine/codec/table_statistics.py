@@ -1,6 +1,7 @@
 """Table statistics, which ANALYZE leaves beside a snapshot (format section 2): JSON → facts."""
 
 import json
+from collections.abc import Mapping
 
 from lsm_engine.base.record import record
 from lsm_engine.codec.json_object import parse_object
@@ -8,25 +9,33 @@ from lsm_engine.codec.json_object import parse_object
 
 @record
 class TableStatistics:
-    """What was found when a snapshot was analysed. `column_stats`: JSON text, as it was stored."""
+    """What was found when a snapshot was analysed.
+
+    `column_stats`: JSON text, as it was stored. `null_counts`: by column, of all that it has; None
+    where it has no count.
+    """
 
     snapshot_id: int
     schema_id: int
     merged_record_count: int | None
     merged_record_size: int | None
     column_stats: str | None
+    null_counts: Mapping[str, int | None]
 
 
 def decode_statistics(data: bytes, *, file_name: str) -> TableStatistics:
     """Return the statistics in a file; raises CorruptFileError, naming it, for anything else."""
     found = parse_object(data, file_name=file_name)
-    columns = found.members.get("colStats")
+    columns = found.object_map("colStats")
     return TableStatistics(
         snapshot_id=found.long("snapshotId"),
         schema_id=found.long("schemaId"),
-        merged_record_count=found.optional_long("mergedRecordCount"),
-        merged_record_size=found.optional_long("mergedRecordSize"),
+        merged_record_count=found.optional_count("mergedRecordCount"),
+        merged_record_size=found.optional_count("mergedRecordSize"),
         column_stats=None
         if columns is None
-        else json.dumps(columns, ensure_ascii=False, default=str),
+        else json.dumps(found.members["colStats"], ensure_ascii=False, default=str),
+        null_counts={
+            name: column.optional_count("nullCount") for name, column in (columns or {}).items()
+        },
     )

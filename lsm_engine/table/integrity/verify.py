@@ -40,7 +40,8 @@ from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.integrity.verify_levels import identities_of, identity_of, overlaps
 from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
-from lsm_engine.table.integrity.verify_totals import wrong_between
+from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
+from lsm_engine.table.integrity.verify_totals import wrong_between, wrong_total
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.tag import is_there
 
@@ -148,6 +149,7 @@ class _Verification:
         self._below: frozenset[tuple[bytes, int, str]] = frozenset()
         self._overlaps: list[Finding] = []
         self._indexes = IndexVerification(session)
+        self._statistics = StatisticsVerification(session)
         self._row_ids = RowIdVerification(session, deep=rows is not None)
 
     def report(self, *, snapshot_count: int, tag_count: int) -> VerifyReport:
@@ -297,10 +299,8 @@ class _Verification:
             yield finding_of(error)
             return
         live = _NO_FILES if entries is None else entries
-        rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
-        total = snapshot.total_record_count
-        if total is not None and rows != total:
-            yield Finding(text=f"totalRecordCount is {total}, its files hold {rows} rows")
+        yield from wrong_total(snapshot, int(pc.sum(live.column(ROW_COUNT)).as_py() or 0))
+        yield from self._statistics.problems(snapshot)
         yield from self._files(snapshot, live)
         yield from self._levels(live)
         for text in self._row_ids.problems(snapshot, live):

@@ -4,6 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.integrity.findings import Finding
+
+
+def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
+    """Yield that a snapshot counts other rows than its files have, if it does."""
+    total = snapshot.total_record_count
+    if total is not None and rows != total:
+        yield Finding(text=f"totalRecordCount is {total}, its files hold {rows} rows")
 
 
 def wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Iterator[str]:

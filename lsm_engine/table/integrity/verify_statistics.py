@@ -1,0 +1,63 @@
+"""Verify the statistics that ANALYZE of another client left: they are there, can be read, and fit the table.
+
+They carry no checksum, so a digit that became another one is not noticed.
+"""
+
+from collections.abc import Iterator
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.codec.json_object import READ_MAX
+from lsm_engine.codec.table_statistics import TableStatistics, decode_statistics
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import Finding, finding_of
+
+
+class StatisticsVerification:
+    """The statistics of all roots of one branch; each file is read once."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._known: dict[str, TableStatistics | Finding] = {}
+
+    def problems(self, snapshot: Snapshot) -> Iterator[Finding]:
+        """Yield what is wrong with the statistics that a snapshot names."""
+        name = snapshot.statistics
+        if name is None:
+            return
+        if name not in self._known:
+            self._known[name] = self._read(name)
+        found = self._known[name]
+        if isinstance(found, Finding):
+            yield found
+            return
+        path = self._session.paths.statistics_file(name)
+        if found.snapshot_id > snapshot.id:
+            yield Finding(
+                text=f"{path} is of snapshot {found.snapshot_id}, which is newer", path=path
+            )
+        for text in self._misfits(found):
+            yield Finding(text=f"{path} {text}", path=path)
+
+    def _read(self, name: str) -> TableStatistics | Finding:
+        path = self._session.paths.statistics_file(name)
+        try:
+            return decode_statistics(
+                self._session.file_io.read(path, length=READ_MAX), file_name=path
+            )
+        except LsmError as error:
+            return Finding(text=str(error), path=path)
+
+    def _misfits(self, found: TableStatistics) -> Iterator[str]:
+        try:
+            schema = self._session.schemas.load(found.schema_id)
+        except LsmError as error:
+            yield f"is of schema {found.schema_id}: {finding_of(error)}"
+            return
+        unknown = sorted(set(found.null_counts) - set(schema.names))
+        if unknown:
+            yield f"has a column {unknown[0]!r}, which schema {schema.id} does not have"
+        most = found.merged_record_count
+        for name, count in sorted(found.null_counts.items()):
+            if count is not None and most is not None and count > most:
+                yield f"counts {count} nulls of column {name!r} in {most} rows"
