@@ -30,6 +30,7 @@ from lsm_engine.table.forget.forget_plan import (
     shown,
 )
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, forgotten_keys
+from lsm_engine.table.forget.left_branches import take_left_branches
 from lsm_engine.table.forget.outside import clear_outside
 from lsm_engine.table.forget.root_rewrite import rewrite_head, rewrite_tag
 from lsm_engine.table.forget.state_rewrite import KeyFiles
@@ -124,6 +125,7 @@ def _carry_out(
         findings = RootFindings(keys, KeyFiles(keys), traced)
         if trash.trash_of(session).list():
             trash.empty(session, everything=True, dry_run=False)
+        take_left_branches(session, traced)
         for line in lines_of(session):
             _forget_in_line(line, keys, scope, findings)
         remove_orphans(

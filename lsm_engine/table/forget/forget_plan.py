@@ -10,6 +10,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, shown_text
+from lsm_engine.table.forget.left_branches import left_branches, objection_to_taking
 from lsm_engine.table.forget.outside import Outside, outside_of, texts_outside
 from lsm_engine.table.forget.state_rewrite import KeyFiles, indexes_with_hashes
 from lsm_engine.table.forget.traces import SearchReport, Trace, TraceSearch, emptied_partitions
@@ -205,6 +206,11 @@ def plan_forget(
         rewrites += own
         expires += gone
         refusals += objections
+    for name in left_branches(session, traced):
+        age = scope.unreferenced_older_than
+        objection = objection_to_taking(session, name, is_allowed=scope.rewrite_branches, age=age)
+        refusals += [objection] if objection else []
+        expires.append(f"what is left of branch {name!r}")
     trash = TrashStore(session.file_io, session.paths).list()
     if trash and (traced or rewrites):
         expires.append(f"{len(trash)} records of the trash")

@@ -527,6 +527,52 @@ def test_files_that_nothing_names_go_once_they_are_old(
     assert not files_with(tmp_path, TEXT)
 
 
+@pytest.mark.parametrize("has_died", ["while it was made", "while it was deleted"])
+def test_what_is_left_of_a_branch_goes_once_it_is_old(
+    catalog: lsm.Catalog, tmp_path: Path, has_died: str
+) -> None:
+    table = created(catalog)
+    table.upsert(with_person(1))
+    table.create_tag("early")
+    table.create_branch("side", tag="early")
+    table.branch("side").upsert(with_person(2))
+    if has_died == "while it was made":
+        table.delete_branch("side")
+        table.create_branch("side", tag="early")
+    directory = tmp_path / "lake/db.db/t/branch/branch-side"
+    (directory / "schema/schema-0").unlink()
+    table = catalog.table("db.t")
+    assert table.branches() == []
+    table.delete_tag("early")
+    listed = sorted(tmp_path.rglob("*"))
+    refused = {
+        "allow rewrite_branches": {**AT_ONCE, "rewrite_branches": False},
+        "being made": {**AT_ONCE, "unreferenced_older_than": "1 d"},
+    }
+    for why, scope in refused.items():
+        with pytest.raises(lsm.InvalidInputError, match=f"branch 'side'.*{why}"):
+            table.forget([{"k": PERSON}], False, **scope)
+        assert sorted(tmp_path.rglob("*")) == listed
+    report = forgotten(table, {"k": PERSON})
+    assert "what is left of branch 'side'" in str(report.plan)
+    assert not directory.exists()
+    assert not files_with(tmp_path, TEXT)
+    assert state(table) == sorted(others(1), key=lambda row: row["k"])
+
+
+def test_what_is_left_of_a_branch_without_the_key_stays(
+    catalog: lsm.Catalog, tmp_path: Path
+) -> None:
+    table = created(catalog)
+    table.upsert(others(1))
+    table.create_branch("side", tag=table.create_tag("early").name)
+    left = tmp_path / "lake/db.db/t/branch/branch-side/schema/schema-0"
+    left.unlink()
+    table.upsert(with_person(1))
+    forgotten(table, {"k": PERSON}, rewrite_branches=False)
+    assert (left.parents[1] / "snapshot/snapshot-1").exists()
+
+
 def test_lineage_that_waits_in_the_outbox(
     catalog: lsm.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
