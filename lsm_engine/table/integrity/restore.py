@@ -8,6 +8,7 @@ snapshot, tag or trash record that has them, take its place in the newest state.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -163,8 +164,8 @@ class _Restore:
         """Make files again, inputs of others first; return what each was made from, by path."""
         origins = origins_of(self._session, [identity(entry) for entry in self._entries.values()])
         done: dict[str, str] = {}
-        if not self._session.schema.has_primary_key:
-            return done
+        if self._session.schema.evolves_data:
+            return done  # a file has some columns of its rows
         progress = True
         while progress:
             progress = False
@@ -230,10 +231,22 @@ def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMe
     parts = origin.inputs or origin.changelog
     deletes = entry.file.delete_row_count or 0
     base = session.snapshots.before(snapshot) if origin.inputs else None
-    rows = _merged(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
-    source = FileSource.COMPACT if origin.inputs else FileSource.APPEND
+    schema = session.schema
+    is_keyed = schema.has_primary_key
+    rows: Iterator[pa.Table | pa.RecordBatch] = (
+        _merged(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
+        if is_keyed
+        else _appended(session, origin, base)
+    )
     context = session.context()
-    writer = context.new_files(entry.partition, entry.bucket, level=entry.file.level, source=source)
+    writer = context.new_files(
+        entry.partition,
+        entry.bucket,
+        level=entry.file.level,
+        source=FileSource.COMPACT if origin.inputs else FileSource.APPEND,
+        write_columns=(*schema.names, *schema.tracking_names) if schema.tracks_rows else None,
+        never_roll=not is_keyed,
+    )
     made: list[DataFileMeta] = []
     try:
         for batch in rows:
@@ -251,6 +264,23 @@ def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMe
         )
 
 
+def _appended(
+    session: TableSession, origin: Origin, base: Snapshot | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a compaction of an append table put into one file: its share of the joined rows."""
+    names = (*session.schema.names, *session.schema.tracking_names)
+    reader = _reader(session, origin.made, base, origin.inputs)
+    before = takewhile(lambda one: identity(one) != identity(origin.made), origin.outputs)
+    skipped, left = sum(one.file.row_count for one in before), origin.made.file.row_count
+    for part in origin.inputs:
+        for rows in reader.file(part.file, names):
+            own = rows.slice(skipped, left)
+            skipped -= min(skipped, rows.num_rows)
+            left -= own.num_rows
+            if own.num_rows:
+                yield own
+
+
 def _merged(
     session: TableSession,
     entry: ManifestEntry,
@@ -261,12 +291,22 @@ def _merged(
 ) -> Iterator[pa.Table | pa.RecordBatch]:
     order = session.key_order
     assert order is not None
-    context = session.context({part.file.schema_id for part in parts})
-    places = {} if base is None else session.vector_places(base).get(identity(entry)[:2], {})
-    reader = BucketReader(context, entry.partition, entry.bucket, places.values())
+    reader = _reader(session, entry, base, parts)
     for section in sections([part.file for part in parts], order):
         runs = tuple(tuple(run.files) for run in section)
         yield from reader.merged(runs, drop_deletes=drop_deletes)
+
+
+def _reader(
+    session: TableSession,
+    entry: ManifestEntry,
+    base: Snapshot | None,
+    parts: Sequence[ManifestEntry],
+) -> BucketReader:
+    """Return a reader of files of a bucket without the rows that were deleted in `base`."""
+    context = session.context({part.file.schema_id for part in parts})
+    places = {} if base is None else session.vector_places(base).get(identity(entry)[:2], {})
+    return BucketReader(context, entry.partition, entry.bucket, places.values())
 
 
 def _placed(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lsm_engine.base.modes import FileSource
 from tests.unit.table.history_tables import Story
 
 ENGINES = {
@@ -75,6 +76,64 @@ def test_inputs_that_are_damaged_too_are_made_again_first() -> None:
     assert len(told.table.restore_files(dry_run=False).files) == 2
     assert told.rows() == rows
     assert told.table.verify(deep=True).is_clean
+
+
+APPENDS = {
+    "one bucket": {"bucket": "1", "bucket-key": "id"},
+    "unaware of buckets": {"bucket": "-1"},
+    "rows deleted": {"bucket": "-1", "deletion-vectors.enabled": "true"},
+    "several files": {"bucket": "-1", "target-file-size": "2 kb", "file.compression": "none"},
+    "row ids": {"bucket": "-1", "row-tracking.enabled": "true"},
+}
+
+
+@pytest.mark.parametrize("kind", APPENDS)
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_files_of_append_tables_are_joined_again_from_their_inputs(
+    kind: str, file_format: str
+) -> None:
+    told = Story(key=(), options={**APPENDS[kind], "file.format": file_format})
+    for turn in range(4):
+        told.clock.advance(1000)
+        told.table.append([{"id": 100 * turn + at, "v": f"{turn} {at}"} for at in range(60)])
+    if "deleted" in kind:
+        told.table.delete(where="id BETWEEN 110 AND 120")
+    told.table.compact(full=True)
+    session = told.table.session
+    rows, paths = (
+        sorted(told.rows().items()),
+        [
+            session.data_path(entry)
+            for entry in session.live_entries(session.snapshots.latest())
+            if entry.file.file_source is FileSource.COMPACT
+        ],
+    )
+    assert len(paths) > (kind == "several files" and file_format == "parquet")
+    sound = {path: told.disk.read(path) for path in paths}
+    for path, how in zip(paths, ["missing", "flipped"] * len(paths), strict=False):
+        damage(told, path, how)
+    plan = told.table.restore_files()
+    assert all(one.is_exact for one in plan.files)
+    done = told.table.restore_files(dry_run=False)
+    assert (len(done.files), done.lost_row_count, done.snapshot) == (len(paths), 0, None)
+    assert {path: told.disk.read(path) for path in paths} == sound
+    assert sorted(told.rows().items()) == rows
+    told.check()
+
+
+def test_a_file_of_an_append_table_without_its_inputs_stays_until_it_is_let_go_of() -> None:
+    told = Story(key=(), options={"bucket": "-1"})
+    for turn in range(3):
+        told.table.append([{"id": turn, "v": "x"}])
+    told.table.compact(full=True)
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    (path,) = live_paths(told)
+    damage(told, path, "flipped")
+    report = told.table.restore_files(dry_run=False)
+    assert [(one.source, one.lost_row_count) for one in report.files] == [(None, 3)]
+    told.table.remove_damaged_files(dry_run=False)
+    assert told.rows() == {}
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped"])
