@@ -7,40 +7,38 @@ snapshot, tag or trash record that has them, take its place in the newest state.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import CommitKind, ExternalAccess, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
-from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.checksum import checksum_of
-from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, Proposal
-from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.findings import DamagedFile, Root
+from lsm_engine.table.integrity.findings import DamagedFile
+from lsm_engine.table.integrity.older_rows import (
+    merged_files,
+    older_rows,
+    reader_of,
+    write_older_rows,
+)
 from lsm_engine.table.integrity.origins import (
     Origin,
     identity,
-    older_versions,
     origins_of,
 )
 from lsm_engine.table.integrity.sources import entries_at, rebuilt_from
 from lsm_engine.table.integrity.stakes import FileStake
 from lsm_engine.table.integrity.verify import verify
-from lsm_engine.table.read.split_read import BucketReader
 
 log = logging.getLogger(__name__)
 
@@ -196,33 +194,20 @@ class _Restore:
         return False
 
     def older(self, entry: ManifestEntry) -> tuple[CommitMessage | None, tuple[str, int]] | None:
-        """Return a commit that puts older rows in a file's place, their source and count.
-
-        None: there are none, or they might count twice, as in sums, or vectors name rows of the file.
-        """
-        session = self._session
-        combines = session.options[core_options.MERGE_ENGINE].policy.combines_versions
-        if combines or session.options[core_options.DELETION_VECTORS_ENABLED]:
-            return None
-        found = older_versions(session, entry, frozenset(self._bad))
+        """Return a commit that puts older rows in a file's place, their source and count."""
+        found = older_rows(self._session, entry, frozenset(self._bad))
         if found is None:
             return None
-        root, snapshot, others = found
-        source = _shown(root)
         if self._dry_run:
-            return None, (source, sum(one.file.row_count for one in others))
-        made = _placed(session, entry, snapshot, others)
+            return None, (str(found), found.row_count)
+        made = write_older_rows(self._session, found)
         message = CommitMessage(
             partition=entry.partition,
             bucket=entry.bucket,
             total_buckets=entry.total_buckets,
             compact=CompactIncrement(before=(entry.file,), after=tuple(made)),
         )
-        return message, (source, sum(one.row_count for one in made))
-
-
-def _shown(root: Root) -> str:
-    return f"{root} of branch {root.branch!r}" if root.branch else str(root)
+        return message, (str(found), sum(one.row_count for one in made))
 
 
 def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMeta, bytes]]:
@@ -234,7 +219,7 @@ def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMe
     schema = session.schema
     is_keyed = schema.has_primary_key
     rows: Iterator[pa.Table | pa.RecordBatch] = (
-        _merged(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
+        merged_files(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
         if is_keyed
         else _appended(session, origin, base)
     )
@@ -269,7 +254,7 @@ def _appended(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what a compaction of an append table put into one file: its share of the joined rows."""
     names = (*session.schema.names, *session.schema.tracking_names)
-    reader = _reader(session, origin.made, base, origin.inputs)
+    reader = reader_of(session, origin.made, base, origin.inputs)
     before = takewhile(lambda one: identity(one) != identity(origin.made), origin.outputs)
     skipped, left = sum(one.file.row_count for one in before), origin.made.file.row_count
     for part in origin.inputs:
@@ -279,78 +264,3 @@ def _appended(
             left -= own.num_rows
             if own.num_rows:
                 yield own
-
-
-def _merged(
-    session: TableSession,
-    entry: ManifestEntry,
-    base: Snapshot | None,
-    parts: Sequence[ManifestEntry],
-    *,
-    drop_deletes: bool,
-) -> Iterator[pa.Table | pa.RecordBatch]:
-    order = session.key_order
-    assert order is not None
-    reader = _reader(session, entry, base, parts)
-    for section in sections([part.file for part in parts], order):
-        runs = tuple(tuple(run.files) for run in section)
-        yield from reader.merged(runs, drop_deletes=drop_deletes)
-
-
-def _reader(
-    session: TableSession,
-    entry: ManifestEntry,
-    base: Snapshot | None,
-    parts: Sequence[ManifestEntry],
-) -> BucketReader:
-    """Return a reader of files of a bucket without the rows that were deleted in `base`."""
-    context = session.context({part.file.schema_id for part in parts})
-    places = {} if base is None else session.vector_places(base).get(identity(entry)[:2], {})
-    return BucketReader(context, entry.partition, entry.bucket, places.values())
-
-
-def _placed(
-    session: TableSession, lost: ManifestEntry, base: Snapshot, others: Sequence[ManifestEntry]
-) -> list[DataFileMeta]:
-    """Write the rows of a lost file's keys that other files hold, in its place."""
-    writer = session.context().new_files(
-        lost.partition, lost.bucket, level=lost.file.level, source=FileSource.COMPACT
-    )
-    try:
-        for rows in _merged(session, lost, base, others, drop_deletes=False):
-            whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-            writer.write(_between(whole, session.schema, lost.file))
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
-
-
-def _between(rows: pa.Table, schema: TableSchema, file: DataFileMeta) -> pa.Table:
-    """Return the rows whose keys lie between a file's first and last."""
-    fields = schema.select(schema.trimmed_primary_keys)
-    columns = [rows.column(field.name) for field in fields]
-    low, high = (
-        [
-            bound[0].cast(column.type)
-            for bound, column in zip(
-                decode_columns(pa.array([stored], pa.binary()), [one.type for one in fields]),
-                columns,
-                strict=True,
-            )
-        ]
-        for stored in (file.min_key, file.max_key)
-    )
-    return rows.filter(pc.and_(_beyond(pc.greater, columns, low), _beyond(pc.less, columns, high)))
-
-
-def _beyond(
-    compare: Callable[[Any, Any], Any],
-    columns: Sequence[pa.ChunkedArray],
-    bound: Sequence[pa.Scalar],
-) -> Any:
-    """Return which keys are the bound, or beyond it: the first column that differs decides."""
-    mask: Any = pa.scalar(True)  # noqa: FBT003 -- pyarrow has no other spelling
-    for column, value in reversed(list(zip(columns, bound, strict=True))):
-        mask = pc.or_(compare(column, value), pc.and_(pc.equal(column, value), mask))
-    return mask

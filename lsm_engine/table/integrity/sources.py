@@ -7,6 +7,7 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
+from lsm_engine.table.integrity.older_rows import older_rows
 from lsm_engine.table.integrity.origins import (
     Identity,
     Origin,
@@ -76,6 +77,9 @@ def _sources(
     older = older_versions(session, entry, bad)
     if older is not None:
         yield f"{older[0]} of {older[0].branch or 'main'} holds older rows of its keys"
+    changed = older_rows(session, entry, bad)
+    if changed is not None and changed.changelogs:
+        yield f"{len(changed.changelogs)} changelog files hold rows of its keys"
 
 
 def rebuilt_from(

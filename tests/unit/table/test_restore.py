@@ -205,3 +205,74 @@ def test_sums_are_not_put_back_twice() -> None:
     damage(told, path, "missing")
     found = told.table.restore_files(dry_run=False)
     assert found.snapshot is None
+
+
+CHANGES = {
+    "changelog.num-retained.max": "50",
+    "changelog.num-retained.min": "50",
+    "changelog.time-retained": "30 d",
+}
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changelogs_that_outlived_their_snapshots_give_rows_back(producer: str) -> None:
+    told = Story(options={"changelog-producer": producer, **CHANGES})
+    told.put(**{f"k{number}": "a" for number in range(40)})
+    told.table.compact(full=True)
+    told.put(**{f"k{number}": "b" for number in range(0, 40, 2)})
+    told.clock.advance(1000)
+    told.table.delete([{"id": 7}])
+    told.table.compact(full=True)
+    told.put(k3="c", k50="new")
+    told.table.compact(full=True)
+    rows = told.rows()
+    told.put(k4="newest")
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    assert told.table.session.changelogs.ids()
+    session = told.table.session
+    live = session.live_entries(session.snapshots.latest())
+    path = session.data_path(max(live, key=lambda one: one.file.level))
+    damage(told, path, "missing")
+    (found,) = told.table.verify(deep=True).damaged_files
+    assert any("changelog files hold rows" in one for one in found.sources)
+    plan = told.table.restore_files()
+    assert plan.files[0].source is not None
+    done = told.table.restore_files(dry_run=False)
+    assert done.snapshot is not None
+    assert (done.files[0].is_exact, done.files[0].lost_row_count) == (False, 0)
+    assert told.rows() == {**rows, 4: "newest"}
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    assert told.table.verify(deep=True).is_clean
+
+
+def test_changelogs_and_an_older_state_are_taken_together() -> None:
+    told = Story(options={"changelog-producer": "lookup", **CHANGES})
+    told.put(**{f"k{number}": "a" for number in range(40)})
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    told.put(k1="b", k60="b")
+    told.table.compact(full=True)
+    told.put(k2="c")
+    told.table.compact(full=True)
+    rows = told.rows()
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    for number in told.table.session.changelogs.ids()[:-3]:  # the first load's is gone
+        told.table.session.changelogs.delete(number)
+    (path,) = live_paths(told)
+    damage(told, path, "flipped")
+    done = told.table.restore_files(dry_run=False)
+    assert "tag 'kept' and" in str(done.files[0].source)
+    assert told.rows() == rows
+
+
+def test_changelogs_of_sums_are_not_put_back() -> None:
+    told = story(**ENGINES["aggregation"], **CHANGES, **{"changelog-producer": "lookup"})
+    told.table.compact(full=True)
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    (path,) = live_paths(told)
+    damage(told, path, "missing")
+    assert told.table.restore_files(dry_run=False).snapshot is None
