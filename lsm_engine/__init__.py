@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lsm_engine.base.table_options import unsupported_options
     from lsm_engine.base.units import format_bytes, format_millis, parse_millis
     from lsm_engine.base.version import VERSION as __version__
+    from lsm_engine.catalog.damage import set_damaged_file_aside
     from lsm_engine.catalog.lineage import Lineage
     from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
     from lsm_engine.catalog.lineage_page import lineage_page
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from lsm_engine.plan.file_history import Commit as FileCommit
     from lsm_engine.plan.file_history import FileExplanation
     from lsm_engine.plan.file_history import ranges as snapshot_ranges
+    from lsm_engine.plan.health import HealthReport
     from lsm_engine.plan.incremental import ChangeMode
     from lsm_engine.plan.key_history import FACTS as KEY_VERSION_FACTS
     from lsm_engine.plan.retention_pins import RetentionSimulation
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from lsm_engine.schema.table_schema import ROW_ID, TableSchema
     from lsm_engine.schema.types import DataField, ScalarType, parse_type, type_text
     from lsm_engine.table.changes.follow import Follower, StartMode
+    from lsm_engine.table.doctor import doctor
     from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
     from lsm_engine.table.forget.forget import ForgetReport
     from lsm_engine.table.forget.forget_plan import ForgetPlan
@@ -157,6 +160,7 @@ __all__ = [
     "Follower",
     "ForgetPlan",
     "ForgetReport",
+    "HealthReport",
     "InvalidInputError",
     "InvalidOptionError",
     "LeftFiles",
@@ -213,6 +217,7 @@ __all__ = [
     "core_options",
     "default_cache_root",
     "default_catalog_url",
+    "doctor",
     "format_bytes",
     "format_millis",
     "lineage_page",
@@ -226,6 +231,7 @@ __all__ = [
     "provenance_properties",
     "record",
     "row_counts_of",
+    "set_damaged_file_aside",
     "snapshot_ranges",
     "sql_field",
     "sweep_process_directories",
@@ -265,6 +271,7 @@ _HOMES = {
     "Follower": "table.changes.follow",
     "ForgetPlan": "table.forget.forget_plan",
     "ForgetReport": "table.forget.forget",
+    "HealthReport": "plan.health",
     "InvalidInputError": "base.errors",
     "InvalidOptionError": "base.errors",
     "KEY_VERSION_FACTS": "plan.key_history",
@@ -329,6 +336,7 @@ _HOMES = {
     "absolute_warehouse": "catalog.locations",
     "default_cache_root": "io.process_directory",
     "default_catalog_url": "catalog.locations",
+    "doctor": "table.doctor",
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "lineage_page": "catalog.lineage_page",
@@ -342,6 +350,7 @@ _HOMES = {
     "provenance_properties": "catalog.provenance",
     "record": "base.record",
     "row_counts_of": "meta.row_counts",
+    "set_damaged_file_aside": "catalog.damage",
     "snapshot_ranges": "plan.file_history",
     "sql_field": "schema.arrow_types",
     "sweep_process_directories": "io.process_directory",

@@ -8,6 +8,7 @@ function that may run more than once.
 """
 
 import os
+import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterable
@@ -40,12 +41,16 @@ _RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.005, 0.5
 # A lock held for just as long as one attempt waits gets a second attempt.
 _PATIENCE = 1.5
 _PRAGMAS = ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL")
-_SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_SQLITE_DAMAGED = (
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_ERROR,  # our statements are fixed: one that is refused meets another schema
+)  # fmt: skip
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 # serialization_failure, deadlock_detected, lock_not_available
 _POSTGRESQL_BUSY = ("40001", "40P01", "55P03")
 _POSTGRESQL = "postgresql+psycopg"
 """The driver that is meant where a URL names none; versions of SQLAlchemy differ in that."""
+_JDBC_SQLITE = re.compile(r"^jdbc:sqlite:(file:)?(?=[^:])")
 _POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -171,8 +176,8 @@ class Database:
             found = os.stat(self.path)
         except OSError as error:
             raise StorageError(
-                "the catalog's file is gone, or cannot be reached; restore it, or open the catalog "
-                "anew and rebuild it from the warehouse",
+                "the catalog's file is gone, or cannot be reached; 'lsm catalog rebuild' makes it anew "
+                "from the warehouse",
                 catalog=self.shown_url,
             ) from error
         if self._file not in (None, (found.st_dev, found.st_ino)):
@@ -206,15 +211,11 @@ class Database:
             )
         if isinstance(error, exc.IntegrityError):
             return AlreadyExistsError("another process was faster; look again", **facts)
-        if code in _SQLITE_DAMAGED:
+        no_text = "decode to UTF-8" in str(original)
+        if code in _SQLITE_DAMAGED or no_text or _lacks_a_table(error):
             return CorruptFileError(
-                "the catalog is damaged or not a database; restore it, or move it away and rebuild"
-                " it from the warehouse",
-                **facts,
-            )
-        if _lacks_a_table(error):
-            return CorruptFileError(
-                "the catalog has lost its tables; open it anew, then rebuild it from the warehouse",
+                "the catalog is damaged or not a database; 'lsm catalog rebuild' moves it aside and "
+                "makes it anew from the warehouse",
                 **facts,
             )
         return StorageError(
@@ -225,9 +226,12 @@ class Database:
 
 
 def open_url(url: str) -> URL:
-    """Return `url` parsed, a SQLite path made absolute; typed errors for what we cannot open."""
+    """Return `url` parsed, a SQLite path made absolute; typed errors for what we cannot open.
+
+    Also URLs as Java and pypaimon spell them: jdbc:sqlite:lake.db, jdbc:postgresql://host/db?user=me.
+    """
     try:
-        parsed = make_url(url)
+        parsed = make_url(_JDBC_SQLITE.sub("sqlite:///", url).removeprefix("jdbc:"))
     except (exc.ArgumentError, ValueError) as error:
         # The text may hold a password: it is not repeated.
         raise InvalidOptionError(

@@ -9,7 +9,7 @@ from lsm_engine.io.storage_location import plain_path, scheme_of
 LINEAGE_PAGE = "lineage.html"
 """The lineage page's name in the warehouse."""
 _SQLITE = "sqlite:///"
-_DEFAULT_DIRECTORY = "lake"
+DEFAULT_DIRECTORY = "lake"
 
 
 def absolute_warehouse(warehouse: str) -> str:
@@ -30,4 +30,4 @@ def default_catalog_url(warehouse: str) -> str:
     if scheme_of(location) is None:
         return f"{_SQLITE}{location}/catalog.db"
     name = re.sub(r"[^A-Za-z0-9]+", "-", location).strip("-")
-    return f"{_SQLITE}{os.path.abspath(_DEFAULT_DIRECTORY)}/{name}.db"
+    return f"{_SQLITE}{os.path.abspath(DEFAULT_DIRECTORY)}/{name}.db"

@@ -89,7 +89,8 @@ def _migrate(connection: Connection, database: Database, steps: Sequence[Migrati
     newest = steps[-1].version
     if version is not None and version > newest:
         raise UnsupportedError(
-            "this catalog was made by a newer version of the library; upgrade the library",
+            "this catalog was made by a newer version of the library; upgrade the library, or move the "
+            "file away and run 'lsm catalog rebuild'",
             catalog=database.shown_url,
             version=version,
             supported=newest,
@@ -151,7 +152,8 @@ def _prepare_file(database: Database, path: Path) -> None:
         return
     if not header.startswith(_MAGIC):
         raise CorruptFileError(
-            "the catalog's file is no SQLite database; it was left alone; give another path",
+            "the catalog's file is no SQLite database; it was left alone; if it was the catalog, "
+            "'lsm catalog rebuild' moves it aside and makes it anew; else give another path",
             catalog=database.shown_url,
         )
     names = database.patiently(lambda: _names_without_touching(path))

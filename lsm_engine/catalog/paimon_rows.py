@@ -22,6 +22,14 @@ PRIMARY_KEY_PROPERTY = "primary-key"
 PARTITION_PROPERTY = "partition"
 
 
+def catalog_keys(connection: Connection) -> list[str]:
+    """Return the keys of the catalogs in the database, sorted."""
+    either = union(
+        *(select(model.c.catalog_key) for model in (PAIMON_TABLES, PAIMON_DATABASE_PROPERTIES))
+    )
+    return sorted(connection.scalars(either))
+
+
 @record
 class PaimonRows:
     """What one catalog key sees of the shared tables. Every method works inside a transaction."""

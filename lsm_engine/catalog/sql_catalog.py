@@ -6,6 +6,7 @@ for people who look with SQL. Directories are made, moved and deleted by the cal
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Self
 from urllib.parse import quote
@@ -25,7 +26,7 @@ from lsm_engine.catalog.forgotten_rows import (
 )
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_outbox import Outbox
-from lsm_engine.catalog.locations import absolute_warehouse
+from lsm_engine.catalog.locations import DEFAULT_DIRECTORY, absolute_warehouse
 from lsm_engine.catalog.migrations import open_database
 from lsm_engine.catalog.models import (
     PAIMON_DATABASE_PROPERTIES,
@@ -34,12 +35,19 @@ from lsm_engine.catalog.models import (
     TABLES,
 )
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName, check_database_name
-from lsm_engine.catalog.paimon_rows import PaimonRows, check_properties, copied_options
+from lsm_engine.catalog.paimon_rows import (
+    LOCATION_PROPERTY,
+    PaimonRows,
+    catalog_keys,
+    check_properties,
+    copied_options,
+)
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.io.warehouse import open_directory
 
 DEFAULT_CATALOG_KEY = "jdbc"
+_FILE_SCHEME = re.compile(r"^file:(//)?(?=/)")
 LINEAGE_WAIT_MILLIS = 30
 """How long an attempt to record lineage waits for a lock; then the fact goes into the outbox."""
 COPY_WAIT_MILLIS = 2_000
@@ -88,19 +96,24 @@ class SqlCatalog:
         cls,
         url: str,
         *,
-        warehouse: str,
-        catalog_key: str = DEFAULT_CATALOG_KEY,
+        warehouse: str | None,
+        catalog_key: str | None = None,
         busy_timeout_millis: int = BUSY_TIMEOUT_MILLIS,
     ) -> Self:
         """Open the catalog at a database URL ("sqlite:///lake/catalog.db"), made if there is none.
 
-        `catalog_key` separates several catalogs in one database. A warehouse without a scheme is
-        made absolute. Raises InvalidOptionError or UnsupportedError for a wrong URL,
+        `catalog_key` separates several catalogs in one database; None: "jdbc", as for other clients, or
+        the only one that is there. A warehouse without a scheme is made absolute; None: ./lake, or,
+        where there is no such directory, the one that the catalog's databases are in. Raises InvalidOptionError or UnsupportedError for a wrong URL,
         InvalidInputError for a database of something else, CorruptFileError for a damaged one.
         """
         database = Database(open_url(url), busy_timeout_millis=busy_timeout_millis)
         open_database(database)
-        return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=catalog_key)
+        key = catalog_key or database.read(_only_key)
+        if warehouse is None:
+            recorded = None if os.path.isdir(DEFAULT_DIRECTORY) else _recorded(database, key)
+            warehouse = recorded or DEFAULT_DIRECTORY
+        return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=key)
 
     def close(self) -> None:
         """Close idle connections; later calls open new ones."""
@@ -335,6 +348,26 @@ class SqlCatalog:
             location=self.table_location(name),
             properties=self._rows.table_properties(connection, name),
         )
+
+
+def _only_key(connection: Connection) -> str:
+    keys = catalog_keys(connection)
+    return keys[0] if len(keys) == 1 else DEFAULT_CATALOG_KEY
+
+
+def _recorded(database: Database, catalog_key: str) -> str | None:
+    """Return the directory that databases are in by their property `location`; None if they differ."""
+    rows = PaimonRows(catalog_key=catalog_key)
+
+    def work(connection: Connection) -> set[str]:
+        names = rows.database_names(connection)
+        held = {name: rows.database_properties(connection, name) for name in names}
+        places = ((name, one.get(LOCATION_PROPERTY, "")) for name, one in held.items())
+        ends = ((f"/{name}{DATABASE_SUFFIX}", place) for name, place in places)
+        return {place.removesuffix(end) for end, place in ends if place.endswith(end)}
+
+    found = database.read(work)
+    return _FILE_SCHEME.sub("", found.pop()) if len(found) == 1 else None
 
 
 def _outbox_places(database: Database, warehouse: str, catalog_key: str) -> list[FileIO]:

@@ -1,6 +1,7 @@
 """The options of one invocation, and how it finds its catalog and tables."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from lsm_engine import (
     default_catalog_url,
     open_catalog,
     open_table,
+    set_damaged_file_aside,
 )
 from lsm_engine.cli.output import Output
 
@@ -31,6 +33,7 @@ class Call:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
         self.catalog_given: str | None = None
+        self.key_given: str | None = None
         self.warehouse_given: str | None = None
         self.as_json = False
         self.quiet = False
@@ -49,17 +52,32 @@ class Call:
         return absolute_warehouse(given)
 
     @property
+    def _catalog_named(self) -> str | None:
+        named = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
+        return self.catalog_given or next(filter(None, named), None)
+
+    @property
     def catalog_url(self) -> str:
         """The catalog: --catalog, LSM_CATALOG, or catalog.db in the warehouse.
 
         Of a warehouse with a scheme: a file below ./lake that is named after it.
         """
-        named = (self._environment.get(variable) for variable in CATALOG_VARIABLES)
-        given = self.catalog_given or next(filter(None, named), None)
+        given = self._catalog_named
         if given is None:
             return default_catalog_url(self.warehouse)
         # A path is what people have at hand for a database file; a URL has a scheme.
-        return given if "://" in given else f"{_SQLITE}{os.path.abspath(given)}"
+        is_url = "://" in given or given.startswith("jdbc:")
+        return given if is_url else f"{_SQLITE}{os.path.abspath(given)}"
+
+    def line(self, words: str) -> str:
+        """Return a command line that does to this catalog what this one does: `lsm --warehouse w tables`."""
+        given = (
+            ("--catalog", self.catalog_given),
+            ("--catalog-key", self.key_given),
+            ("--warehouse", self.warehouse_given),
+        )
+        options = [shlex.join((name, value)) for name, value in given if value]
+        return " ".join(["lsm", *options, words])
 
     def catalog(self, *, create: bool = False, executor: Executor | None = None) -> Catalog:
         """Open the catalog, made if it does not exist and `create`.
@@ -72,21 +90,29 @@ class Call:
         catalog = self._named_in_memory(executor)
         self.out.note(
             f"no catalog here: the tables found in {self.warehouse} are shown; "
-            "lsm lineage rebuild makes a catalog"
+            f"{self.line('catalog rebuild')} makes a catalog"
         )
         return catalog
 
-    def catalog_to_rebuild(self) -> Catalog:
-        """Open the catalog, made where there are tables; NotFoundError if there is neither."""
-        if self._is_missing:
+    def catalog_to_rebuild(self) -> tuple[Catalog, str | None]:
+        """Open the catalog, made where there are tables, and return where its damaged file was moved to.
+
+        NotFoundError if there is neither a catalog nor a table.
+        """
+        aside = set_damaged_file_aside(self.catalog_url)
+        if self._is_missing and aside is None:
             self._named_in_memory(None)
-        return self._opened(self.catalog_url, None)
+        return self._opened(self.catalog_url, None), aside
 
     @property
     def _is_missing(self) -> bool:
+        """Whether there is no catalog's file, or an empty one, which holds no name."""
         url = self.catalog_url
         file = url.removeprefix(_SQLITE).partition("?")[0]
-        return url.startswith(_SQLITE) and file not in ("", ":memory:") and not Path(file).exists()
+        if not url.startswith(_SQLITE) or file in ("", ":memory:"):
+            return False
+        path = Path(file)
+        return not path.exists() or (path.is_file() and path.stat().st_size == 0)
 
     def _named_in_memory(self, executor: Executor | None) -> Catalog:
         if "://" in self.warehouse or Path(self.warehouse).is_dir():
@@ -94,14 +120,21 @@ class Call:
             if catalog.register_found_tables():
                 return catalog
         raise NotFoundError(
-            "there is no catalog here yet, and no table; 'lsm create' makes one, --catalog and "
-            "--warehouse name others",
+            f"there is no catalog here yet, and no table of the form {self.warehouse}/DATABASE.db/TABLE; "
+            "'lsm create' makes one, --catalog and --warehouse name others",
             kind=ErrorKind.NO_SUCH_DATABASE,
             catalog=self.catalog_url,
         )
 
     def _opened(self, url: str, executor: Executor | None) -> Catalog:
-        catalog = open_catalog(url, warehouse=self.warehouse, executor=executor)
+        named = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)
+        catalog = open_catalog(
+            url,
+            # A catalog of other clients knows its warehouse.
+            warehouse=self.warehouse if named or self._catalog_named is None else None,
+            catalog_key=self.key_given,
+            executor=executor,
+        )
         return self.open.enter_context(catalog)
 
     def table(self, name: str, *, executor: Executor | None = None) -> Table:

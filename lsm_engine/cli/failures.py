@@ -43,15 +43,15 @@ EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
 )
 
 _REMEDIES = {
-    ErrorKind.NO_SUCH_DATABASE: "lsm databases",
-    ErrorKind.NO_SUCH_TABLE: "lsm tables",
-    ErrorKind.NO_SUCH_SNAPSHOT: "lsm snapshots TABLE",
-    ErrorKind.EXPIRED: "lsm snapshots TABLE",
-    ErrorKind.NO_SUCH_TAG: "lsm tag list TABLE",
-    ErrorKind.NO_SUCH_COLUMN: "lsm schema TABLE",
-    ErrorKind.NO_SUCH_FILE: "lsm files TABLE",
-    ErrorKind.COMMIT_UNKNOWN: "lsm snapshots TABLE",
-    ErrorKind.CORRUPT: "lsm verify TABLE",
+    ErrorKind.NO_SUCH_DATABASE: "databases",
+    ErrorKind.NO_SUCH_TABLE: "tables",
+    ErrorKind.NO_SUCH_SNAPSHOT: "snapshots TABLE",
+    ErrorKind.EXPIRED: "snapshots TABLE",
+    ErrorKind.NO_SUCH_TAG: "tag list TABLE",
+    ErrorKind.NO_SUCH_COLUMN: "schema TABLE",
+    ErrorKind.NO_SUCH_FILE: "files TABLE",
+    ErrorKind.COMMIT_UNKNOWN: "snapshots TABLE",
+    ErrorKind.CORRUPT: "verify TABLE",
 }
 
 
@@ -64,7 +64,9 @@ def exit_code_lines() -> list[tuple[str, str]]:
     """Return exit codes and their meanings for the help page."""
     meanings: dict[int, list[str]] = {
         0: ["done"],
-        REFUSED: ["'verify' or 'forget' found something, or you answered no to a question"],
+        REFUSED: [
+            "'doctor', 'verify' or 'forget' found something, or you answered no to a question"
+        ],
         2: ["the command line is wrong"],
     }
     for _, number, meaning in EXIT_CODES:
@@ -91,18 +93,22 @@ def report_error(call: Call, error: LsmError) -> int:
         return number
     click.echo(f"lsm: {neutral(error.message)}", err=True)
     facts = " ".join(f"{name}={value!r}" for name, value in error.facts.items())
-    details = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(error)
+    details = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(call, error)
     click.echo(neutral(details), err=True)
     return number
 
 
-def _where_to_look(error: LsmError) -> str:
-    """The command that shows what there is; none where even the catalog is missing."""
+def _where_to_look(call: Call, error: LsmError) -> str:
+    """The command that shows what there is, or mends the catalog; none where even that is missing."""
     verb = _REMEDIES.get(error.kind)
-    if verb is None or "catalog" in error.facts:
+    if "catalog" in error.facts:
+        mends = isinstance(error, CorruptFileError)
+        return f"; mend it: {call.line('catalog rebuild')}" if mends else ""
+    if verb is None:
         return ""
     table = error.facts.get("table")
-    return "; look at: " + (verb.replace("TABLE", table) if isinstance(table, str) else verb)
+    words = verb.replace("TABLE", table) if isinstance(table, str) else verb
+    return f"; look at: {call.line(words)}"
 
 
 def report_bug(call: Call, error: Exception) -> int:

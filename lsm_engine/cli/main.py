@@ -13,6 +13,7 @@ from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend
 from lsm_engine.cli.commands.alter import alter
 from lsm_engine.cli.commands.cache import cache
 from lsm_engine.cli.commands.changes import changelog
+from lsm_engine.cli.commands.doctor import doctor
 from lsm_engine.cli.commands.explain import explain
 from lsm_engine.cli.commands.forget import forget
 from lsm_engine.cli.commands.lineage import lineage
@@ -47,6 +48,7 @@ def version(call: Call) -> None:
 
 for _verb in ORIGIN_VERBS:
     lineage.add_command(_verb)
+lineage.former["rebuild"] = catalog.rebuild
 
 lsm.add(
     "Tables",
@@ -88,6 +90,7 @@ lsm.add(
 lsm.add(
     "Upkeep",
     [
+        doctor,
         look.pressure,
         look.amplification,
         maintain.compact,
@@ -105,6 +108,7 @@ lsm.add(
         look.verify,
         cache,
         lineage,
+        catalog.names,
     ],
 )
 lsm.add("About", [version])

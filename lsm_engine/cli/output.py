@@ -155,6 +155,11 @@ class Output:
         if not self.as_json:
             self._print(text if isinstance(text, Text) else Text(neutral_lines(text)))
 
+    def line(self, text: str) -> None:
+        """Show one line that people copy, such as a command: never broken, whatever the width."""
+        if not self.as_json:
+            self._write(neutral(text) + "\n")
+
     def heading(self, text: str) -> None:
         """Show a line above a table."""
         self.text(Text(f"\n{neutral(text)}", style="bold"))

@@ -107,11 +107,13 @@ def row_progress(call: Call, source: RowSource, what: str) -> Iterator["CountedR
 
 
 @contextmanager
-def file_progress(call: Call, what: str) -> Iterator[Callable[[str, int], None]]:
-    """Yield what takes the path of each file that has been read, and how many were read before."""
+def file_progress(
+    call: Call, what: str, noun: str = "files"
+) -> Iterator[Callable[[str, int], None]]:
+    """Yield what takes the name of each thing that has been read, and how many were read before."""
     columns = (
         TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f} files read"),
+        TextColumn(f"{{task.completed:,.0f}} {noun} read"),
         TimeElapsedColumn(),
     )
     with _bars(call, *columns) as progress:

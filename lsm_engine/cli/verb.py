@@ -39,6 +39,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("--catalog", "catalog_given", metavar="URL",
                help="The catalog's database: a URL or an SQLite file.  [default: $LSM_CATALOG, "
                     "else catalog.db in the warehouse]"),
+        option("--catalog-key", "key_given", metavar="NAME",
+               help="Which catalog of a database with several.  [default: jdbc, or the only one]"),
         option("--warehouse", "warehouse_given", metavar="LOCATION",
                help="Where tables live: a directory, or s3://bucket/lake (also abfss, gs; options by "
                     "$LSM_STORAGE_*).  [default: $LSM_WAREHOUSE, else ./lake]"),
@@ -68,20 +70,24 @@ class Verb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """Verbs of one noun: `lsm tag create`."""
+    """Verbs of one noun: `lsm tag create`. `former`: older names of verbs, which go on working unseen."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         settings.setdefault("context_settings", SETTINGS)
+        self.former: dict[str, click.Command] = {}
         super().__init__(*args, **settings)
-        self.params += global_options(hidden=True)
+        self.params += global_options(hidden=not isinstance(self, Lsm))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the verb of a name, new or former."""
+        return super().get_command(ctx, cmd_name) or self.former.get(cmd_name)
 
 
-class Lsm(click.Group):
+class Lsm(VerbGroup):
     """The command itself: verbs in sections, exit codes on the help page, errors reported."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, context_settings=SETTINGS, **settings)
-        self.params += global_options(hidden=False)
+        super().__init__(*args, **settings)
         self.sections: dict[str, list[str]] = {}
 
     def add(self, section: str, verbs: Iterable[click.Command]) -> None:

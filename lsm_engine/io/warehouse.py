@@ -1,6 +1,7 @@
 """Directories of tables, on disks and in stores: opened, renamed, and deleted file by file."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
@@ -34,14 +35,25 @@ def table_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> l
     A table is a directory "<database>.db/<table>" with a schema folder in it.
     """
     file_io = open_directory(warehouse, storage=storage)
-    found = []
-    for database in file_io.list(""):
-        if database.is_directory and database.name.endswith(DATABASE_SUFFIX):
-            for table in file_io.list(database.path):
-                if table.is_directory and file_io.list(f"{table.path}/schema"):
-                    name = database.name.removesuffix(DATABASE_SUFFIX)
-                    found.append(f"{name}.{table.name}")
-    return sorted(found)
+    candidates = [
+        table
+        for database in file_io.list("")
+        if database.is_directory and database.name.endswith(DATABASE_SUFFIX)
+        for table in file_io.list(database.path)
+        if table.is_directory
+    ]
+    first = {f"{table.path}/schema/schema-0": table for table in candidates}
+    # On a store these come together; one listing after another would be a request each.
+    there = set() if file_io.facts.has_directories else _there(file_io, first)
+    return sorted(
+        table.path.replace(f"{DATABASE_SUFFIX}/", ".", 1)
+        for path, table in first.items()
+        if path in there or file_io.list(f"{table.path}/schema")
+    )
+
+
+def _there(file_io: FileIO, paths: Iterable[str]) -> set[str]:
+    return {path for path, data in file_io.read_many(paths) if data is not None}
 
 
 def move_directory(source: str, target: str) -> None:

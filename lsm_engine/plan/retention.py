@@ -9,6 +9,9 @@ from lsm_engine.base.units import format_millis
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_time import latest_possible_times
 
+NO_LIMIT = 1 << 40
+"""More snapshots than there can be: an expiry that does all at once."""
+
 
 @record
 class Retention:

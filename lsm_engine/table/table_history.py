@@ -1,12 +1,14 @@
 """The life of a table's history: the verbs of the facade that tag, branch, roll back and expire it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.retention import NO_LIMIT
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
@@ -119,11 +121,13 @@ class TableHistory:
         retain_min: int | None = None,
         retain_max: int | None = None,
         older_than: str | None = None,
+        everything: bool = False,
     ) -> ExpiryReport:
         """Take away snapshots that retention no longer keeps, and the files that only they name.
 
         The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
-        argument does; `older_than` is an age such as "1 h". Tags, branches and changelogs keep their
+        argument does; `older_than` is an age such as "1 h"; `everything`: whatever
+        `snapshot.expire.limit` allows at a time. Tags, branches and changelogs keep their
         files. Tags and consumers whose time is over go as well, and changelogs by the options
         `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
         deleted at all.
@@ -134,6 +138,8 @@ class TableHistory:
             retain_max=retain_max,
             older_than=older_than,
         )
+        if everything:
+            retention = replace(retention, expire_limit=NO_LIMIT)
         return expire.expire(self.session, retention, dry_run=dry_run)
 
     def remove_orphan_files(

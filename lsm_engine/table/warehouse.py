@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -12,11 +12,14 @@ from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
-from lsm_engine.catalog.locations import LINEAGE_PAGE, default_catalog_url
+from lsm_engine.catalog.locations import (
+    DEFAULT_DIRECTORY,
+    LINEAGE_PAGE,
+    default_catalog_url,
+)
 from lsm_engine.catalog.names import TableName
-from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.catalog.sql_catalog import SqlCatalog, TableInfo
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
-from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import STORES
@@ -24,7 +27,6 @@ from lsm_engine.io.warehouse import (
     clear_directory,
     move_directory,
     open_directory,
-    table_directories,
 )
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.given_columns import columns_of
@@ -35,8 +37,9 @@ from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
-from lsm_engine.table.lineage_listener import CatalogListener, rebuild_lineage
+from lsm_engine.table.lineage_listener import CatalogListener
 from lsm_engine.table.table import Table
+from lsm_engine.table.warehouse_registry import CatalogRegistry
 from lsm_engine.table.warehouse_tables import Named, catalog_table
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -47,6 +50,7 @@ def open_catalog(
     *,
     warehouse: str | os.PathLike[str] | None = None,
     storage: Mapping[str, Any] | None = None,
+    catalog_key: str | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
@@ -55,17 +59,21 @@ def open_catalog(
 
     `url`: a database URL, or the warehouse: a directory or a URL such as s3://bucket/lake. Without a
     database the catalog is `catalog.db` in the warehouse's directory, or a file below ./lake for one with
-    a scheme, as for the command line and Dagster; without a warehouse that is `./lake`. `storage` has
+    a scheme, as for the command line and Dagster; without a warehouse that is `./lake`, or the directory
+    that a catalog of Java or pypaimon records. `catalog_key`: which catalog, if the database has several.
+    `storage` has
     that store's options (docs/object-stores.md), before those of the environment. `executor` None:
     this process. Raises InvalidOptionError for a URL that is none and InvalidInputError for a
     database that holds something else.
     """
     database, directory = _places(url, warehouse)
     options = StorageOptions(storage)
-    if scheme_of(directory) is not None:  # what is wrong with it is known before a file is made
+    if (
+        directory is not None and scheme_of(directory) is not None
+    ):  # what is wrong with it is known before a file is made
         open_directory(directory, storage=options)
     return Catalog(
-        SqlCatalog.open(database, warehouse=directory),
+        SqlCatalog.open(database, warehouse=directory, catalog_key=catalog_key),
         storage=options,
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
@@ -75,8 +83,8 @@ def open_catalog(
 
 def _places(
     url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
-) -> tuple[str, str]:
-    """Return the database's URL and the warehouse's directory, each from the other where it is left out."""
+) -> tuple[str, str | None]:
+    """Return the database's URL and the warehouse's directory, if it is known without a look inside."""
     given = None if url is None else os.fspath(url)
     directory = None if warehouse is None else os.fspath(warehouse)
     if (
@@ -85,11 +93,13 @@ def _places(
         and (not _URL.match(given) or scheme_of(given) in STORES)
     ):
         given, directory = None, given
-    directory = directory or "lake"
-    return given or default_catalog_url(directory), directory
+    if given is None:
+        directory = directory or DEFAULT_DIRECTORY
+        given = default_catalog_url(directory)
+    return given, directory
 
 
-class Catalog:
+class Catalog(CatalogRegistry):
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
     def __init__(
@@ -197,29 +207,27 @@ class Catalog:
             clock=self._clock,
             is_unknown=lambda: not self._exists(table_name),
         )
-        self._names.register_table(
-            table_name,
-            options=created.options.texts,
-            primary_key=created.primary_keys,
-            partitioned_by=created.partition_keys,
-            create_database=True,
-        )
+        self.name_table(table_name, created)
         return self.table(name)
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
-        info = self._names.load_table(TableName.parse(name))
-        schema = load_schema(self._directory(info.location), info.location)
+        return self._opened(name, self._known(TableName.parse(name)).location)
+
+    def table_in_warehouse(self, name: str) -> Table:
+        """Open a table where its directory has to be, whether the catalog knows it or not."""
+        return self._opened(name, self._names.table_location(TableName.parse(name)))
+
+    def _opened(self, name: str, location: str) -> Table:
+        schema = load_schema(self._directory(location), location)
         components = Components(
-            file_io=self._directory(
-                info.location, durable=schema.options[core_options.COMMIT_FSYNC]
-            ),
+            file_io=self._directory(location, durable=schema.options[core_options.COMMIT_FSYNC]),
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,
             listeners=(CatalogListener(names=self._names),),
         )
-        return Table(TableSession(name, components, schema), info.location)
+        return Table(TableSession(name, components, schema), location)
 
     def list_tables(self, database: str | None = None) -> list[str]:
         """Return the names of a database's tables, or of all tables as "database.table"."""
@@ -255,35 +263,6 @@ class Catalog:
             raise
         return self.table(target)
 
-    def register_table(self, name: str) -> Table:
-        """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
-
-        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
-        """
-        table_name = TableName.parse(name)
-        table_name.checked()
-        location = self._names.table_location(table_name)
-        schema = load_schema(self._directory(location), location)
-        self._names.register_table(
-            table_name,
-            options=schema.options.texts,
-            primary_key=schema.primary_keys,
-            partitioned_by=schema.partition_keys,
-            create_database=True,
-        )
-        return self.table(name)
-
-    def register_found_tables(self) -> list[str]:
-        """Name every table in the warehouse that has no name yet, whoever made it; return these names."""
-        found = [
-            name
-            for name in table_directories(self.warehouse, self._storage)
-            if not self._exists(TableName.parse(name))
-        ]
-        for name in found:
-            self.register_table(name)
-        return found
-
     def explain_row(
         self,
         name: str,
@@ -297,20 +276,6 @@ class Catalog:
         if (snapshot_id, tag) != (None, None) and snapshot is not None:
             session = session.as_of(snapshot)
         return row_origin(session, snapshot, key, self.lineage, TableName.parse(name))
-
-    def rebuild(self) -> dict[str, int]:
-        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
-
-        Returns the number of snapshots recorded, per table. What the catalog knows already is kept.
-        """
-        self.register_found_tables()
-        return self.rebuild_lineage()
-
-    def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
-        names = tables if tables is not None else self.list_tables()
-        self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
-        return {name: rebuild_lineage(self.table(name).session, self.lineage) for name in names}
 
     def system(
         self,
@@ -331,9 +296,6 @@ class Catalog:
         self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
         return f"{self.warehouse}/{LINEAGE_PAGE}"
 
-    def _directory(self, location: str, *, durable: bool = True) -> FileIO:
-        return open_directory(location, durable=durable, storage=self._storage)
-
     def _named_tables(self) -> Iterator[Named]:
         for name in self.list_tables():
             database, _, table = name.partition(".")
@@ -341,6 +303,19 @@ class Catalog:
                 yield Named(database=database, name=table, table=self.table(name))
             except LsmError as error:
                 yield Named(database=database, name=table, table=None, problem=str(error))
+
+    def _known(self, name: TableName) -> TableInfo:
+        try:
+            return self._names.load_table(name)
+        except NotFoundError as error:
+            if self._directory(self._names.table_location(name)).list("schema"):
+                error = NotFoundError(
+                    f"{name.text} lies in the warehouse, and the catalog does not know it; 'lsm catalog "
+                    f"register {name.text}' names it, 'lsm catalog rebuild' all such tables",
+                    kind=error.kind,
+                    table=name.text,
+                )
+            raise error from None
 
     def _exists(self, name: TableName) -> bool:
         try:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 
-from lsm_engine import InvalidOptionError, LsmError
+from lsm_engine import InvalidOptionError, LsmError, absolute_warehouse
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import FORMATS, open_row_files
-from lsm_engine.cli.verb import Verb, asked
+from lsm_engine.cli.verb import Verb, VerbGroup, asked
 
 
 @click.command(cls=Verb, examples=["lsm databases", "lsm databases --warehouse /data/lake"])
@@ -174,3 +174,64 @@ def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
         asked(f"Drop database {name}{also}?", yes=yes)
         catalog.drop_database(name, cascade=cascade)
     call.out.report(f"{name} is gone", {"dropped": name})
+
+
+@click.group("catalog", cls=VerbGroup)
+def names() -> None:
+    """Mend the catalog: rebuild it from the files, name tables, adopt them, let go of names.
+
+    The files of tables are the truth. A catalog that is lost or damaged comes back by lsm catalog
+    rebuild; Java and pypaimon tables of the warehouse need no catalog at all.
+    """
+
+
+@names.command(
+    "rebuild", cls=Verb, examples=["lsm catalog rebuild", "lsm catalog rebuild shop.orders"]
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@pass_call
+def rebuild(call: Call, *, tables: Sequence[str]) -> None:
+    """Make the catalog anew: names of tables and their lineage, from files. May be run at any time.
+
+    Without TABLE: of every table in the warehouse, also those that the catalog has lost, or never
+    knew because other clients made them. A damaged catalog file is moved aside first.
+    """
+    wanted = [call.named(table) for table in tables]
+    catalog, aside = call.catalog_to_rebuild()
+    if aside is not None:
+        call.out.note(f"the catalog was damaged; its file is {aside} now")
+    recorded = catalog.rebuild_lineage(wanted) if wanted and aside is None else catalog.rebuild()
+    rows = [{"table": name, "snapshots": count} for name, count in recorded.items()]
+    call.out.rows(
+        [words("table"), number("snapshots", "snapshots recorded")], rows, empty="no tables yet"
+    )
+
+
+@names.command("register", cls=Verb, examples=["lsm catalog register shop.orders"])
+@click.argument("table")
+@pass_call
+def register(call: Call, *, table: str) -> None:
+    """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""
+    made = call.catalog(create=True).register_table(call.named(table))
+    facts = {"table": made.name, "location": made.location}
+    call.out.report(f"the catalog knows {made.name}, in {made.location}", facts)
+
+
+@names.command("unregister", cls=Verb, examples=["lsm catalog unregister shop.orders"])
+@click.argument("table")
+@pass_call
+def unregister(call: Call, *, table: str) -> None:
+    """Take a name and its lineage out of the catalog; files stay, so that it may be registered again."""
+    call.catalog().unregister_table(call.named(table))
+    call.out.report(f"the catalog does not know {table} any more", {"unregistered": table})
+
+
+@names.command("adopt", cls=Verb, examples=["lsm catalog adopt /data/old/orders shop.orders"])
+@click.argument("path")
+@click.argument("table")
+@pass_call
+def adopt(call: Call, *, path: str, table: str) -> None:
+    """Move a table's directory from elsewhere on this disk into the warehouse, and name it."""
+    made = call.catalog(create=True).adopt_table(absolute_warehouse(path), call.named(table))
+    facts = {"table": made.name, "was": path, "location": made.location}
+    call.out.report(f"{path} is {made.name} now, in {made.location}", facts)

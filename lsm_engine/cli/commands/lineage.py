@@ -193,23 +193,3 @@ def recent(call: Call, *, table: str | None, limit: int) -> None:
         asked, name = of(call, table)
     rows = plain(asked.recent_activity(limit=limit, table=name))
     call.out.rows(_ACTIVITY, rows, empty="no commits were recorded")
-
-
-@lineage.command(
-    "rebuild", cls=Verb, examples=["lsm lineage rebuild", "lsm lineage rebuild shop.orders"]
-)
-@click.argument("tables", nargs=-1)
-@pass_call
-def rebuild(call: Call, *, tables: Sequence[str]) -> None:
-    """Record lineage anew from the files of tables. May be run at any time.
-
-    Without TABLES: of every table in the warehouse, also those that the catalog has lost. In a
-    warehouse without a catalog, such as one that other clients made, it makes one.
-    """
-    names = [call.named(table) for table in tables]
-    catalog = call.catalog_to_rebuild()
-    recorded = catalog.rebuild_lineage(names) if names else catalog.rebuild()
-    rows = [{"table": name, "snapshots": count} for name, count in recorded.items()]
-    call.out.rows(
-        [words("table"), number("snapshots", "snapshots recorded")], rows, empty="no tables yet"
-    )

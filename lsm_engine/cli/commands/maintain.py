@@ -225,6 +225,8 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
     metavar="AGE",
     help='Let go of what is older, such as "1 h".  [default: the table\'s]',
 )
+@click.option("--all", "everything", is_flag=True,
+              help="All that retention lets go of, not only 'snapshot.expire.limit' at a time.")  # fmt: skip
 @pass_call
 def expire(
     call: Call,
@@ -232,6 +234,7 @@ def expire(
     table: str,
     dry_run: bool,
     yes: bool,
+    everything: bool,
     retain_min: int | None,
     retain_max: int | None,
     older_than: str | None,
@@ -247,6 +250,7 @@ def expire(
         "retain_min": retain_min,
         "retain_max": retain_max,
         "older_than": older_than,
+        "everything": everything,
     }
     planned = opened.expire_snapshots(dry_run=True, **rules)
     if dry_run or planned.is_empty:

@@ -15,13 +15,12 @@ from lsm_engine.plan.expire import (
     dead_candidates,
     physical,
 )
-from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.retention import NO_LIMIT, Retention
 from lsm_engine.plan.retention_pins import RetentionSimulation, pins_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire import expire
 from lsm_engine.table.tags import roots
 
-_NO_LIMIT = 1 << 40
 _NUMBERED = re.compile(r"^(snapshot|changelog) \d+")
 
 
@@ -54,7 +53,7 @@ def simulate_retention(
     """
     if later_millis < 0:
         raise InvalidInputError("only the future can be simulated", later_millis=later_millis)
-    whole = replace(retention, expire_limit=_NO_LIMIT)
+    whole = replace(retention, expire_limit=NO_LIMIT)
     at = session.clock.now_millis() + later_millis
     clock = _At(millis=at, clock=session.clock)
     then = TableSession(

@@ -11,6 +11,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.inspect.health import HEALTH, health
 from lsm_engine.table.inspect.system_tables_files import MADE
 from lsm_engine.table.inspect.system_tables_integrity import MADE as OF_INTEGRITY
 from lsm_engine.table.inspect.system_tables_metadata import LISTED, Rows
@@ -91,7 +92,7 @@ TABLES: Mapping[str, SystemTable] = {
     },
     **{
         name: SystemTable(schema=schema, make=make)
-        for name, (schema, make) in {**MADE, **OF_INTEGRITY}.items()
+        for name, (schema, make) in {**MADE, **OF_INTEGRITY, "health": (HEALTH, health)}.items()
     },
     **{name: SystemTable(schema=None, make=make) for name, make in ROWS.items()},
     "table_indexes": SystemTable(schema=TABLE_INDEXES, make=table_indexes),

@@ -9,7 +9,7 @@ from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, overwriting
-from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.retention import NO_LIMIT, Retention
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.components import Removal
@@ -18,8 +18,6 @@ from lsm_engine.table.history import expire, expire_changelogs
 from lsm_engine.table.integrity.stakes import FileStake, stake_of
 from lsm_engine.table.integrity.verify import verify
 from lsm_engine.table.tags import branch, tag
-
-_ALL = 1 << 40
 
 
 @record
@@ -236,7 +234,7 @@ def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
         session.consumers.delete(one.name)
     for known in session.tags.stable_listing():
         tag.delete(session, known.name)
-    last = Retention(retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=_ALL)
+    last = Retention(retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=NO_LIMIT)
     expire.expire(session, last, dry_run=False)
     expire_changelogs.take_all(session, reason="the table was purged")
     return made

@@ -1,10 +1,17 @@
 """Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace as changed
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, NotFoundError
+from lsm_engine.base.errors import (
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+)
 from lsm_engine.base.units import parse_millis
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -17,6 +24,8 @@ from lsm_engine.plan.tags import same_tag
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import carry_out
+
+log = logging.getLogger(__name__)
 
 _AN_HOUR = 3_600_000
 
@@ -124,16 +133,28 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
 
 
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
-    """Delete a tag; if its snapshot has expired, the files go that only the tag still named."""
-    tag = session.tags.load(name)
+    """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
+
+    Of a tag that cannot be read the tag's own file goes; what else it named is left for orphan removal.
+    """
+    try:
+        tag = session.tags.load(name)
+    except CorruptFileError as error:
+        log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
+        session.tags.delete(name)
+    else:
+        _delete(session, tag, kind=kind)
+    session.notify(lambda listener: listener.untagged(session.name, name))
+
+
+def _delete(session: TableSession, tag: Tag, *, kind: str) -> None:
     if is_there(session, tag.snapshot):
-        reason = f"tag {name!r} was taken back; its snapshot is kept"
+        reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
         carry_out(session, empty_plan(reason, tags=[tag]), kind=kind)
     else:
         carry_out(
             session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)
         )
-    session.notify(lambda listener: listener.untagged(session.name, name))
 
 
 def _with_files(session: TableSession, tag: Tag) -> ExpirePlan:

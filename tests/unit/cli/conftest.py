@@ -47,7 +47,7 @@ class Shell:
         assert "Traceback" not in result.output
         return result
 
-    def json(self, *arguments: object, code: int = 0) -> list[Any]:
+    def json(self, *arguments: object, code: int | tuple[int, ...] = 0) -> list[Any]:
         """The JSON lines that a command prints."""
         output = self(*arguments, "--json", code=code).stdout
         return [json.loads(line) for line in output.splitlines()]

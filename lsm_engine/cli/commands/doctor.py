@@ -1,0 +1,150 @@
+"""lsm doctor: what is wrong, what it costs, and the commands that mend it; --fix runs them."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from rich.text import Text
+
+from lsm_engine import HealthReport, LsmError
+from lsm_engine import doctor as examine
+from lsm_engine.cli.call import Call, is_path, pass_call
+from lsm_engine.cli.failures import REFUSED, report_error
+from lsm_engine.cli.output import counted
+from lsm_engine.cli.progress import file_progress
+from lsm_engine.cli.values import neutral
+from lsm_engine.cli.verb import Verb, asked
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_ROUNDS = 5
+"""What one command mends may uncover more: files that are given back, snapshots that may expire then."""
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm doctor",
+        "lsm doctor --shallow --json",
+        "lsm doctor shop.orders --deep",
+        "lsm doctor shop --fix",
+    ],
+)
+@click.argument("names", nargs=-1, metavar="[TABLE|DATABASE]...")
+@click.option(
+    "--shallow", is_flag=True, help="Read only the newest snapshots: a thousand tables in seconds."
+)
+@click.option("--deep", is_flag=True, help="Also read every page of every data file.")
+@click.option("--stale-after", default="30 d", metavar="AGE", show_default=True,
+              help="From this age on idle consumers and branches count, and tags without a lifetime.")  # fmt: skip
+@click.option("--fix", is_flag=True, help="Show the commands, ask, and run them.")
+@click.option(
+    "--lossy", is_flag=True, help="With --fix: also commands that let go of something readable."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_call
+def doctor(
+    call: Call, /, *, names: tuple[str, ...], shallow: bool, deep: bool, stale_after: str,
+    fix: bool, lossy: bool, yes: bool,
+) -> None:  # fmt: skip
+    """Find what is wrong or costs too much, and show the command that mends each.
+
+    Looks for damage, compaction debt, small files, too many or too few buckets, snapshots, tags,
+    branches and consumers that keep files, orphans, options that contradict each other, and tables
+    that the catalog and the warehouse disagree about. Changes nothing without --fix. Exit code 1 if there is an
+    error or a warning; notes alone are healthy.
+    """
+    if shallow and deep:
+        raise click.UsageError("give --shallow or --deep, not both")
+    depth = "shallow" if shallow else "deep" if deep else "whole"
+    report = _examined(call, names, depth, stale_after)
+    if not fix:
+        _show(call, report)
+    for _ in range(_ROUNDS if fix else 0):
+        if not _fixed(call, report, lossy=lossy, yes=yes):
+            break
+        report = _examined(call, names, depth, stale_after)
+    if fix:
+        call.out.heading("afterwards")
+        _show(call, report)
+    if not report.is_healthy:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) -> HealthReport:
+    with file_progress(call, "Examining", "tables") as step:
+        settings: dict[str, Any] = {"depth": depth, "stale_after": stale_after, "progress": step}
+        if len(names) == 1 and is_path(names[0]):
+            return examine(call.table(names[0]), **settings)
+        catalog = call.catalog()
+        chosen = [
+            table
+            for name in map(call.named, names)
+            for table in (
+                [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
+            )
+        ]
+        return examine(catalog, chosen if names else None, **settings)
+
+
+def _show(call: Call, report: HealthReport) -> None:
+    if call.as_json:
+        call.out.rows([], (one.facts() for one in report.findings), empty="")
+        return
+    for one in report.findings:
+        severity = one.severity.name.lower()
+        lines = Text()
+        lines.append(f"{severity:<8}", style=_STYLES[severity])
+        lines.append(neutral(f"{one.table}: {one.what}"), style="bold")
+        for text in (one.cost, f"this loses {one.loses}" if one.loses else ""):
+            if text:
+                lines.append(f"\n        {neutral(text)}")
+        call.out.text(lines)
+        if one.command:
+            call.out.line(f"        {call.line(shlex.join(one.command))}")
+    checked = counted(report.table_count, "table")
+    found = [one.severity.name.lower() for one in report.findings]
+    sums = ", ".join(counted(found.count(word), word) for word in dict.fromkeys(found))
+    unread = {
+        "SHALLOW": "; damage and orphans were not looked for",
+        "WHOLE": "; pages were not read",
+    }
+    call.out.text(
+        f"{'healthy' if report.is_healthy else 'not healthy'}: {checked}"
+        f"{f', {sums}' if sums else ''}{unread.get(report.depth.name, '')}"
+    )
+
+
+def _fixed(call: Call, report: HealthReport, *, lossy: bool, yes: bool) -> bool:
+    """Run the commands that a report names, once they are agreed to; False if there are none."""
+    able = [one for one in report.findings if one.command]
+    chosen = [one for one in able if lossy or one.loses is None]
+    if len(chosen) < len(able):
+        call.out.note(
+            f"left to you, as they lose something: {len(able) - len(chosen)}; --lossy takes them along"
+        )
+    commands = list(dict.fromkeys(one.command for one in chosen))
+    if not commands:
+        return False
+    if not (yes and call.quiet):
+        _list(call, commands)
+    asked(f"Run {counted(len(commands), 'command')}?", yes=yes)
+    done = [_run(call, command) for command in commands]
+    return any(done)
+
+
+def _list(call: Call, commands: Iterable[tuple[str, ...]]) -> None:
+    call.out.heading("what will be run")
+    for command in commands:
+        call.out.line(call.line(shlex.join(command)))
+
+
+def _run(call: Call, command: tuple[str, ...]) -> bool:
+    """Run another verb with the global options of this run; False if it failed, which it reports itself."""
+    root = click.get_current_context().find_root().command
+    try:
+        code = click.Group.main(root, list(command), "lsm", standalone_mode=False, obj=call)
+    except LsmError as error:
+        report_error(call, error)
+        return False
+    return not code

@@ -1,0 +1,306 @@
+"""What is wrong with a table, or costs more than it has to: findings from facts, each with what mends it.
+
+Nothing is read here: `table/inspect/health_facts` collects the facts, and whoever asked runs the commands.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from lsm_engine.base.units import format_bytes, format_millis
+from lsm_engine.plan.health import DamageFacts, Finding, PinFacts, Severity, TableFacts
+
+DAY_MILLIS = 24 * 3600 * 1000
+STALE_MILLIS = 30 * DAY_MILLIS
+EXPIRABLE_MAX = 10
+"""Snapshots that may wait for the next expiry: writers expire every so often, not at once."""
+BUCKET_BYTES = 1 << 30
+"""Bytes that one bucket should hold: Paimon advises 200 MB to 1 GB."""
+WIDE_TIMES, NARROW_TIMES = 5, 8
+"""How far from that a partition's number of buckets may be: too few buckets, too many."""
+
+Rule = Callable[[TableFacts, int], Iterator[Finding]]
+
+
+def findings(facts: TableFacts, *, stale_millis: int = STALE_MILLIS) -> tuple[Finding, ...]:
+    """Return what is wrong with a table, the worst first.
+
+    `stale_millis`: the age from which tags without a lifetime, idle consumers and idle branches count.
+    """
+    if facts.problem is not None:
+        return (_of(facts, "damage", Severity.ERROR, facts.problem, "it cannot be read at all"),)
+    found = [one for rule in _RULES for one in rule(facts, stale_millis)]
+    return tuple(sorted(found, key=lambda one: -one.severity))
+
+
+def _of(
+    facts: TableFacts,
+    kind: str,
+    severity: Severity,
+    what: str,
+    cost: str = "",
+    command: Sequence[str] = (),
+    loses: str | None = None,
+) -> Finding:
+    return Finding(
+        table=facts.table,
+        kind=kind,
+        severity=severity,
+        what=what,
+        cost=cost,
+        command=tuple(command),
+        loses=loses,
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
+    """Restore what can be; let go of the rest of the newest state; then of the history that needs it."""
+    table = facts.table
+    data = [one for one in facts.damage if one.is_data]
+    given_back = [one for one in data if one.restorable]
+    lost = [one for one in data if not one.restorable]
+    live = [one for one in lost if one.in_newest]
+    if given_back:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(given_back, "data file"),
+            f"{_rows(given_back)} cannot be read; the table can give them back",
+            ("repair", table, "restore", "--act", "--yes"),
+        )  # fmt: skip
+    if live:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(live, "data file"),
+            f"{_rows(live)} cannot be read, and reads of their keys fail",
+            ("repair", table, "damaged-files", "--act", "--yes"),
+            f"{_rows(live)} stored in {_counted(len(live), 'file')}; older versions may show again",
+        )  # fmt: skip
+    elif lost:
+        yield from _damaged_history(facts, lost)
+    documents = [one for one in facts.damage if not one.is_data]
+    yield from _damaged_documents(facts, documents)
+    for text in facts.other_problems:
+        yield _of(facts, "damage", Severity.ERROR, text, "answers may be wrong")
+
+
+def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator[Finding]:
+    table = facts.table
+    newest = max((one.newest_root for one in lost if one.newest_root is not None), default=None)
+    if newest is not None and facts.newest_id is not None:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(lost, "data file"),
+            f"snapshots up to {newest} cannot be read whole; the newest state can",
+            _expire(table, retain=max(1, facts.newest_id - newest)),
+            f"time travel to snapshots up to {newest}",
+        )  # fmt: skip
+    for tag in dict.fromkeys(tag for one in lost for tag in one.tags):
+        yield _of(
+            facts, "damage", Severity.ERROR, f"tag {tag!r} needs a data file that is damaged or gone",
+            "the tag cannot be read whole", ("tag", "delete", table, tag), f"tag {tag!r}",
+        )  # fmt: skip
+
+
+def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
+    old = [one for one in damaged if not one.in_newest and one.newest_root is not None]
+    if old:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(old, "file"),
+            "older snapshots cannot be read, and nothing expires while they are there",
+            ("repair", facts.table, "earliest", "--act", "--yes"),
+            f"snapshots up to {max(one.newest_root or 0 for one in old)}",
+        )  # fmt: skip
+    for one in damaged:
+        for tag in one.tags:
+            yield _of(
+                facts, "damage", Severity.ERROR, f"tag {tag!r}: {one.problem}",
+                "the tag cannot be read, and nothing expires while it is there",
+                ("tag", "delete", facts.table, tag), f"tag {tag!r}",
+            )  # fmt: skip
+        if one.in_newest or (one.newest_root is None and not one.tags):
+            yield _of(
+                facts, "damage", Severity.ERROR, one.problem,
+                "the newest state cannot be read: bring the file back from a backup, or roll back to a "
+                "snapshot that lsm verify finds whole" if one.in_newest else "it cannot be read",
+            )  # fmt: skip
+
+
+def _rows(damaged: Iterable[DamageFacts]) -> str:
+    return _counted(sum(one.row_count for one in damaged), "row")
+
+
+def _listed(damaged: Sequence[DamageFacts], noun: str) -> str:
+    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return f"{_counted(len(damaged), noun)} damaged or gone: {damaged[0].path}{more}"
+
+
+# --- debt ----------------------------------------------------------------------------------------
+
+
+def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
+    debt, small = facts.debt, facts.small
+    if debt is not None:
+        by = "; write-only: its writers never compact" if facts.is_write_only else ""
+        yield _of(
+            facts, "debt", Severity.ERROR if debt.waiting else Severity.WARNING,
+            f"compaction is due in {_counted(debt.buckets, 'bucket')} with {_counted(debt.runs, 'sorted run')}{by}",
+            ("writers wait, and every" if debt.waiting else "every")
+            + f" read merges {format_bytes(debt.size_bytes)}",
+            ("compact", facts.table),
+        )  # fmt: skip
+    if facts.unassigned_rows:
+        yield _of(
+            facts, "debt", Severity.WARNING,
+            f"{_counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
+            "nobody can read them", ("compact", facts.table),
+        )  # fmt: skip
+    if small is not None:
+        yield _of(
+            facts, "small-files", Severity.WARNING,
+            f"{_counted(small.runs, 'small file')} in {_counted(small.buckets, 'bucket')}",
+            f"every read opens them all, for {format_bytes(small.size_bytes)}",
+            ("compact", facts.table, "--full"),
+        )  # fmt: skip
+
+
+def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
+    """A fixed number of buckets that fits the bytes of none of the partitions with files."""
+    if not facts.buckets:
+        return
+    largest = max(sum(one.sizes) for one in facts.buckets)
+    now = max(one.total for one in facts.buckets)
+    fits = max(1, -(-largest // BUCKET_BYTES))
+    if now < 1 or (fits < WIDE_TIMES * now and now < NARROW_TIMES * fits):
+        return
+    empty = sum(one.total - len(one.sizes) for one in facts.buckets)
+    wide = fits > now
+    yield _of(
+        facts, "buckets", Severity.WARNING if wide else Severity.NOTE,
+        f"{_counted(now, 'bucket')} for at most {format_bytes(largest)} a partition"
+        + (f"; {empty:,} are empty" if empty else ""),
+        f"a compaction rewrites up to {format_bytes(largest // now)} at once, on one core" if wide
+        else "each write makes a file in each bucket that it touches, and each read opens them",
+        ("rescale", facts.table, str(fits)),
+    )  # fmt: skip
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def _expire(table: str, retain: int | None = None) -> tuple[str, ...]:
+    if retain is None:
+        return ("expire", table, "--all", "--yes")
+    return ("expire", table, "--all", "--retain-max", str(retain), "--older-than", "0 s", "--yes")
+
+
+def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
+    table = facts.table
+    if facts.expirable > EXPIRABLE_MAX:
+        size = facts.expirable_bytes
+        yield _of(
+            facts, "retention", Severity.WARNING,
+            f"{_counted(facts.expirable, 'snapshot')} of {facts.snapshot_count:,} have outlived their retention",
+            "files that no read needs stay" if size is None else f"{format_bytes(size)} that no read needs stay",
+            _expire(table),
+        )  # fmt: skip
+    if facts.overdue_tags:
+        yield _of(
+            facts, "retention", Severity.WARNING,
+            f"{_counted(len(facts.overdue_tags), 'tag')} past their lifetime: {', '.join(facts.overdue_tags[:5])}",
+            "their files stay", ("tag", "expire", table, "--yes"),
+        )  # fmt: skip
+    for tag in facts.tags:
+        if not tag.is_bounded and tag.age_millis > stale_millis:
+            yield _of(
+                facts, "retention", Severity.WARNING,
+                f"tag {tag.name!r} is {format_millis(tag.age_millis)} old and has no end",
+                _pinned(tag), ("tag", "delete", table, tag.name), f"tag {tag.name!r}",
+            )  # fmt: skip
+    for branch in facts.branches:
+        if branch.age_millis > stale_millis:
+            yield _of(
+                facts, "retention", Severity.WARNING,
+                f"branch {branch.name!r} has not moved for {format_millis(branch.age_millis)}",
+                _pinned(branch), ("branch", "delete", table, branch.name, "--yes"), f"branch {branch.name!r}",
+            )  # fmt: skip
+    for one in facts.consumers:
+        if one.age_millis > stale_millis:
+            yield _of(
+                facts, "consumers", Severity.WARNING,
+                f"consumer {one.name!r} stands at snapshot {one.at_snapshot} since "
+                f"{format_millis(one.age_millis)}",
+                "no snapshot from there on expires",
+                ("consumer", "reset", table, one.name), f"the place of consumer {one.name!r}",
+            )  # fmt: skip
+
+
+def _pinned(pin: PinFacts) -> str:
+    if pin.only_size_bytes is None:
+        return "files that only it names stay"
+    return f"{format_bytes(pin.only_size_bytes)} stay for it alone"
+
+
+def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
+    if facts.orphan_count:
+        yield _of(
+            facts, "orphans", Severity.WARNING,
+            f"{_counted(facts.orphan_count, 'file')} that nothing names, older than a day",
+            f"{format_bytes(facts.orphan_bytes)} on disk", ("orphans", facts.table, "--yes"),
+        )  # fmt: skip
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
+    for key, reason in facts.refused_options:
+        yield _of(
+            facts, "options", Severity.NOTE, f"option {key!r}: {reason}",
+            "this version reads the table and does not write it: write with the client that set it",
+        )  # fmt: skip
+    for what, cost, change in facts.at_odds:
+        yield _of(facts, "options", Severity.WARNING, what, cost, ("alter", facts.table, *change))
+
+
+_RULES: tuple[Rule, ...] = (_damage, _debt, _buckets, _retention, _orphans, _options)
+
+
+# --- the catalog ---------------------------------------------------------------------------------
+
+
+def catalog_findings(
+    known: Iterable[str],
+    found: Iterable[str],
+    *,
+    recorded: Callable[[str], int | None],
+    newest: Callable[[str], int | None],
+) -> Iterator[Finding]:
+    """Yield where a catalog and the tables in its warehouse differ.
+
+    `known`: names in the catalog; `found`: tables in the warehouse. `recorded`: the newest snapshot that
+    a table's lineage has; `newest`: that the table has.
+    """
+    names, there = set(known), set(found)
+    for name in sorted(names - there):
+        yield Finding(
+            table=name, kind="catalog", severity=Severity.ERROR,
+            what="the catalog names a table that is not in the warehouse",
+            cost="whoever opens it gets an error", command=("catalog", "unregister", name),
+        )  # fmt: skip
+    for name in sorted(there - names):
+        yield Finding(
+            table=name, kind="catalog", severity=Severity.WARNING,
+            what="the catalog does not know this table of the warehouse",
+            cost="it cannot be opened by its name", command=("catalog", "register", name),
+        )  # fmt: skip
+    for name in sorted(names & there):
+        has, is_at = recorded(name) or 0, newest(name) or 0
+        if has < is_at:
+            yield Finding(
+                table=name, kind="catalog", severity=Severity.NOTE,
+                what=f"lineage ends at snapshot {has}, the table at {is_at}: others have committed",
+                cost="questions about lineage are answered without them",
+                command=("catalog", "rebuild", name),
+            )  # fmt: skip

@@ -1,0 +1,158 @@
+"""The health of a table as values: facts that were collected, and findings that were made of them.
+
+`plan/diagnosis` makes the findings, `table/inspect/health_facts` collects the facts.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+from lsm_engine.base.record import record
+from lsm_engine.plan.health_options import OptionsAtOdds
+
+
+class Depth(IntEnum):
+    """How much is looked at.
+
+    SHALLOW: the newest snapshot with its manifests, and tags, branches and consumers by name. WHOLE: every
+    root is verified, orphans are looked for, and what roots keep is counted. DEEP: every page is read too.
+    """
+
+    SHALLOW = 0
+    WHOLE = 1
+    DEEP = 2
+
+
+class Severity(IntEnum):
+    """How bad: rows or files are lost or unreadable; it costs, and grows; somebody should know."""
+
+    NOTE = 0
+    WARNING = 1
+    ERROR = 2
+
+
+@record
+class Finding:
+    """One thing that is wrong, with what it costs and the command that mends it.
+
+    `kind`: debt, damage, retention, orphans, small-files, buckets, consumers, catalog or options.
+    `command`: the words after `lsm`; empty where no command can help. `loses`: what can be read no
+    longer once it has run; None if nothing is lost.
+    """
+
+    table: str
+    kind: str
+    severity: Severity
+    what: str
+    cost: str = ""
+    command: tuple[str, ...] = ()
+    loses: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what programs want to know, by name."""
+        return {
+            "table": self.table,
+            "kind": self.kind,
+            "severity": self.severity.name.lower(),
+            "finding": self.what,
+            "cost": self.cost or None,
+            "command": list(self.command) or None,
+            "loses": self.loses,
+        }
+
+
+@record
+class HealthReport:
+    """What `doctor` found in some tables, each table's worst first. Healthy: nothing but notes."""
+
+    findings: tuple[Finding, ...]
+    table_count: int
+    depth: Depth
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there is no error and no warning."""
+        return all(one.severity is Severity.NOTE for one in self.findings)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{one.severity.name.lower()} {one.table}: {one.what}"
+            + (f" ({one.cost})" if one.cost else "")
+            + (f" -> lsm {' '.join(one.command)}" if one.command else "")
+            for one in self.findings
+        ]
+        return "\n".join(lines or [f"healthy: {self.table_count} tables"])
+
+
+@record
+class BucketFacts:
+    """The buckets of one partition: `total` as its files record it, `sizes` of those with files."""
+
+    partition: str
+    total: int
+    sizes: tuple[int, ...]
+
+
+@record
+class DebtFacts:
+    """Buckets due: how many, their runs and bytes, and whether writers wait for any of them."""
+
+    buckets: int
+    runs: int
+    size_bytes: int
+    waiting: bool
+
+
+@record
+class PinFacts:
+    """A tag, branch or consumer: its age or idle time, and bytes that it alone keeps, if counted."""
+
+    name: str
+    age_millis: int
+    is_bounded: bool = False
+    at_snapshot: int | None = None
+    only_size_bytes: int | None = None
+
+
+@record
+class DamageFacts:
+    """A damaged file or document. `restorable`: something in the table can give it back.
+
+    `is_data`: a data file, whose rows its manifest entry counts. `in_newest`: the newest snapshot needs it.
+    `newest_root`: the newest snapshot that needs it; None if only tags do.
+    """
+
+    path: str
+    problem: str
+    is_data: bool
+    restorable: bool
+    in_newest: bool
+    row_count: int = 0
+    newest_root: int | None = None
+    tags: tuple[str, ...] = ()
+
+
+@record
+class TableFacts:
+    """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds."""
+
+    table: str
+    problem: str | None = None
+    is_write_only: bool = False
+    newest_id: int | None = None
+    snapshot_count: int = 0
+    expirable: int = 0
+    expirable_bytes: int | None = None
+    debt: DebtFacts | None = None
+    small: DebtFacts | None = None
+    unassigned_rows: int = 0
+    buckets: tuple[BucketFacts, ...] = ()
+    tags: tuple[PinFacts, ...] = ()
+    overdue_tags: tuple[str, ...] = ()
+    branches: tuple[PinFacts, ...] = ()
+    consumers: tuple[PinFacts, ...] = ()
+    damage: tuple[DamageFacts, ...] = ()
+    other_problems: tuple[str, ...] = ()
+    orphan_count: int = 0
+    orphan_bytes: int = 0
+    refused_options: tuple[tuple[str, str], ...] = ()
+    at_odds: tuple[OptionsAtOdds, ...] = ()

@@ -1,0 +1,329 @@
+"""Collect the facts that `plan/health` judges a table by, as many of them as the depth asks for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import InvalidOptionError, LsmError
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.base.other_options import Verdict
+from lsm_engine.base.table_options import unsupported_options
+from lsm_engine.meta.manifest import ManifestFileMeta
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.health import (
+    BucketFacts,
+    DamageFacts,
+    DebtFacts,
+    Depth,
+    PinFacts,
+    TableFacts,
+)
+from lsm_engine.plan.health_options import at_odds
+from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.tags import created_at
+from lsm_engine.store.branches import BranchStore
+from lsm_engine.table.compact.compact_append import plan_append_compaction
+from lsm_engine.table.compact.compact_plan import plan_compaction
+from lsm_engine.table.ground.live_files import (
+    KIND,
+    ROW_COUNT,
+    TOTAL_BUCKETS,
+    bucket_pairs,
+    sorted_run_counts,
+)
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.history.expire import retention_of
+from lsm_engine.table.history.orphans import remove_orphans
+from lsm_engine.table.inspect.explain_retention import simulate_retention
+from lsm_engine.table.integrity.findings import MAIN, DamagedFile
+from lsm_engine.table.integrity.verify import verify
+from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.expire_tags import expire_tags
+
+_FILE_SIZE = "_FILE._FILE_SIZE"
+_ORPHAN_AGE = "1 d"
+
+
+def table_facts(session: TableSession, depth: Depth) -> TableFacts:
+    """Return what is known of a table; what cannot be read becomes the `problem`, and is not raised."""
+    damage: dict[str, Any] = {}
+    if depth > Depth.SHALLOW:
+        damage = _damage(session, deep=depth is Depth.DEEP)
+    try:
+        facts: dict[str, Any] = {**_newest_state(session), **_retention(session)}
+        if depth > Depth.SHALLOW and not any(damage.values()):
+            facts |= _whole(session, facts)
+    except LsmError as error:
+        if any(damage.values()):  # the same, with what mends it
+            return TableFacts(table=session.name, **_settings(session), **damage)
+        return TableFacts(table=session.name, problem=str(error))
+    return TableFacts(table=session.name, **{**_settings(session), **facts, **damage})
+
+
+def _settings(session: TableSession) -> dict[str, Any]:
+    refused = [
+        (one.key, one.reason)
+        for one in unsupported_options(session.options)
+        if one.verdict in (Verdict.REFUSES_WRITING, Verdict.UNKNOWN)
+    ]
+    return {
+        "is_write_only": session.options[core_options.WRITE_ONLY],
+        "refused_options": tuple(refused),
+        "at_odds": at_odds(session.options, is_partitioned=bool(session.schema.partition_keys)),
+    }
+
+
+# --- the newest state ----------------------------------------------------------------------------
+
+
+def _newest_state(session: TableSession) -> dict[str, Any]:
+    """Return what the newest snapshot and its manifests show: debt, small files, sizes of buckets."""
+    latest = session.snapshots.latest()
+    if latest is None:
+        return {}
+    metas = session.manifest_metas(latest)
+    sizes = _sizes(session, metas)
+    policy = session.schema.bucket_mode.policy
+    facts: dict[str, Any] = {
+        "newest_id": latest.id,
+        "unassigned_rows": sum(rows for (_, bucket), (_, rows, *_) in sizes.items() if bucket < 0),
+    }
+    if policy.is_fixed:
+        facts["buckets"] = _by_partition(session, sizes)
+    if session.schema.has_primary_key:
+        facts["debt"] = _debt(session, latest, metas)
+    else:
+        facts["small"] = _small_files(session, latest, sizes)
+    return facts
+
+
+Sizes = Mapping[tuple[bytes, int], tuple[int, int, int, int]]
+"""By partition and bucket: bytes, rows, files, and the number of buckets of the partition."""
+
+
+def _sizes(session: TableSession, metas: Sequence[ManifestFileMeta]) -> Sizes:
+    """Add up manifests, each kept as these sums: no entry becomes an object."""
+    found: dict[tuple[bytes, int], list[int]] = {}
+    for meta in session.manifests.ahead(metas, _size_facts):
+        for place, (*sums, total) in session.manifests.fact(meta, _size_facts).items():
+            known = found.setdefault(place, [0, 0, 0, 0])
+            known[:] = [*(a + b for a, b in zip(known, sums, strict=False)), total]
+    return {place: (a, b, c, d) for place, (a, b, c, d) in found.items() if c > 0}
+
+
+def _size_facts(entries: pa.Table) -> dict[tuple[bytes, int], tuple[int, int, int, int]]:
+    if not entries.num_rows:
+        return {}
+    pairs, of_row = bucket_pairs(entries)
+    sign = np.where(entries.column(KIND).to_numpy() == EntryKind.DELETE, -1, 1)
+
+    def summed(weights: Any) -> list[int]:
+        counts = np.bincount(of_row, sign * np.asarray(weights), minlength=len(pairs))
+        return [int(count) for count in counts]
+
+    last = np.zeros(len(pairs), np.int64)
+    last[of_row] = entries.column(TOTAL_BUCKETS).to_numpy()
+    sums = (
+        summed(entries.column(_FILE_SIZE).to_numpy()),
+        summed(entries.column(ROW_COUNT).to_numpy()),
+        summed(np.ones(entries.num_rows)),
+        last.tolist(),
+    )
+    return dict(zip(pairs, zip(*sums, strict=True), strict=True))
+
+
+def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...]:
+    context = session.context()
+    held: dict[bytes, list[int]] = {}
+    totals: dict[bytes, int] = {}
+    for (partition, bucket), (size, _, _, total) in sizes.items():
+        if bucket >= 0:
+            held.setdefault(partition, []).append(size)
+            totals[partition] = total
+    return tuple(
+        BucketFacts(
+            partition=context.partition_path(partition),
+            total=totals[partition],
+            sizes=tuple(listed),
+        )
+        for partition, listed in held.items()
+    )
+
+
+def _debt(
+    session: TableSession, latest: Snapshot, metas: Sequence[ManifestFileMeta]
+) -> DebtFacts | None:
+    """What `compact` would do now, by its own plan."""
+    work = plan_compaction(session, latest)
+    if not work:
+        return None
+    runs = sorted_run_counts(session.manifests, metas)
+    counts = [runs.get((one.partition, one.bucket), 0) for one in work]
+    return DebtFacts(
+        buckets=len(work),
+        runs=sum(counts),
+        size_bytes=sum(one.size_bytes for one in work),
+        waiting=max(counts) > session.options.stop_trigger,
+    )
+
+
+def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | None:
+    fewest = session.options[core_options.COMPACTION_MIN_FILE_NUM]
+    if all(files < fewest for *_, files, _ in sizes.values()):
+        return None
+    work = plan_append_compaction(session, latest)
+    if not work:
+        return None
+    return DebtFacts(
+        buckets=len(work),
+        runs=sum(len(group) for one in work for group in one.groups),
+        size_bytes=sum(one.size_bytes for one in work),
+        waiting=False,
+    )
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def _retention(session: TableSession) -> dict[str, Any]:
+    ids = session.snapshots.ids()
+    consumers = session.consumers.list()
+    facts: dict[str, Any] = {"snapshot_count": len(ids)}
+    try:
+        retention = retention_of(session.options)
+    except InvalidOptionError:
+        pass  # the options are at odds, which is a finding of its own
+    else:
+        needed = min((one.next_snapshot_id for one in consumers), default=None)
+        facts["expirable"] = _expirable(session, ids, retention, needed)
+    tags = session.tags.list()
+    if tags:
+        facts["overdue_tags"] = expire_tags(session, dry_run=True).names
+        facts["tags"] = tuple(_tag(session, tag) for tag in tags)
+    facts["branches"] = tuple(_branches(session))
+    if consumers:
+        now = session.file_io.now_millis()
+        facts["consumers"] = tuple(
+            PinFacts(
+                name=one.name,
+                age_millis=now - one.modified_millis,
+                at_snapshot=one.next_snapshot_id,
+            )
+            for one in consumers
+        )
+    return facts
+
+
+def _expirable(
+    session: TableSession, ids: Sequence[int], retention: Retention, needed: int | None
+) -> int:
+    """Return how many snapshots retention lets go of; reads a few of them, by bisection over time."""
+    if not ids:
+        return 0
+    end = min(ids[-1] - retention.retained_min + 1, ids[-1] + 1 if needed is None else needed)
+    candidates = [number for number in ids[:-1] if number < end]
+    oldest_kept = session.clock.now_millis() - retention.time_retained_millis
+    first = sum(number < ids[-1] - retention.retained_max + 1 for number in candidates)
+    last = len(candidates)
+    while first < last:
+        middle = (first + last) // 2
+        successor = session.snapshots.load(ids[middle + 1])
+        if successor.time_millis < oldest_kept:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+def _tag(session: TableSession, tag: Tag) -> PinFacts:
+    born = created_at(tag)
+    if born is None:
+        age = session.clock.now_millis() - tag.snapshot.time_millis
+    else:
+        year, month, day, hour, minute, second, nanos = session.clock.local_time()
+        now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
+        age = int((now - born).total_seconds() * 1000)
+    options = session.options
+    rolls = core_options.TAG_NUM_RETAINED_MAX.key in options.texts
+    return PinFacts(
+        name=tag.name,
+        age_millis=age,
+        is_bounded=tag.retained_millis is not None or rolls,
+        at_snapshot=tag.snapshot.id,
+    )
+
+
+def _branches(session: TableSession) -> list[PinFacts]:
+    if session.paths.branch_name:
+        return []
+    found = []
+    for name in BranchStore(session.file_io, session.paths).names():
+        if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
+            continue
+        (branch,) = [one for one in roots.other_branches(session) if one.paths.branch_name == name]
+        latest = branch.snapshots.latest()
+        made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
+        moved = made if latest is None else max(latest.time_millis, 0)
+        now = session.file_io.now_millis() if latest is None else session.clock.now_millis()
+        found.append(PinFacts(name=name, age_millis=now - moved))
+    return found
+
+
+# --- what takes longer ---------------------------------------------------------------------------
+
+
+def _damage(session: TableSession, *, deep: bool) -> dict[str, Any]:
+    report = verify(session, deep=deep)
+    newest = _newest_id(session)
+    files = [one for one in report.damaged_files if MAIN in one.branches]
+    named = {one.path for one in files}
+    others = [text for text in report.problems if not any(path in text for path in named)]
+    return {
+        "damage": tuple(_damaged(one, newest) for one in files),
+        "other_problems": tuple(others),
+    }
+
+
+def _newest_id(session: TableSession) -> int | None:
+    listed = session.snapshots.listed_ids()
+    return listed[-1] if listed else None
+
+
+def _damaged(file: DamagedFile, newest: int | None) -> DamageFacts:
+    return DamageFacts(
+        path=file.path,
+        problem=file.problems[0],
+        is_data=file.stake is not None,
+        restorable=bool(file.sources),
+        in_newest=newest in file.snapshots,
+        row_count=0 if file.stake is None else file.stake.row_count,
+        newest_root=max(file.snapshots, default=None),
+        tags=file.tags,
+    )
+
+
+def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what roots keep, what expiry would free, and what nothing names; all roots are sound."""
+    found: dict[str, Any] = {}
+    try:
+        simulation = simulate_retention(session, retention_of(session.options))
+    except InvalidOptionError:
+        simulation = None
+    if simulation is not None:
+        found["expirable"] = len(simulation.expired)
+        found["expirable_bytes"] = simulation.freed_bytes
+        found["overdue_tags"] = simulation.expired_tags
+        kept = {pin.name: pin.only_size_bytes for pin in simulation.pins}
+        for kind, name in (("tags", "tag {!r}"), ("branches", "branch {!r}")):
+            found[kind] = tuple(
+                replace(pin, only_size_bytes=kept.get(name.format(pin.name), 0))
+                for pin in facts.get(kind, ())
+            )
+    plan = remove_orphans(session, dry_run=True, older_than=_ORPHAN_AGE, force=False).plan
+    return {**found, "orphan_count": len(plan.orphans), "orphan_bytes": plan.freed_bytes}

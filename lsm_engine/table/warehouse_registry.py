@@ -1,0 +1,134 @@
+"""Which tables a catalog knows: named, adopted, let go of, and all of them anew from the warehouse."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from lsm_engine.base.errors import LsmError
+from lsm_engine.catalog.names import TableName
+from lsm_engine.catalog.sql_catalog import SqlCatalog
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.io.warehouse import move_directory, open_directory, table_directories
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ddl.create import load_schema
+from lsm_engine.table.lineage_listener import rebuild_lineage
+from lsm_engine.table.table import Table
+
+log = logging.getLogger(__name__)
+
+
+class CatalogRegistry(ABC):
+    """The part of a Catalog that names tables whose directories are there already."""
+
+    _names: SqlCatalog
+    _storage: StorageOptions
+
+    @abstractmethod
+    def table(self, name: str) -> Table:
+        """Open a table."""
+
+    @abstractmethod
+    def list_tables(self, database: str | None = None) -> list[str]:
+        """Return the names of tables."""
+
+    def register_table(self, name: str) -> Table:
+        """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
+
+        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
+        """
+        table_name = TableName.parse(name)
+        self.name_table(table_name.checked(), self._schema_of(table_name))
+        return self.table(name)
+
+    def unregister_table(self, name: str) -> None:
+        """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
+        self._names.drop_table(TableName.parse(name))
+
+    def adopt_table(self, path: str, name: str) -> Table:
+        """Move a table's directory from elsewhere on the disk into the warehouse, and name it.
+
+        Raises NotFoundError if there is no table, AlreadyExistsError if the name or its directory is
+        taken, and UnsupportedError on an object store; then nothing has changed.
+        """
+        table_name = TableName.parse(name)
+        location = self._names.table_location(table_name)
+        schema = load_schema(self._directory(path), path)
+        move_directory(path, location)
+        try:
+            self.name_table(table_name, schema)
+        except LsmError:
+            move_directory(location, path)
+            raise
+        return self.table(name)
+
+    def unknown_tables(self) -> list[str]:
+        """Return the tables in the warehouse that the catalog has no name for, from listings alone."""
+        known = set(self.list_tables())
+        return [name for name in self.found_tables() if name not in known]
+
+    def found_tables(self) -> list[str]:
+        """Return the tables whose directories lie in the warehouse, from listings alone."""
+        return table_directories(self._names.warehouse, self._storage)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the catalog's names go with this process."""
+        return self._names.database.is_in_memory
+
+    def register_found_tables(self) -> list[str]:
+        """Name every table in the warehouse that has no name yet, whoever made it; return these names.
+
+        A table whose schema cannot be read gets its name all the same: opening it raises why.
+        """
+        found = self.unknown_tables()
+        for name in found:
+            table_name = TableName.parse(name)
+            try:
+                schema = None if self.is_in_memory else self._schema_of(table_name)
+            except LsmError as error:
+                log.warning("table %s is named, and cannot be opened: %s", name, error)
+                schema = None
+            self.name_table(table_name, schema)
+        return found
+
+    def _schema_of(self, name: TableName) -> TableSchema:
+        location = self._names.table_location(name)
+        return load_schema(self._directory(location), location)
+
+    def name_table(self, name: TableName, schema: TableSchema | None) -> None:
+        """Give a table its name, with a copy of its options if they can be read."""
+        self._names.register_table(
+            name,
+            options=None if schema is None else schema.options.texts,
+            primary_key=() if schema is None else schema.primary_keys,
+            partitioned_by=() if schema is None else schema.partition_keys,
+            create_database=True,
+        )
+
+    def rebuild(self) -> dict[str, int]:
+        """Make a lost catalog anew from the warehouse: names first, then lineage, for every table.
+
+        Returns the number of snapshots recorded, per table; one that cannot be read is left out, with a
+        warning. What the catalog knows already is kept. A damaged file has to be moved aside first:
+        `set_damaged_file_aside`.
+        """
+        self.register_found_tables()
+        return self.rebuild_lineage()
+
+    def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
+        """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
+        names = tables if tables is not None else self.list_tables()
+        self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
+        recorded = {}
+        for name in names:
+            try:
+                recorded[name] = rebuild_lineage(self.table(name).session, self._names.lineage)
+            except LsmError as error:
+                if tables is not None:
+                    raise
+                log.warning("the lineage of table %s is not recorded: %s", name, error)
+        return recorded
+
+    def _directory(self, location: str, *, durable: bool = True) -> FileIO:
+        return open_directory(location, durable=durable, storage=self._storage)
