@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from lsm_engine.base.errors import InvalidOptionError, StorageError, UnsupportedError
+from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
+from lsm_engine.io.in_flight import OwnProcess
 from lsm_engine.io.object_answers import to_configuration_error
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions
@@ -30,7 +31,7 @@ _PATIENT = {
 _MEMORY = "memory"
 _lock = threading.Lock()
 _made: dict[Any, "Clients"] = {}
-_owner: list[int] = []
+_owner = OwnProcess()
 
 
 class Clients:
@@ -57,13 +58,7 @@ class Clients:
 def clients_of(location: StorageLocation, options: StorageOptions) -> Clients:
     """Return the clients of a bucket, made on first use."""
     with _lock:
-        if _owner and _owner[0] != os.getpid():
-            raise StorageError(
-                "this process was forked from one that had used an object store, whose connections "
-                "do not survive that; start processes by spawn or forkserver",
-                location=location.text,
-            )
-        _owner[:] = [os.getpid()]
+        _owner.require(location.text)
         key = (location.scheme, location.authority, options)
         if key not in _made:
             _made[key] = Clients(location, options)

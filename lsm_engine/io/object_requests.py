@@ -5,11 +5,7 @@ applied is sent again only where doing it twice is harmless; a conditional creat
 Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all.
 """
 
-import os
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from itertools import islice
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from obstore.exceptions import BaseError
@@ -22,18 +18,12 @@ from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import StorageOptions
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
 """What the library raises for answers."""
-IN_FLIGHT = 32
-"""Requests of this process that are under way at most; how many it decodes at once is another matter."""
 _FIRST_WAIT_MILLIS = 50
 _LONGEST_WAIT_MILLIS = 20_000
 _IN_ALL_MILLIS = 120_000
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
 
 
 class Requests:
@@ -139,41 +129,3 @@ class _Waiting:
         """Return whether credentials may be read anew: once."""
         first, self._renewed = not self._renewed, True
         return first
-
-
-def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -> Iterator[T]:
-    """Yield what `act` returns for each, in order, with up to `width` under way. Raises the first error.
-
-    Do not call it from within such an act: the pool is the process's own.
-    """
-    rest = iter(of)
-    under_way: list[Future[T]] = []
-    try:
-        for first in islice(rest, 1):
-            more = list(islice(rest, 1))
-            if not more:
-                yield act(first)
-                return
-            under_way = [_pool().submit(act, each) for each in (first, *more)]
-        under_way += [_pool().submit(act, each) for each in islice(rest, width - len(under_way))]
-        while under_way:
-            yield under_way.pop(0).result()
-            under_way += [_pool().submit(act, each) for each in islice(rest, 1)]
-    finally:
-        for future in under_way:
-            future.cancel()
-        wait(under_way)  # nothing of it happens once the caller goes on
-
-
-def begin(act: Callable[[K], T], of: K) -> "Future[T]":
-    """Begin one act beside, and return its future."""
-    return _pool().submit(act, of)
-
-
-def _pool() -> ThreadPoolExecutor:
-    with _lock:
-        own = os.getpid()
-        if own not in _pools:
-            _pools.clear()  # threads of a parent process do not run in this one
-            _pools[own] = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-store")
-        return _pools[own]

@@ -14,10 +14,11 @@ import obstore
 
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
+from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
 from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
-from lsm_engine.io.object_requests import FAILURES, Requests, at_once, begin
+from lsm_engine.io.object_requests import FAILURES, Requests
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.prefetched import Prefetched
 from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner

@@ -14,7 +14,7 @@ from typing import Protocol
 from lsm_engine.base.errors import CommitUnknownError, NotFoundError, UnsupportedError
 from lsm_engine.base.version import VERSION
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.object_requests import at_once
+from lsm_engine.io.in_flight import at_once
 
 MARKER = ".lsm-conditional-create"
 ROUNDS = 8

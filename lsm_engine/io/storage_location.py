@@ -9,6 +9,8 @@ from lsm_engine.io.file_io import check_path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _FILE = "file"
+_WITH_DEFAULT = frozenset({"hdfs", "viewfs"})
+"""Schemes whose authority may be left out: the configuration has a default."""
 DATABASE_SUFFIX = ".db"
 
 
@@ -16,7 +18,8 @@ DATABASE_SUFFIX = ".db"
 class StorageLocation:
     """A location with a scheme, such as s3://bucket/lake/shop.db/orders.
 
-    `authority`: the bucket or container, with the account or host where the scheme has one.
+    `authority`: the bucket or container, with the account or host where the scheme has one; the NameNode or
+    name service of HDFS.
     """
 
     text: str
@@ -58,7 +61,7 @@ def parse_location(text: str) -> StorageLocation:
     """Return a location's parts; raises UnsafePathError for one without bucket, or with '..' in it."""
     scheme = scheme_of(text)
     authority, _, prefix = text.partition("://")[2].partition("/")
-    if scheme is None or not authority:
+    if scheme is None or not (authority or scheme in _WITH_DEFAULT):
         raise UnsafePathError(
             "a location needs a scheme and a bucket, such as s3://bucket/lake", location=text
         )

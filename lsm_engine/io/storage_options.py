@@ -96,7 +96,17 @@ GCS = Family(
     shown=frozenset({"endpoint", "auth_type", "key_file"}),
     environment=("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT"),
 )
-_FAMILIES = (S3, AZURE, GCS)
+HDFS_CONFIGURATION = "configuration "
+"""What the fields of `hadoop.<name>` begin with: entries of Hadoop's configuration, taken as they are."""
+HDFS = Family(
+    name="hadoop",
+    prefixes=("hadoop.", "hadoop-", "security.kerberos.login."),
+    fields={"confdir": "config_dir", "principal": "principal", "keytab": "keytab"},
+    shown=frozenset({"config_dir", "principal", "keytab"}),
+    environment=("HADOOP_CONF_DIR", "HADOOP_HOME"),
+)
+_OPENS = re.compile(r"password|secret|token|credential")
+_FAMILIES = (S3, AZURE, GCS, HDFS)
 # fs.azure.account.key.<account>.dfs.core.windows.net: Hadoop's names end in the account's host.
 _AZURE_ACCOUNT = re.compile(r"\.([a-z0-9]{3,24})\.(?:blob|dfs)\.core\.[a-z.]+$")
 _given: dict[str, dict[str, str]] = {}
@@ -210,6 +220,8 @@ def _known(name: str) -> tuple[Family, str, str]:
         if found is not None:
             rest, account = lowered[len(prefix) : found.start()], found.group(1)
         field = family.fields.get(re.sub(r"[^a-z0-9]", "", rest))
+        if field is None and prefix == "hadoop." and "." in rest:
+            field = HDFS_CONFIGURATION + name[len(prefix) :]
         if field is not None:
             return family, field, account
     known = sorted(f"{family.name}.{field}" for family in _FAMILIES for field in family.fields)
@@ -220,6 +232,8 @@ def _known(name: str) -> tuple[Family, str, str]:
 
 def _is_secret(name: str) -> bool:
     family, field, _ = _known(name)
+    if field.startswith(HDFS_CONFIGURATION):
+        return _OPENS.search(field.lower()) is not None
     return field not in family.shown
 
 

@@ -5,20 +5,25 @@ A new store is a module with `open_store(location, options) -> FileIO`, and a li
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 
 from lsm_engine.base.errors import UnsafePathError, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.storage_location import parse_location
+from lsm_engine.io.storage_location import StorageLocation, parse_location
 from lsm_engine.io.storage_options import StorageOptions
 
 
 @record
 class Store:
-    """A kind of store: its module, and the extra that installs what the module imports."""
+    """A kind of store: its module, and the extra that installs what the module imports.
+
+    `moves`: it renames a directory at once, and its module has `move_directory(source, target, options)`.
+    """
 
     module: str
     extra: str
+    moves: bool = False
 
 
 _OBJECTS = "lsm_engine.io.object_store"
@@ -28,6 +33,9 @@ STORES: Mapping[str, Store] = {
         ("abfs", "abfss", "az", "azure", "wasb", "wasbs"), Store(module=_OBJECTS, extra="azure")
     ),
     **dict.fromkeys(("gs", "gcs"), Store(module=_OBJECTS, extra="gcs")),
+    **dict.fromkeys(
+        ("hdfs", "viewfs"), Store(module="lsm_engine.io.hdfs_store", extra="hdfs", moves=True)
+    ),
     "memory": Store(module=_OBJECTS, extra="s3"),
 }
 
@@ -39,21 +47,41 @@ def open_remote(location: str, options: StorageOptions) -> FileIO:
     installs it, where the store's library is not there, InvalidOptionError for its options.
     """
     parsed = parse_location(location)
-    store = STORES.get(parsed.scheme)
+    found: FileIO = _module(_store(parsed), parsed).open_store(parsed, options)
+    return found
+
+
+def move_remote(source: str, target: str, options: StorageOptions) -> None:
+    """Give a directory of a store another name. Raises UnsupportedError where that cannot be done at once."""
+    parsed = parse_location(source)
+    store = _store(parsed)
+    if not store.moves:
+        raise UnsupportedError(
+            "a table on an object store cannot be renamed: its location follows from its name, and "
+            "the store cannot move files at once; create a table of the new name and copy the rows",
+            location=source,
+        )
+    _module(store, parsed).move_directory(parsed, parse_location(target), options)
+
+
+def _store(location: StorageLocation) -> Store:
+    store = STORES.get(location.scheme)
     if store is None:
         raise UnsafePathError(
-            f"there is no store for the scheme {parsed.scheme!r}; there are "
+            f"there is no store for the scheme {location.scheme!r}; there are "
             f"{', '.join(sorted(STORES))}, and plain paths",
-            location=location,
+            location=location.text,
         )
+    return store
+
+
+def _module(store: Store, location: StorageLocation) -> ModuleType:
     try:
-        module = import_module(store.module)
+        return import_module(store.module)
     except ModuleNotFoundError as cause:
         raise UnsupportedError(
-            f"locations with {parsed.scheme}:// need a library that is not installed: "
+            f"locations with {location.scheme}:// need a library that is not installed: "
             f"pip install 'lsm-assets[{store.extra}]'",
-            location=location,
+            location=location.text,
             module=cause.name,
         ) from cause
-    found: FileIO = module.open_store(parsed, options)
-    return found

@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
+from lsm_engine.base.errors import AlreadyExistsError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
 from lsm_engine.io.storage_location import DATABASE_SUFFIX, plain_path, scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
-from lsm_engine.io.stores import open_remote
+from lsm_engine.io.stores import move_remote, open_remote
 
 
 def open_directory(
@@ -56,18 +56,15 @@ def _there(file_io: FileIO, paths: Iterable[str]) -> set[str]:
     return {path for path, data in file_io.read_many(paths) if data is not None}
 
 
-def move_directory(source: str, target: str) -> None:
+def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTIONS) -> None:
     """Give a table's directory another name on the same disk; nothing in it changes.
 
     A source that does not exist is no error. Raises AlreadyExistsError if the target exists, and
     UnsupportedError for object stores, which have no rename.
     """
     if scheme_of(source) is not None:
-        raise UnsupportedError(
-            "a table on an object store cannot be renamed: its location follows from its name, and "
-            "the store cannot move files at once; create a table of the new name and copy the rows",
-            location=source,
-        )
+        move_remote(source, target, storage)
+        return
     if os.path.lexists(target):
         raise AlreadyExistsError("a directory is already there; move it away", path=target)
     try:

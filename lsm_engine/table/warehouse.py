@@ -255,11 +255,11 @@ class Catalog(CatalogRegistry):
         new.checked()
         info = self._names.load_table(old)
         location = self._names.table_location(new)
-        move_directory(info.location, location)
+        move_directory(info.location, location, self._storage)
         try:
             self._names.rename_table(old, new)
         except LsmError:
-            move_directory(location, info.location)
+            move_directory(location, info.location, self._storage)
             raise
         return self.table(target)
 

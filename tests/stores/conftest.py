@@ -20,3 +20,10 @@ def azure() -> Iterator[StoreServer]:
     """Azurite."""
     with servers.azurite() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[StoreServer]:
+    """Hadoop's mini cluster."""
+    with servers.hdfs() as server:
+        yield server

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 
 from tests.interop.environments import (
@@ -39,6 +40,13 @@ S3PROXY = "org.gaul:s3proxy:4.1.0:jar:jar-with-dependencies"
 S3MOCK = "com.adobe.testing:s3mock:5.2.0:jar:exec"
 AZURITE = "azurite@3.35.0"
 MOTO = "moto[server,s3]==5.2.5"
+# The cluster that Hadoop's own tests start, and what its jars leave to whoever runs them.
+HADOOP = "3.4.1"
+MINI_CLUSTER = (
+    *(f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("minicluster", "api", "runtime")),
+    *("org.slf4j:slf4j-api:2.0.17", "org.slf4j:jcl-over-slf4j:2.0.17"),
+    *("junit:junit:4.13.2", "org.hamcrest:hamcrest-core:1.3"),
+)  # fmt: skip
 BUCKET = "lake"
 ACCESS_KEY = "lsm"  # the account's name, on Azurite
 SECRET_KEY = base64.b64encode(b"a key that opens nothing but the servers of these tests").decode()
@@ -143,6 +151,36 @@ def moto() -> Iterator[StoreServer]:
             yield server
 
 
+@contextmanager
+def hdfs() -> Iterator[StoreServer]:
+    """A NameNode and a DataNode in one process, with files in a directory of its own."""
+    jars = _program("hdfs", ("mvn", "java"), _hadoop)
+    port = free_port()
+    with _scratch() as scratch:
+        manager = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"
+        java = (*_JAVA, "-Xmx512m", "-cp", f"{jars}/*", manager)
+        with _running(
+            "hdfs", port, (*java, "-format", "-nomr", "-nnport", str(port)), scratch
+        ) as server:
+            _wait_for_a_datanode(server)
+            yield server
+
+
+def _wait_for_a_datanode(server: StoreServer) -> None:
+    library = import_module("hdfs_native")
+    client = library.Client(f"hdfs://{server.host}:{server.port}")
+    deadline = time.monotonic() + STARTS_WITHIN
+    while True:
+        try:
+            with client.create("/started", library.WriteOptions(overwrite=True)) as writer:
+                writer.write(b"1")
+            return
+        except (OSError, RuntimeError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def _in_a_new_directory() -> AbstractContextManager[StoreServer]:
     return s3proxy(Path(tempfile.mkdtemp(prefix="lsm-s3proxy-")))
 
@@ -152,6 +190,7 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[StoreServer]]] = {
     "azurite": azurite,
     "s3mock": s3mock,
     "moto": moto,
+    "hdfs": hdfs,
 }
 
 
@@ -183,12 +222,14 @@ def _program(kind: str, tools: tuple[str, ...], fetch: Callable[[], Path]) -> Pa
 
 
 def _jar(artifact: str) -> Path:
-    def copy(folder: Path) -> None:
-        where = (f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
-        run("mvn", "-q", "-B", "dependency:copy", *where)
-
-    (jar,) = made_once(artifact.split(":")[1], {"artifact": artifact}, copy).glob("*.jar")
+    facts = {"artifact": artifact}
+    (jar,) = made_once(artifact.split(":")[1], facts, partial(_copy, artifact)).glob("*.jar")
     return jar
+
+
+def _copy(artifact: str, folder: Path) -> None:
+    where = (f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
+    run("mvn", "-q", "-B", "dependency:copy", *where)
 
 
 def _s3proxy() -> Path:
@@ -197,6 +238,14 @@ def _s3proxy() -> Path:
 
 def _s3mock() -> Path:
     return _jar(S3MOCK)
+
+
+def _hadoop() -> Path:
+    def copy(folder: Path) -> None:
+        for artifact in MINI_CLUSTER:
+            _copy(artifact, folder)
+
+    return made_once("hadoop", {"artifacts": MINI_CLUSTER}, copy)
 
 
 def _azurite() -> Path:
@@ -284,7 +333,7 @@ def _make_container(server: StoreServer) -> None:
 def main(names: list[str]) -> None:
     """Fetch every program, or run one server until it is interrupted."""
     if not names:
-        for found in (_s3proxy(), _s3mock(), _azurite(), _moto()):
+        for found in (_s3proxy(), _s3mock(), _azurite(), _moto(), _hadoop()):
             print(found)
         return
     with SERVERS[names[0]]() as server, contextlib.suppress(KeyboardInterrupt):

@@ -7,12 +7,16 @@ from tests.stores.servers import StoreServer
 
 def location(server: StoreServer, path: str) -> str:
     """Where a path of the server's bucket is."""
+    if server.kind == "hdfs":
+        return f"hdfs://{server.host}:{server.port}/{server.bucket}/{path}"
     scheme = "az" if server.kind == "azurite" else "s3"
     return f"{scheme}://{server.bucket}/{path}"
 
 
 def options(server: StoreServer) -> Mapping[str, str]:
     """Endpoint and credentials, under the names that Paimon's clients take."""
+    if server.kind == "hdfs":
+        return {}
     if server.kind == "azurite":
         return {
             "azure.endpoint": server.endpoint,

@@ -1,0 +1,393 @@
+"""FileIO over HDFS: a store with directories, whose every call is a request to the NameNode.
+
+`publish` renames a finished temporary file without overwriting: the NameNode gives the name to one of any
+number of writers. Creating the name itself has one winner, too, but readers would see it before its bytes.
+Temporaries are `.<name>.<id>.tmp` beside their target, as on a disk.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hdfs_native import WriteOptions
+
+from lsm_engine.base.errors import (
+    CommitUnknownError,
+    LsmError,
+    NotFoundError,
+    StorageError,
+)
+from lsm_engine.io.clock import SystemClock, SystemIds
+from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
+from lsm_engine.io.hdfs_clients import FAILURES, answer_of, client_of, naming_path, to_error
+from lsm_engine.io.in_flight import at_once, begin
+from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
+from lsm_engine.io.one_by_one import OneByOne
+from lsm_engine.io.prefetched import Prefetched
+from lsm_engine.io.storage_location import StorageLocation
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+
+_READ_AT_ONCE = 16
+
+
+def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> "HdfsFileIO":
+    """Return storage at a directory of a cluster."""
+    return HdfsFileIO(location, options)
+
+
+def move_directory(
+    source: StorageLocation, target: StorageLocation, options: StorageOptions
+) -> None:
+    """Give a directory another name on the same cluster; a source that does not exist is no error.
+
+    Raises AlreadyExistsError, with nothing changed, if the target exists.
+    """
+    client = client_of(target, options)
+    with naming_path(target.prefix, target.text):
+        client.mkdirs(f"/{target.prefix.rpartition('/')[0]}", create_parent=True)
+        with contextlib.suppress(FileNotFoundError):
+            client.rename(f"/{source.prefix}", f"/{target.prefix}", overwrite=False)
+
+
+class HdfsFileIO(OneByOne):
+    """Files below a directory. A value: equal by location and options, and may be used by any thread.
+
+    Pickles without secrets and connections: both are found anew where it is unpickled.
+    """
+
+    facts = StoreFacts(lists_are_consistent=True, has_directories=True, is_far=True)
+
+    def __init__(self, location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> None:
+        self.location = location
+        self.options = options
+        self._ids = SystemIds()
+        self._prefetched = Prefetched(SystemClock())
+
+    def __repr__(self) -> str:
+        return f"HdfsFileIO({self.location.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, HdfsFileIO)
+            and (self.location, self.options) == (other.location, other.options)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.location, self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HdfsFileIO, (self.location, self.options)
+
+    # Reading.
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file's bytes from `offset`."""
+        real = self._real(path)
+        ahead = None if offset else self._prefetched.take(path)
+        if ahead is not None:
+            return ahead.result()[:length]
+        with self._naming(path):
+            return _range(self._client.read(real), offset, length)
+
+    def read_many(
+        self, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield files in the order asked, some of them read ahead."""
+
+        def read(path: str) -> tuple[str, bytes | None]:
+            try:
+                return path, self.read(path, length=length)
+            except NotFoundError:
+                return path, None
+
+        return at_once(read, paths, width=_READ_AT_ONCE)
+
+    def read_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None
+    ) -> list[bytes]:
+        """Read ranges of a file that is opened once."""
+        real = self._real(path)
+        with self._naming(path):
+            reader = self._client.read(real)
+            return [_range(reader, offset, length) for offset, length in ranges]
+
+    def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
+        """Open a file; a small one is fetched whole."""
+        real = self._real(path)
+        ahead = self._prefetched.take(path)
+        if ahead is not None:
+            data = ahead.result()
+            return ObjectInput(lambda *_: b"", len(data), data, 0)
+        with self._naming(path):
+            reader = self._client.read(real)
+            found = len(reader)
+            data = _range(reader, 0, None) if found <= WHOLE_BYTES else b""
+
+        def fetch(start: int, count: int) -> bytes:
+            with self._naming(path):
+                return _range(reader, start, count)
+
+        return ObjectInput(fetch, found, data, 0)
+
+    def prefetch(self, path: str) -> None:
+        """Fetch a file beside; the next who reads it whole gets that, errors included."""
+        if not self._prefetched.holds(path):
+            self._prefetched.add(path, begin(HdfsFileIO(self.location, self.options).read, path))
+
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Drop what was fetched beside of some files."""
+        self._prefetched.forget(paths)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this name."""
+        try:
+            return not self.status(path).is_directory
+        except NotFoundError:
+            return False
+
+    def status(self, path: str) -> FileStatus:
+        """Return size, time and kind."""
+        real = self._real(path)
+        with self._naming(path):
+            return _status(path, self._client.get_file_info(real))
+
+    def list(self, directory: str) -> list[FileStatus]:
+        """Return the entries by name."""
+        real = self._real(directory) if directory else f"/{self.location.prefix}"
+        with self._naming(directory):
+            try:
+                found = list(self._client.list_status(real))
+            except FileNotFoundError:
+                return []
+        if len(found) == 1 and found[0].path == real:
+            raise StorageError(
+                "a file is where a directory should be; move it away",
+                path=directory,
+                store=self.location.text,
+            )
+        names = [(each.path.rpartition("/")[2], each) for each in found]
+        before = f"{directory}/" if directory else ""
+        return [
+            _status(before + name, each) for name, each in sorted(names, key=lambda one: one[0])
+        ]
+
+    # Writing.
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a new file; a failed attempt leaves nothing behind if it can help it."""
+        output = self.open_output(path)
+        try:
+            output.write(data)
+            output.close()
+        except LsmError:
+            output.abort()
+            raise
+
+    def write_many(self, files: Mapping[str, bytes]) -> None:
+        """Write files at once: each waits some tenths of a second until its block is reported."""
+        for path in files:
+            check_path(path)
+        written: list[str] = []
+
+        def write(path: str) -> None:
+            self.write_new(path, files[path])
+            written.append(path)
+
+        try:
+            for _ in at_once(write, files):
+                pass
+        except LsmError:
+            self.delete_many(written)
+            raise
+
+    def open_output(self, path: str) -> "HdfsOutput":
+        """Start a new file."""
+        real = self._real(path)
+        self._forget(path)
+        with self._naming(path):
+            writer = self._client.create(real, WriteOptions(overwrite=False, create_parent=True))
+        return HdfsOutput(self, path, writer)
+
+    def publish(self, path: str, data: bytes) -> bool:
+        """Create `path` atomically by renaming a finished temporary file, unless it exists."""
+        temporary = self._temporary(path)
+        self._forget(path)
+        self.write_new(temporary, data)
+        try:
+            self._client.rename(self._real(temporary), self._real(path), overwrite=False)
+        except FAILURES as cause:
+            # The library asks again after a lost answer, and is refused because of itself then: nobody
+            # else knows the name of the temporary file, which is not there any more. The caller looks.
+            refused = isinstance(cause, FileExistsError | FileNotFoundError) or answer_of(cause)
+            if not (refused and self._is_known_there(temporary)):
+                raise CommitUnknownError(
+                    "HDFS did not report whether the file was renamed; look before trying again",
+                    path=path,
+                    store=self.location.text,
+                ) from cause
+            with contextlib.suppress(LsmError):  # a leftover is an orphan, no more
+                self.delete(temporary)
+            if isinstance(cause, FileExistsError):
+                return False
+            raise to_error(path, cause, store=self.location.text) from cause
+        return True
+
+    def _is_known_there(self, path: str) -> bool:
+        try:
+            return self.exists(path)
+        except LsmError:
+            return False
+
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+        """Overwrite atomically by renaming a finished temporary file."""
+        temporary = self._temporary(path)
+        self._forget(path)
+        self.write_new(temporary, data)
+        try:
+            with self._naming(path):
+                self._client.rename(self._real(temporary), self._real(path), overwrite=True)
+        except LsmError:
+            with contextlib.suppress(LsmError):
+                self.delete(temporary)
+            raise
+
+    def delete(self, path: str) -> bool:
+        """Remove one file."""
+        try:
+            if self.status(path).is_directory:
+                raise StorageError(
+                    "a directory is where a file should be; move it away",
+                    path=path,
+                    store=self.location.text,
+                )
+        except NotFoundError:
+            return False
+        self._forget(path)
+        with self._naming(path):
+            return bool(self._client.delete(self._real(path), recursive=False))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Remove files, many at once."""
+
+        def delete(path: str) -> LsmError | None:
+            try:
+                self.delete(path)
+            except LsmError as error:
+                return error
+            return None
+
+        failures = [error for error in at_once(delete, paths) if error is not None]
+        if failures:
+            raise failures[0]
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        """Remove a directory if nothing is in it."""
+        real = self._real(directory)
+        with contextlib.suppress(*FAILURES):
+            if self._client.get_file_info(real).isdir:
+                return bool(self._client.delete(real, recursive=False))
+        return False
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Look for each file, all at once: a file that was closed is on its DataNodes."""
+        for _ in at_once(self.status, [check_path(path) for path in paths]):
+            pass
+
+    def sync_directory(self, directory: str) -> None:
+        """Do nothing: what the NameNode has answered is in its journal."""
+        check_path(directory)
+
+    def now_millis(self) -> int:
+        """Return the NameNode's time: the stamp of a directory made for it, as a file would take longer."""
+        path = self._temporary("clock")
+        real = self._real(path)
+        with self._naming(path):
+            self._client.mkdirs(real, create_parent=True)
+            try:
+                return int(self._client.get_file_info(real).modification_time)
+            finally:
+                self._client.delete(real, recursive=False)
+
+    # Names.
+
+    @property
+    def _client(self) -> Any:
+        return client_of(self.location, self.options)
+
+    def _real(self, path: str) -> str:
+        return f"/{self.location.at(check_path(path))}"
+
+    def _temporary(self, path: str) -> str:
+        before, slash, name = check_path(path).rpartition("/")
+        return f"{before}{slash}.{name}.{self._ids.new_id()}.tmp"
+
+    def _naming(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return naming_path(path, self.location.text)
+
+    def _forget(self, path: str) -> None:
+        self._prefetched.forget([path])
+
+
+class HdfsOutput:
+    """One file being written."""
+
+    def __init__(self, file_io: HdfsFileIO, path: str, writer: Any) -> None:
+        self._file_io = file_io
+        self._path = path
+        self._writer = writer
+        self._written = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Append bytes."""
+        if self.closed:
+            raise ValueError("write to a closed file")
+        view = memoryview(data).cast("B")
+        with self._naming():
+            self._writer.write(view)
+        self._written += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def flush(self) -> None:
+        """Nothing to do: packets go once they are full."""
+
+    def close(self) -> None:
+        """Finish the file."""
+        if not self.closed:
+            with self._naming():
+                self._writer.close()
+            self.closed = True
+
+    def abort(self) -> None:
+        """Close and remove the file."""
+        if self.closed:
+            return
+        self.closed = True
+        with contextlib.suppress(*FAILURES):
+            self._writer.close()
+        with contextlib.suppress(LsmError):
+            self._file_io.delete(self._path)
+
+    def _naming(self) -> contextlib.AbstractContextManager[None]:
+        return naming_path(self._path, self._file_io.location.text)
+
+
+def _range(reader: Any, offset: int, length: int | None) -> bytes:
+    """Return bytes of a file; fewer where it ends: the library fails for a range that is not there."""
+    size = len(reader)
+    start = min(offset, size)
+    end = size if length is None else min(start + length, size)
+    return bytes(reader.read_range(start, end - start)) if end > start else b""
+
+
+def _status(path: str, found: Any) -> FileStatus:
+    return FileStatus(
+        path=path,
+        size=found.length,
+        modified_millis=found.modification_time,
+        is_directory=found.isdir,
+    )

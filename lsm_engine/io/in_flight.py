@@ -1,0 +1,75 @@
+"""Requests of a far store that are under way at once, whatever the number of cores, and the process they belong to."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import TypeVar
+
+from lsm_engine.base.errors import StorageError
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+IN_FLIGHT = 32
+"""Requests of this process that are under way at most; how many it decodes at once is another matter."""
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+
+
+class OwnProcess:
+    """The process whose connections to a kind of store these are. They do not survive a fork."""
+
+    def __init__(self) -> None:
+        self._process: int | None = None
+
+    def require(self, location: str) -> None:
+        """Raise StorageError if this process was forked from one that had used such a store."""
+        own = os.getpid()
+        if self._process not in (None, own):
+            raise StorageError(
+                "this process was forked from one that had used this kind of store, whose "
+                "connections do not survive that; start processes by spawn or forkserver",
+                location=location,
+            )
+        self._process = own
+
+
+def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -> Iterator[T]:
+    """Yield what `act` returns for each, in order, with up to `width` under way. Raises the first error.
+
+    Do not call it from within such an act: the pool is the process's own.
+    """
+    rest = iter(of)
+    under_way: list[Future[T]] = []
+    try:
+        for first in islice(rest, 1):
+            more = list(islice(rest, 1))
+            if not more:
+                yield act(first)
+                return
+            under_way = [_pool().submit(act, each) for each in (first, *more)]
+        under_way += [_pool().submit(act, each) for each in islice(rest, width - len(under_way))]
+        while under_way:
+            yield under_way.pop(0).result()
+            under_way += [_pool().submit(act, each) for each in islice(rest, 1)]
+    finally:
+        for future in under_way:
+            future.cancel()
+        wait(under_way)  # nothing of it happens once the caller goes on
+
+
+def begin(act: Callable[[K], T], of: K) -> "Future[T]":
+    """Begin one act beside, and return its future."""
+    return _pool().submit(act, of)
+
+
+def _pool() -> ThreadPoolExecutor:
+    with _lock:
+        own = os.getpid()
+        if own not in _pools:
+            _pools.clear()  # threads of a parent process do not run in this one
+            _pools[own] = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-store")
+        return _pools[own]
