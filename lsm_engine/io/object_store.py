@@ -379,6 +379,7 @@ def _status(path: str, found: Any) -> FileStatus:
     return FileStatus(
         path=path,
         size=found["size"],
-        modified_millis=int(found["last_modified"].timestamp() * 1000),
+        # Google lists fractions of a second, which the answer to a HEAD lacks.
+        modified_millis=1000 * int(found["last_modified"].timestamp()),
         is_directory=False,
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stores import servers
+from tests.stores.gcs_server import gcs
 from tests.stores.servers import StoreServer
 
 
@@ -19,6 +20,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 def azure() -> Iterator[StoreServer]:
     """Azurite."""
     with servers.azurite() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def google() -> Iterator[StoreServer]:
+    """The XML API of Google Cloud Storage, by a server of our own."""
+    with gcs() as server:
         yield server
 
 

@@ -9,7 +9,7 @@ def location(server: StoreServer, path: str) -> str:
     """Where a path of the server's bucket is."""
     if server.kind == "hdfs":
         return f"hdfs://{server.host}:{server.port}/{server.bucket}/{path}"
-    scheme = "az" if server.kind == "azurite" else "s3"
+    scheme = {"azurite": "az", "gcs": "gs"}.get(server.kind, "s3")
     return f"{scheme}://{server.bucket}/{path}"
 
 
@@ -17,6 +17,8 @@ def options(server: StoreServer) -> Mapping[str, str]:
     """Endpoint and credentials, under the names that Paimon's clients take."""
     if server.kind == "hdfs":
         return {}
+    if server.kind == "gcs":
+        return {"gs.endpoint": server.endpoint, "gs.access-token": server.secret_key}
     if server.kind == "azurite":
         return {
             "azure.endpoint": server.endpoint,

@@ -50,6 +50,12 @@ class TestAzure(FileIOSuite):
         return stored(azure)
 
 
+class TestGoogle(FileIOSuite):
+    @pytest.fixture
+    def storage(self, google: StoreServer) -> FileIO:
+        return stored(google)
+
+
 class TestMemory(FileIOSuite):
     @pytest.fixture
     def storage(self) -> FileIO:

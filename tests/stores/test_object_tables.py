@@ -24,7 +24,7 @@ WRITERS, COMMITS = map(int, os.environ.get("LSM_STORE_RACE", "3x3").split("x"))
 FAULTS = Faults(cut=0.1, conflict=0.1, unavailable=0.05)
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", pytest.param("google", marks=pytest.mark.sweep)])
 def server(request: pytest.FixtureRequest) -> StoreServer:
     found: StoreServer = request.getfixturevalue(request.param)
     return found
