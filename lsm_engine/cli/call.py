@@ -83,10 +83,19 @@ class Call:
         """Open the catalog, made if it does not exist and `create`.
 
         A warehouse that others made has tables and no catalog of ours: these tables are named in
-        memory, for this command. NotFoundError if there is neither.
+        memory, for this command. NotFoundError if there is neither, or if a catalog was named that
+        does not exist: a typing error there must not write without lineage.
         """
         if create or not self._is_missing:
             return self._opened(self.catalog_url, executor)
+        if self._catalog_named is not None:
+            raise NotFoundError(
+                f"the catalog {self._catalog_named} does not exist, or is empty: correct --catalog or "
+                f"LSM_CATALOG; or {self.line('catalog rebuild')} makes it of the tables in the warehouse, "
+                "lsm create with a first table",
+                kind=ErrorKind.NO_SUCH_DATABASE,
+                catalog=self.catalog_url,
+            )
         catalog = self._named_in_memory(executor)
         self.out.note(
             f"no catalog here: the tables found in {self.warehouse} are shown; "

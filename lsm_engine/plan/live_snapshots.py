@@ -37,6 +37,18 @@ def follows(newer: Snapshot, older: Snapshot) -> bool:
     return newer.id == older.id + 1 and named_base(newer) in (None, older.delta_manifest_list)
 
 
+def adds_up(newer: Snapshot, older: Snapshot) -> bool | None:
+    """Whether the total of `newer` is that of `older` plus its delta; None where a count is missing."""
+    before, after, delta = (
+        older.total_record_count,
+        newer.total_record_count,
+        newer.delta_record_count,
+    )
+    if before is None or after is None or delta is None:
+        return None
+    return after == before + delta
+
+
 def is_built_on(newer: Snapshot | None, older: Snapshot) -> bool:
     """Whether `newer` names `older` as its base."""
     return newer is not None and named_base(newer) == older.delta_manifest_list

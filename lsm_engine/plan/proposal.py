@@ -50,8 +50,26 @@ class LiveChange:
 NO_CHANGE = LiveChange()
 ChooseOnBase = Callable[[Snapshot | None], LiveChange | None]
 """Chooses what changes on a base; None: nothing has to change, and nothing is committed."""
-OnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]
-"""Asked for each base that a write is tried on, with its files: properties to add, or an LsmError."""
+PropertiesOnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]
+"""Returns properties to add, for each base that a write is tried on, with the write's files."""
+
+
+@record
+class SameState:
+    """A precondition: nothing was committed after `on` (None: nothing at all, ever)."""
+
+    on: Snapshot | None
+
+
+@record
+class RowsUnchanged:
+    """A precondition: since `on`, where rows were looked up, only compactions were committed."""
+
+    on: Snapshot | None
+
+
+Precondition = SameState | RowsUnchanged
+"""What has to hold on the base of a commit besides the absence of conflicting files (plan/conflicts)."""
 
 
 @record
@@ -59,8 +77,8 @@ class Proposal:
     """Staged work, and what to change on whatever snapshot it lands on.
 
     `messages` were staged against `planned_on`. `kind` is that of the first snapshot. `choose` is
-    asked on each base; a proposal without it changes nothing but by its messages. `on_base` holds
-    the preconditions besides conflicts of files, and the properties that depend on the base.
+    asked on each base; a proposal without it changes nothing but by its messages. Where what it
+    `requires` does not hold on a base, the commit is given up. `properties_on` adds to the properties.
     """
 
     identity: CommitIdentity
@@ -68,7 +86,8 @@ class Proposal:
     planned_on: Snapshot | None = None
     kind: CommitKind = CommitKind.APPEND
     choose: ChooseOnBase | None = None
-    on_base: OnBase | None = None
+    requires: Precondition | None = None
+    properties_on: PropertiesOnBase | None = None
 
     def steps(self, uuids: Sequence[str], *, force: bool) -> tuple[CommitStep, ...]:
         """Return the snapshots that are asked for; see `commit_steps.steps_of`."""

@@ -19,14 +19,6 @@ def id_after(base: Snapshot | None) -> int:
     return FIRST_SNAPSHOT_ID if base is None else base.id + 1
 
 
-def follows(snapshot: Snapshot, before: Snapshot) -> bool:
-    """Whether a snapshot can have been committed on another: by its id, and by what it counts."""
-    total, delta = snapshot.total_record_count, snapshot.delta_record_count
-    if before.id + 1 != snapshot.id or None in (total, delta, before.total_record_count):
-        return False
-    return (before.total_record_count or 0) + (delta or 0) == total
-
-
 def stamped(step: CommitStep, snapshot_id: int) -> CommitStep:
     """Return a step whose new files hold rows of snapshot `snapshot_id`.
 

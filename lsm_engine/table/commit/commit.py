@@ -39,7 +39,8 @@ from lsm_engine.plan.proposal import (
     overwriting,
 )
 from lsm_engine.plan.proposal import CommitIdentity as CommitIdentity
-from lsm_engine.plan.proposal import OnBase as OnBase
+from lsm_engine.plan.proposal import Precondition as Precondition
+from lsm_engine.plan.proposal import PropertiesOnBase as PropertiesOnBase
 from lsm_engine.plan.row_id_conflicts import find_row_id_conflict
 from lsm_engine.plan.snapshot_order import id_after, stamped
 from lsm_engine.plan.vector_conflicts import find_vector_conflict
@@ -48,6 +49,7 @@ from lsm_engine.table.commit.commit_metadata import (
     discard_metadata,
     write_metadata,
 )
+from lsm_engine.table.commit.preconditions import require
 from lsm_engine.table.commit.publish_snapshot import publish, report
 from lsm_engine.table.commit.reassign_buckets import WriteAgain, reassigned
 from lsm_engine.table.commit.rebase import rebase_step
@@ -79,7 +81,8 @@ def commit(
     *,
     planned_on: Snapshot | None,
     overwritten: ChooseOverwritten | None = None,
-    on_base: OnBase | None = None,
+    requires: Precondition | None = None,
+    properties_on: PropertiesOnBase | None = None,
     write_again: WriteAgain | None = None,
 ) -> Snapshot | None:
     """Publish the work in `messages`, done against `planned_on`; return the last snapshot made.
@@ -93,7 +96,8 @@ def commit(
         planned_on=planned_on,
         kind=CommitKind.APPEND if overwritten is None else CommitKind.OVERWRITE,
         choose=None if overwritten is None else overwriting(overwritten),
-        on_base=on_base,
+        requires=requires,
+        properties_on=properties_on,
     )
     return propose(session, proposal, write_again)
 
@@ -153,7 +157,8 @@ class _Attempts:
         self.step = step
         is_first = step.kind is proposal.kind
         self.choose = proposal.choose if is_first else None
-        self.on_base = proposal.on_base if is_first else None
+        self.requires = proposal.requires if is_first else None
+        self.properties_on = proposal.properties_on if is_first else None
         self.given = step.properties
         self.planned_on = planned_on
         self.fitted_to = planned_on
@@ -200,6 +205,8 @@ class _Attempts:
     def _plan(self, base: Snapshot | None) -> CommitPlan | None:
         """Return the step on a base; None if that changes nothing."""
         session = self.session
+        if self.requires is not None:
+            require(self.requires, base, session.snapshots)
         change: LiveChange | None = NO_CHANGE if self.choose is None else self.choose(base)
         if change is None:
             return None
@@ -209,8 +216,8 @@ class _Attempts:
             self.fitted_to = base
         if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
             self.step = stamped(self.step, id_after(base))
-        if self.on_base is not None:
-            added = self.on_base(base, self.step.delta)
+        if self.properties_on is not None:
+            added = self.properties_on(base, self.step.delta)
             if added:
                 self.step = replace(self.step, properties={**(self.given or {}), **added})
         since = self.history.since(base)

@@ -16,29 +16,25 @@ class Retries:
 
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""
-        options = self._session.options
         self.lost += 1
-        limit, waited = options.commit_retries, self._waited_millis()
-        if waited > options[core_options.COMMIT_TIMEOUT] or (
-            limit is not None and self.lost > limit
-        ):
+        limit = self._session.options.commit_retries
+        if self.is_late or (limit is not None and self.lost > limit):
             raise CommitConflictError(
                 "other writers took every snapshot id that this commit tried for; nothing of it is "
                 "visible, try again, or raise 'commit.timeout', and 'commit.max-retries' if it is set",
                 kind=ErrorKind.RETRIES_EXHAUSTED,
                 retries=self.lost,
-                waited_millis=waited,
+                waited_millis=self._waited_millis(),
                 table=self._session.name,
             )
-        self._sleep()
+        self.sleep()
 
     def wait_for(self, snapshot_id: int) -> None:
         """Wait for a file to go that has the id after the newest snapshot, and does not count.
 
         Raises CommitConflictError after `commit.timeout`, with the way to get rid of it.
         """
-        waited = self._waited_millis()
-        if waited > self._session.options[core_options.COMMIT_TIMEOUT]:
+        if self.is_late:
             to = self._session.snapshots.rollback_under_way()
             remedy = (
                 "its writer may have died; remove orphan files, which takes it a day later"
@@ -49,15 +45,21 @@ class Retries:
                 f"a file that does not count has the name of snapshot {snapshot_id}; {remedy}",
                 kind=ErrorKind.RETRIES_EXHAUSTED,
                 snapshot_id=snapshot_id,
-                waited_millis=waited,
+                waited_millis=self._waited_millis(),
                 table=self._session.name,
             )
-        self._sleep()
+        self.sleep()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether `commit.timeout` is over."""
+        return self._waited_millis() > self._session.options[core_options.COMMIT_TIMEOUT]
 
     def _waited_millis(self) -> int:
         return self._session.clock.now_millis() - self._started_millis
 
-    def _sleep(self) -> None:
+    def sleep(self) -> None:
+        """Wait as is due after `lost` lost races (plan/proposal.retry_wait_millis)."""
         options = self._session.options
         self._session.clock.sleep_millis(
             retry_wait_millis(

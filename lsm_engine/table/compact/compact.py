@@ -12,6 +12,7 @@ from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.compact.compact_append import compact_appends
 from lsm_engine.table.compact.compact_bucket import compact_bucket
 from lsm_engine.table.compact.compact_plan import BucketWork, plan_compaction
@@ -105,32 +106,27 @@ def compact_touched(
     `num-sorted-run.stop-trigger`, up to `commit.max-retries` times: writers must not outrun
     compactions.
     """
-    clock, options = session.clock, session.options
-    started, lost, newest, stuck = clock.now_millis(), 0, None, 0
+    retries, most = Retries(session), session.options[core_options.COMMIT_MAX_RETRIES]
+    newest, stuck = None, 0
     while True:
         try:
             return _compacted(session, identity, touched, properties)
         except CommitConflictError as conflict:
             log.info("lost a compaction to another: %s", conflict)
-        lost += 1
+        retries.lost += 1
         before, newest = newest, session.snapshots.latest_id()
         # Who loses although nobody commits would lose for ever.
         stuck = stuck + 1 if newest == before else 0
-        timeout = options[core_options.COMMIT_TIMEOUT]
         if rows_wait():
-            is_late = clock.now_millis() - started > timeout
-            given_up = is_late or stuck > options[core_options.COMMIT_MAX_RETRIES]
+            given_up = retries.is_late or stuck > most
         else:
-            given_up = lost > options[core_options.COMMIT_MAX_RETRIES]
+            given_up = retries.lost > most
             if not stops_writers(session, touched):
                 return None
         if given_up:
-            log.warning("buckets stay due: their compaction lost %d times", lost)
+            log.warning("buckets stay due: their compaction lost %d times", retries.lost)
             return None
-        # Unlike a commit, which is cheap to try again, each try rewrites rows: the wait doubles.
-        longest = options[core_options.COMMIT_MAX_RETRY_WAIT]
-        wait = min(longest, options[core_options.COMMIT_MIN_RETRY_WAIT] << min(lost - 1, 20))
-        clock.sleep_millis(int(wait * (0.5 + session.ids.fraction() / 2)))
+        retries.sleep()
 
 
 def _compacted(

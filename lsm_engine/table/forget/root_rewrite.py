@@ -8,14 +8,13 @@ then expired by the caller.
 from dataclasses import replace
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError, ErrorKind
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.ownership import same_state
-from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
+from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, SameState
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.commit.commit_metadata import MetadataWriter
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
@@ -62,16 +61,13 @@ def _replace_files(session: TableSession, base: Snapshot, change: StateChange) -
 
 def _proposal(session: TableSession, change: LiveChange, *, base: Snapshot | None) -> Proposal:
     """Return a commit that changes cost alone. `base`: the only snapshot that it may land on."""
-
-    def choose(on: Snapshot | None) -> LiveChange:
-        if base is not None and not same_state(on, base):
-            raise CommitConflictError(
-                "others have committed since the files were looked at", kind=ErrorKind.ROWS_CHANGED
-            )
-        return change
-
     identity = CommitIdentity(commit_user=session.ids.new_id())
-    return Proposal(identity=identity, kind=CommitKind.COMPACT, choose=choose)
+    return Proposal(
+        identity=identity,
+        kind=CommitKind.COMPACT,
+        choose=lambda _: change,
+        requires=None if base is None else SameState(on=base),
+    )
 
 
 def _messages(change: StateChange) -> list[CommitMessage]:

@@ -19,7 +19,8 @@ from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, Vector
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
-from lsm_engine.plan.snapshot_order import follows, id_after
+from lsm_engine.plan.live_snapshots import adds_up, follows
+from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
@@ -165,7 +166,9 @@ class TableSession:
             before = self.snapshots.find(snapshot.id - 1)
         except LsmError:
             return  # whoever needs that one gets the error
-        if before is not None and before.index_manifest is not None and follows(snapshot, before):
+        if before is None or before.index_manifest is None:
+            return
+        if follows(snapshot, before) and adds_up(snapshot, before):
             raise CorruptFileError(
                 "a snapshot has lost its index manifest, which the one before it names: deleted rows "
                 "would come back; restore the snapshot's file, or roll back",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import adds_up
 from lsm_engine.table.integrity.findings import Finding
 
 
@@ -25,9 +26,8 @@ def wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Itera
                 continue
             yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
             continue
-        totals = (older.total_record_count, newer.total_record_count, newer.delta_record_count)
-        if None in totals:
-            continue
-        before, after, delta = totals
-        if before is not None and delta is not None and after != before + delta:
-            yield f"snapshot {newer.id}: totalRecordCount is {after}, not {before} + {delta}"
+        if adds_up(newer, older) is False:
+            yield (
+                f"snapshot {newer.id}: totalRecordCount is {newer.total_record_count}, "
+                f"not {older.total_record_count} + {newer.delta_record_count}"
+            )

@@ -21,7 +21,7 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Packing, plan_splits
 from lsm_engine.schema.table_schema import VALUE_KIND
-from lsm_engine.table.commit.commit import ChooseOverwritten, OnBase
+from lsm_engine.table.commit.commit import ChooseOverwritten, PropertiesOnBase
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.row_locations import search_files, tag_search
 from lsm_engine.table.ground.session import TableSession
@@ -88,25 +88,23 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
 
 
 def counting(
-    session: TableSession, first: OnBase | None, overwritten: ChooseOverwritten | None
-) -> OnBase | None:
+    session: TableSession, overwritten: ChooseOverwritten | None
+) -> PropertiesOnBase | None:
     """Return what adds the counts to the properties of a write, if the table's options ask for it.
 
-    `first` is asked before, and may give the commit up. `overwritten`: what an overwrite takes away;
-    keys of that which do not come again are deleted.
+    `overwritten`: what an overwrite takes away; keys of that which do not come again are deleted.
     """
     if not session.options[core_options.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
-        return first
+        return None
 
-    def asked(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
-        added = {} if first is None else first(base, delta)
+    def counted(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
         counts = count_changes(session, base, delta)
         if overwritten is not None and base is not None:
             replaced = _rows_in(session, base, overwritten(base))
             counts += RowCounts(deleted=replaced - counts.updated - counts.deleted)
-        return {**added, **counts.properties}
+        return counts.properties
 
-    return asked
+    return counted
 
 
 def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEntry]) -> int:

@@ -19,7 +19,7 @@ from lsm_engine.plan.scan import Reach, ReadMode, read_files
 from lsm_engine.table.commit.commit import (
     ChooseOverwritten,
     CommitIdentity,
-    OnBase,
+    Precondition,
     commit,
     upkeep_of,
 )
@@ -54,7 +54,7 @@ def land(
     *,
     planned_on: Snapshot | None,
     overwritten: ChooseOverwritten | None = None,
-    on_base: OnBase | None = None,
+    requires: Precondition | None = None,
     compact: CompactsDue | None = None,
 ) -> WriteResult | None:
     """Commit staged rows and do what follows a write; None: there was nothing to commit.
@@ -64,15 +64,15 @@ def land(
     after that is logged and stays due, and the result holds whether the rows can be read.
     """
     again = _WrittenAgain()
-    if row_counts_of(identity.properties) is None:
-        on_base = counting(session, on_base, overwritten)
+    is_counted = row_counts_of(identity.properties) is not None
     made = commit(
         session,
         identity,
         messages,
         planned_on=planned_on,
         overwritten=overwritten,
-        on_base=on_base,
+        requires=requires,
+        properties_on=None if is_counted else counting(session, overwritten),
         write_again=again if overwritten is None else None,
     )
     if made is None:

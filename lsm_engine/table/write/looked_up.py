@@ -14,8 +14,8 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
-from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.land import base_of_write, land, land_again
 
@@ -46,7 +46,7 @@ def write_looked_up(
                 replace(identity, properties=properties),
                 messages,
                 planned_on=base,
-                on_base=Unchanged(session, base),
+                requires=RowsUnchanged(on=base),
             )
         except CommitConflictError as error:
             if error.kind is not ErrorKind.ROWS_CHANGED:

@@ -20,8 +20,8 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.compaction_metrics import CompactionMetrics
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.compact.background import BackgroundCompaction
 from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
@@ -141,7 +141,7 @@ class StreamWriter:
             ),
             messages,
             planned_on=staged.base,
-            on_base=Unchanged(self._session, staged.base) if looks else None,
+            requires=RowsUnchanged(on=staged.base) if looks else None,
             compact=None if self._background is None else self._background.due,
         )
 

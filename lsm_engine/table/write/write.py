@@ -9,8 +9,8 @@ from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputE
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.commit.rows_unchanged import Unchanged
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.stage.writers import stage_rows
@@ -74,9 +74,9 @@ def _written(
     while True:
         base = base_of_write(session, identity)
         messages = stage(session, rows, base, deletes=deletes)
-        unchanged = Unchanged(session, base) if looks else None
+        requires = RowsUnchanged(on=base) if looks else None
         try:
-            return land(session, identity, messages, planned_on=base, on_base=unchanged)
+            return land(session, identity, messages, planned_on=base, requires=requires)
         except CommitConflictError as conflict:
             # Keys were looked for in a state that is not the newest any more.
             if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:

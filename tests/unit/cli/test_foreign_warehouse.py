@@ -170,3 +170,21 @@ def test_a_jdbc_catalog_of_others_is_opened_as_it_is(theirs, monkeypatch, tmp_pa
     assert row["table"] == "java.aggregation"
     assert theirs.json("count", "java.aggregation", "--catalog", url)[0]["rows"] > 0
     theirs("tables", "--catalog", url, "--catalog-key", "test")
+
+
+@pytest.mark.parametrize("by_variable", [False, True], ids=["option", "variable"])
+def test_a_catalog_that_is_named_and_missing_is_an_error_that_names_it(theirs, by_variable):
+    missing = theirs.directory / "catalogue.db"
+    named = () if by_variable else ("--catalog", missing)
+    if by_variable:
+        theirs.environment["LSM_CATALOG"] = str(missing)
+    rows = theirs.file("rows.csv", "id\n1\n")
+    for words in (("tables",), ("count", "java.aggregation"), ("upsert", "java.aggregation", rows)):
+        error = theirs(*named, *words, code=3).stderr
+        assert str(missing) in error
+        assert "catalog rebuild" in error
+        assert "lsm create" in error
+    assert not missing.exists()
+    theirs(*named, "catalog", "rebuild")
+    assert theirs.json(*named, "count", "java.aggregation")[0]["rows"] > 0
+    assert missing.is_file()
