@@ -127,3 +127,12 @@ def retry_wait_millis(lost: int, *, least: int, longest: int, fraction: float) -
 
 
 _SHORTEST_PART = 4
+
+
+def rewrite_wait_millis(lost: int, *, least: int, longest: int, fraction: float) -> int:
+    """Return how long to wait where each try rewrites rows, as a compaction does: the wait doubles.
+
+    Half of it is jitter; `least` is the first, `longest` the last. Here a try is dear, and what is not
+    compacted stays due: fairness to who lost matters less than work that is thrown away.
+    """
+    return int(min(longest, least << min(lost - 1, 20)) * (0.5 + fraction / 2))

@@ -2,14 +2,18 @@
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
-from lsm_engine.plan.proposal import retry_wait_millis
+from lsm_engine.plan.proposal import retry_wait_millis, rewrite_wait_millis
 from lsm_engine.table.ground.session import TableSession
 
 
 class Retries:
-    """Retries and timeout of one commit, started when this is made; `lost` counts lost races."""
+    """Retries and timeout of one commit, started when this is made; `lost` counts lost races.
 
-    def __init__(self, session: TableSession) -> None:
+    `rewrites`: each try rewrites rows, so that the waits get longer, not shorter.
+    """
+
+    def __init__(self, session: TableSession, *, rewrites: bool = False) -> None:
+        self._wait_millis = rewrite_wait_millis if rewrites else retry_wait_millis
         self._session = session
         self._started_millis = session.clock.now_millis()
         self.lost = 0
@@ -59,10 +63,10 @@ class Retries:
         return self._session.clock.now_millis() - self._started_millis
 
     def sleep(self) -> None:
-        """Wait as is due after `lost` lost races (plan/proposal.retry_wait_millis)."""
+        """Wait as is due after `lost` lost races (plan/proposal)."""
         options = self._session.options
         self._session.clock.sleep_millis(
-            retry_wait_millis(
+            self._wait_millis(
                 self.lost,
                 least=options[core_options.COMMIT_MIN_RETRY_WAIT],
                 longest=options[core_options.COMMIT_MAX_RETRY_WAIT],

@@ -106,7 +106,10 @@ def compact_touched(
     `num-sorted-run.stop-trigger`, up to `commit.max-retries` times: writers must not outrun
     compactions.
     """
-    retries, most = Retries(session), session.options[core_options.COMMIT_MAX_RETRIES]
+    retries, most = (
+        Retries(session, rewrites=True),
+        session.options[core_options.COMMIT_MAX_RETRIES],
+    )
     newest, stuck = None, 0
     while True:
         try:

@@ -70,11 +70,12 @@ class LookupRewrite:
         options = schema.options
         producer = options[core_options.CHANGELOG_PRODUCER]
         emits_changelog = producer.policy.compares
-        chooses = merge_rules(schema).function.keeps_rows and not schema.sequence_fields
+        policy = options[core_options.MERGE_ENGINE].policy
+        chooses = not policy.combines_versions and not schema.sequence_fields
         return LookupRewrite(
             compacted_from=compacted_from,
             emits_changelog=emits_changelog,
-            looks_up=not options[core_options.MERGE_ENGINE].policy.keeps_first_row,
+            looks_up=not policy.keeps_first_row,
             whole_rows=emits_changelog or not chooses,
         )
 

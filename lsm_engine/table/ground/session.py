@@ -53,15 +53,38 @@ class TableSession:
         self.components = components
         self.schema = schema
         self.paths = TablePaths(branch_name=branch)
-        file_io = components.file_io
-        self.snapshots = SnapshotStore(file_io, self.paths)
-        self.manifests = ManifestStore(
-            file_io, self.paths, table=name, tracks_rows=schema.tracks_rows
+
+    @cached_property
+    def snapshots(self) -> SnapshotStore:
+        """The snapshots of the table, or of the branch."""
+        return SnapshotStore(self.file_io, self.paths)
+
+    @cached_property
+    def manifests(self) -> ManifestStore:
+        """Manifests and their lists, of all branches."""
+        return ManifestStore(
+            self.file_io, self.paths, table=self.name, tracks_rows=self.schema.tracks_rows
         )
-        self.schemas = SchemaStore(file_io, self.paths)
-        self.tags = TagStore(file_io, self.paths)
-        self.changelogs = ChangelogStore(file_io, self.paths)
-        self.consumers = ConsumerStore(file_io, self.paths)
+
+    @cached_property
+    def schemas(self) -> SchemaStore:
+        """Every schema that files were written with."""
+        return SchemaStore(self.file_io, self.paths)
+
+    @cached_property
+    def tags(self) -> TagStore:
+        """Named snapshots."""
+        return TagStore(self.file_io, self.paths)
+
+    @cached_property
+    def changelogs(self) -> ChangelogStore:
+        """Changelogs that outlive their snapshots."""
+        return ChangelogStore(self.file_io, self.paths)
+
+    @cached_property
+    def consumers(self) -> ConsumerStore:
+        """Named readers and how far they are."""
+        return ConsumerStore(self.file_io, self.paths)
 
     @property
     def options(self) -> TableOptions:

@@ -25,7 +25,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.live_files import LEVEL, SCHEMA_ID
 from lsm_engine.table.ground.many_splits import ManySplits
-from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
+from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
@@ -294,6 +294,7 @@ def plan_scan(
     if hidden:
         found = without_partitions(found, hidden)
     mode, reach = _mode_and_reach(schema, request)
+    engine = session.options[core_options.MERGE_ENGINE]
     plan = partial(
         plan_splits,
         key_order=session.key_order or bytes,
@@ -304,7 +305,7 @@ def plan_scan(
         ),
         snapshot_id=None if snapshot is None else snapshot.id,
         value_match=found.value_match,
-        merge_keeps_rows=schema.has_primary_key and merge_rules(schema).function.keeps_rows,
+        merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
         vectors={} if snapshot is None else session.vector_places(snapshot),
         reach=reach,
     )
