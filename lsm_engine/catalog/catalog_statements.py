@@ -1,13 +1,18 @@
 """The statements that every recorded commit runs, built once per dialect: only their values differ."""
 
 from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import Table, bindparam, case, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from lsm_engine.catalog.models import FILES, RUNS, SNAPSHOTS, TABLES
 
-Insert = postgresql.Insert | sqlite.Insert
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+
+Insert: TypeAlias = "postgresql.Insert | sqlite.Insert"
 
 FROM_ADDITIONS = tuple(
     column.name
@@ -33,7 +38,10 @@ RECORDED_DELTA = select(SNAPSHOTS.c.delta_manifest_list).where(
 
 def _insert_into(dialect: str, model: Table) -> Insert:
     """Return an INSERT that knows ON CONFLICT, in a dialect."""
-    return postgresql.insert(model) if dialect == "postgresql" else sqlite.insert(model)
+    if dialect == "postgresql":
+        made: Insert = import_module("sqlalchemy.dialects.postgresql").insert(model)
+        return made
+    return sqlite.insert(model)
 
 
 @cache

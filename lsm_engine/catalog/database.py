@@ -13,6 +13,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import tenacity
@@ -243,6 +244,10 @@ def open_url(url: str) -> URL:
             database=parsed.get_backend_name(),
         )
     if parsed.get_backend_name() != "sqlite":
+        if parsed.drivername in ("postgresql", _POSTGRESQL) and find_spec("psycopg") is None:
+            raise UnsupportedError(
+                "the driver of PostgreSQL is not installed: pip install 'lsm-assets[postgresql]'"
+            )
         return parsed.set(drivername=_POSTGRESQL) if parsed.drivername == "postgresql" else parsed
     if parsed.query or (parsed.database or "").startswith("file:"):
         raise InvalidOptionError(

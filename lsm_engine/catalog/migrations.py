@@ -19,7 +19,14 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.catalog.database import Database
-from lsm_engine.catalog.models import FILES, METADATA, PAIMON_TABLES, REMOVALS, VERSIONS
+from lsm_engine.catalog.models import (
+    FILES,
+    METADATA,
+    PAIMON_TABLES,
+    REMOVALS,
+    VERSIONS,
+    fit_to_postgresql,
+)
 from lsm_engine.catalog.views import VIEW_NAMES, view_statements
 from lsm_engine.io.storage_errors import to_storage_error
 
@@ -82,6 +89,7 @@ def open_database(database: Database, steps: Sequence[Migration] = MIGRATIONS) -
 
 def _migrate(connection: Connection, database: Database, steps: Sequence[Migration]) -> None:
     if database.dialect == "postgresql":
+        fit_to_postgresql()
         connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
     version = _version(connection)  # another process may have been faster
     if version is None:

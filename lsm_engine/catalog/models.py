@@ -213,6 +213,7 @@ MANIFESTS = Table(
 STILL_LIVE = text("lsm_files.deleted_by IS NULL AND lsm_files.content = 'data'")
 """A query needs exactly this condition to be answered from the index of live files."""
 
+_LIVE_FILES = "lsm_files_live"
 _INDEXED_LIVE = text("deleted_by IS NULL AND content = 'data'")
 
 FILES = Table(
@@ -247,14 +248,13 @@ FILES = Table(
     ),
     Index("lsm_files_deleted", "table_id", "deleted_by"),
     Index(
-        "lsm_files_live",
+        _LIVE_FILES,
         "table_id",
         "partition_path",
         "bucket",
         "level",
         "file_name",
         sqlite_where=_INDEXED_LIVE,
-        postgresql_where=_INDEXED_LIVE,
     ),
 )
 
@@ -351,3 +351,10 @@ OF_A_SNAPSHOT = (COLUMN_INPUTS, INPUTS, FILE_EDGES, COMPACTIONS, MANIFESTS, MANI
 
 OF_A_TABLE = (*OF_A_SNAPSHOT, TAGS, FILES, SNAPSHOTS)
 """All lineage tables that carry a `table_id`."""
+
+
+def fit_to_postgresql() -> None:
+    """Give the tables what only PostgreSQL needs; SQLAlchemy loads all of its drivers for that."""
+    for index in FILES.indexes:
+        if index.name == _LIVE_FILES:
+            index.dialect_kwargs["postgresql_where"] = _INDEXED_LIVE

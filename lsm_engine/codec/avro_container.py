@@ -6,9 +6,9 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
-import fastavro
 import pyarrow as pa
 from backports import zstd
 
@@ -273,7 +273,7 @@ def encode_container(
         )
     text = json.dumps(schema, separators=(",", ":"))
     target = io.BytesIO()
-    fastavro.writer(
+    import_module("fastavro").writer(
         target,
         _parsed(text),
         records,
@@ -288,4 +288,4 @@ def encode_container(
 
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str) -> Any:
-    return fastavro.parse_schema(json.loads(text))
+    return import_module("fastavro").parse_schema(json.loads(text))

@@ -1,62 +1,127 @@
-"""How loops over rows are compiled, and how they reach the buffers of any number of sources.
+"""Loops over rows: interpreted while their inputs are small, compiled for the machine once they are not.
+
+A loop is written once, as a Python function over arrays and addresses. Called with few rows it runs as it
+stands, so that ten rows need no compiler: loading one takes a quarter of a second, and compiling a loop
+as much again. What a kernel interprets is counted, and beyond `BUDGET` it is compiled like one that is
+called with many rows: nobody waits much longer than for the better of the two.
 
 A compiled function is compiled again for every combination of argument types, so sources are handed
 over as arrays of addresses: one function then serves any number of runs. Whoever passes addresses
 keeps the buffers alive until the call returns.
 
-The cache lies beside the sources, or in the user's cache directory where those are read-only; it is
-written through temporary files, so several processes may start cold at once.
+The cache of compiled code lies beside the sources, or in the user's cache directory where those are
+read-only; an entry counts as long as its source file has the same content. It is written through
+temporary files, so several processes may start cold at once.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from functools import update_wrapper
+from importlib import import_module
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar, cast
 
-import numba
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+import numpy as np
+
+from lsm_engine.kernels import interpreted_memory
+from lsm_engine.kernels.interpreted_memory import argument, arithmetic
 
 F = TypeVar("F", bound=Callable[..., Any])
+Work: TypeAlias = Callable[..., int]
+
+CALL_LIMIT = 20_000
+"""Steps that one call may interpret; a step takes about a microsecond."""
+
+BUDGET = 300_000
+"""Steps that one kernel may interpret in a process."""
+
+
+class Kernel:
+    """A loop over rows, in both forms. `plain` replaces it where it is interpreted, if given."""
+
+    def __init__(self, loop: Callable[..., Any], work: Work | None, plain: Any) -> None:
+        update_wrapper(self, loop)
+        self._loop = loop
+        self._work = work or _largest
+        self._plain: Callable[..., Any] | None = plain
+        self._interpreted: Callable[..., Any] | None = None
+        self._compiled: Callable[..., Any] | None = None
+        self._spent = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the loop in the form that its inputs are worth."""
+        if self._compiled is not None:
+            return self._compiled(*arguments)
+        steps = self._work(*arguments)
+        if steps <= CALL_LIMIT and self._spent + steps <= BUDGET:
+            self._spent += steps
+            return self.interpret(*arguments)
+        return self.compiled()(*arguments)
+
+    def interpret(self, *arguments: Any) -> Any:
+        """Run the loop without a compiler."""
+        with np.errstate(all="ignore"):  # whole numbers of 64 bits wrap, as in compiled loops
+            return self.interpreted()(*map(argument, arguments))
+
+    def interpreted(self) -> Callable[..., Any]:
+        """Return the loop as Python runs it, and with it those that it calls."""
+        if self._interpreted is None:
+            self._interpreted = self._plain or self._made_of(
+                lambda kernel: kernel.interpreted(), {"np": arithmetic}
+            )
+        return self._interpreted
+
+    def compiled(self) -> Callable[..., Any]:
+        """Return the loop for the machine, without the GIL; compiled at its first call for each types.
+
+        Where no directory takes the cache, every process compiles anew.
+        """
+        if self._compiled is None:
+            machine: Any = import_module("lsm_engine.kernels.machine_memory")
+            loop = self._made_of(lambda kernel: kernel.compiled(), machine.INTRINSICS)
+            self._compiled = machine.jit(loop)
+        return cast("Callable[..., Any]", self._compiled)
+
+    def _made_of(
+        self, form: Callable[["Kernel"], Callable[..., Any]], named: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """Return the loop with other kernels, and what has one of these names, put in their place."""
+        loop = cast("FunctionType", self._loop)
+        used = {name: loop.__globals__[name] for name in _names_of(loop) & loop.__globals__.keys()}
+        for name, value in used.items():
+            if isinstance(value, Kernel):
+                used[name] = form(value)
+            elif name in named:
+                used[name] = named[name]
+        made = FunctionType(loop.__code__, {**loop.__globals__, **used}, loop.__name__)
+        return update_wrapper(made, loop)
+
+
+def _names_of(loop: FunctionType) -> set[str]:
+    return set(loop.__code__.co_names)
+
+
+def _largest(*arguments: Any) -> int:
+    """Return how many items the largest array has: the steps of a loop over it."""
+    return max((one.size for one in arguments if isinstance(one, np.ndarray)), default=0)
 
 
 def compiled(function: F) -> F:
-    """Compile a function for the machine on first use, without the GIL, cached across processes.
+    """Make a function of arrays, numbers and addresses a kernel; its largest array counts as its work."""
+    return cast("F", Kernel(function, None, None))
 
-    Where no directory takes the cache, every process compiles anew.
+
+def compiled_with(
+    *, work: Callable[..., int] | None = None, plain: Callable[..., Any] | None = None
+) -> Callable[[F], F]:
+    """Make a kernel as `compiled` does, with what one call's work is, in steps, or how it is interpreted.
+
+    `plain` takes the same arguments, arrays as memory views, and has the same effect.
     """
-    njit: Any = numba.njit
-    try:
-        made: F = njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # numba looks for a place when it decorates
-        made = njit(nogil=True, error_model="numpy")(function)
+
+    def made(function: F) -> F:
+        return cast("F", Kernel(function, work, plain))
+
     return made
-
-
-def _loader(value_type: Any) -> Any:
-    @intrinsic
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer_type = context.get_value_type(value_type).as_pointer()
-            pointer = builder.inttoptr(arguments[0], pointer_type)
-            return builder.load(pointer, align=1)  # Arrow promises no alignment for slices
-
-        return value_type(types.int64), generate
-
-    return load
-
-
-def _storer(value_type: Any) -> Any:
-    @intrinsic
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer_type = context.get_value_type(value_type).as_pointer()
-            pointer = builder.inttoptr(arguments[0], pointer_type)
-            builder.store(arguments[1], pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, value_type), generate
-
-    return store
 
 
 Load: TypeAlias = Callable[[Any], int]
@@ -65,34 +130,19 @@ Load: TypeAlias = Callable[[Any], int]
 Store: TypeAlias = Callable[[Any, Any], None]
 """What stores one value at an address."""
 
-load_u8: Load = _loader(types.uint8)
-load_u16: Load = _loader(types.uint16)
-load_u32: Load = _loader(types.uint32)
-load_u64: Load = _loader(types.uint64)
-load_i8: Load = _loader(types.int8)
-load_i16: Load = _loader(types.int16)
-load_i32: Load = _loader(types.int32)
-load_i64: Load = _loader(types.int64)
-load_f32: Load = _loader(types.float32)
-load_f64: Load = _loader(types.float64)
-store_u8: Store = _storer(types.uint8)
-store_u16: Store = _storer(types.uint16)
-store_u32: Store = _storer(types.uint32)
-store_u64: Store = _storer(types.uint64)
-
-
-def _copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte_pointer = context.get_value_type(types.uint8).as_pointer()
-        target_pointer = builder.inttoptr(arguments[0], byte_pointer)
-        source_pointer = builder.inttoptr(arguments[1], byte_pointer)
-        raw_memcpy: Any = cgutils.raw_memcpy
-        raw_memcpy(builder, target_pointer, source_pointer, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-_untyped_intrinsic: Any = intrinsic
-copy_bytes: Callable[[Any, Any, Any], None] = _untyped_intrinsic(_copy_bytes)
+load_u8: Load = interpreted_memory.load_u8
+load_u16: Load = interpreted_memory.load_u16
+load_u32: Load = interpreted_memory.load_u32
+load_u64: Load = interpreted_memory.load_u64
+load_i8: Load = interpreted_memory.load_i8
+load_i16: Load = interpreted_memory.load_i16
+load_i32: Load = interpreted_memory.load_i32
+load_i64: Load = interpreted_memory.load_i64
+load_f32: Load = interpreted_memory.load_f32
+load_f64: Load = interpreted_memory.load_f64
+store_u8: Store = interpreted_memory.store_u8
+store_u16: Store = interpreted_memory.store_u16
+store_u32: Store = interpreted_memory.store_u32
+store_u64: Store = interpreted_memory.store_u64
+copy_bytes: Callable[[Any, Any, Any], None] = interpreted_memory.copy_bytes
 """Copy a number of bytes (the last argument) to an address (the first) from another one."""

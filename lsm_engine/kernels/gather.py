@@ -16,6 +16,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bytes, Longs
 from lsm_engine.kernels.compiled import (
     compiled,
+    compiled_with,
     copy_bytes,
     load_i32,
     load_i64,
@@ -28,6 +29,7 @@ from lsm_engine.kernels.compiled import (
     store_u32,
     store_u64,
 )
+from lsm_engine.kernels.interpreted_memory import gather_values
 
 Source: TypeAlias = pa.RecordBatch | pa.Table
 Runs: TypeAlias = NDArray[np.uint16]
@@ -253,7 +255,7 @@ def _locate(
         new_row[at] = wanted - begins[chunk]
 
 
-@compiled
+@compiled_with(plain=gather_values, work=lambda *given: len(given[2]) >> 3)
 def _gather_fixed(sources: Longs, width: int, run: Runs, row: Rows, target: int) -> None:
     if width == 8:
         for at in range(len(run)):

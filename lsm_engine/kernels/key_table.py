@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, addresses_of
-from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
+from lsm_engine.kernels.compiled import compiled, compiled_with, load_i64, load_u8, load_u64
+from lsm_engine.kernels.interpreted_memory import compare_bytes
 from lsm_engine.kernels.keys import ONE_WORD, WORDS_AND_BYTES, SortKeys, words_from
 
 _WORD_BYTES = 16
@@ -77,7 +78,7 @@ def _prefix_of_any(keys: Sequence[SortKeys]) -> int:
     return min(_shared_with(pattern, one.data, one.offsets) for one in filled)
 
 
-@compiled
+@compiled_with(work=lambda pattern, data, offsets: len(pattern) * len(offsets))
 def _shared_with(pattern: Bytes, data: Bytes, offsets: Longs) -> int:
     shared = len(pattern)
     for row in range(len(offsets) - 1):
@@ -90,6 +91,15 @@ def _shared_with(pattern: Bytes, data: Bytes, offsets: Longs) -> int:
         if shared == 0:
             break
     return shared
+
+
+@compiled_with(plain=compare_bytes)
+def _compare_bytes(one: int, other: int, start: int, stop: int) -> int:
+    for at in range(start, stop):
+        x, y = load_u8(one + at), load_u8(other + at)
+        if x != y:
+            return -1 if x < y else 1
+    return 0
 
 
 @compiled
@@ -111,11 +121,8 @@ def compare_tied(
     start_a, start_b = load_i64(offset_a), load_i64(offset_b)
     length_a, length_b = load_i64(offset_a + 8) - start_a, load_i64(offset_b + 8) - start_b
     at_a, at_b = addresses[1, a] + start_a, addresses[1, b] + start_b
-    for at in range(tail, min(length_a, length_b)):
-        x, y = load_u8(at_a + at), load_u8(at_b + at)
-        if x != y:
-            return -1 if x < y else 1
-    return length_a - length_b
+    order = _compare_bytes(at_a, at_b, tail, min(length_a, length_b))
+    return order if order != 0 else length_a - length_b
 
 
 @compiled

@@ -204,7 +204,8 @@ def find_resets(
     best = np.empty(max(clocks, 1), np.int64)
     for group in range(len(offsets) - 1):
         resets[group] = -1
-        best[:] = -1
+        for clock in range(clocks):
+            best[clock] = -1
         for at in range(offsets[group], offsets[group + 1]):
             empties = deletes[at] and clocks == 0
             for clock in range(clocks):

@@ -54,7 +54,9 @@ def _counting_sort(numbers: Longs, begins: Longs, order: Longs) -> None:
         begins[numbers[row] + 1] += 1
     for group in range(1, len(begins)):
         begins[group] += begins[group - 1]
-    next_place = begins.copy()
+    next_place = np.empty(len(begins), np.int64)
+    for group in range(len(begins)):
+        next_place[group] = begins[group]
     for row in range(len(numbers)):
         place = next_place[numbers[row]]
         next_place[numbers[row]] = place + 1

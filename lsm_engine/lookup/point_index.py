@@ -1,7 +1,7 @@
 """One key at a time: all stores of a bucket searched in one compiled call, newest first."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64, s
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
 from lsm_engine.lookup.columnar_store import ColumnarStore
 from lsm_engine.schema.table_schema import VALUE_KIND
+
+Places: TypeAlias = npt.NDArray[np.int64]
+"""A row per store: where its words, second words, bytes and offsets lie."""
 
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
@@ -26,7 +29,7 @@ class PointIndex:
         self.stores = tuple(store for store in stores if len(store.keys))
         self._form = self.stores[0].search.form if self.stores else ONE_WORD
         places = [store.search.places for store in self.stores]
-        self._places: npt.NDArray[np.int64] = np.array(places, np.int64).reshape(-1, 4)
+        self._places: Places = np.array(places, np.int64).reshape(-1, 4)
         self._counts: Longs = np.array([len(store.keys) for store in self.stores], np.int64)
         self._lowest: Words = np.array([s.keys.prefix[0] for s in self.stores], np.uint64)
         self._highest: Words = np.array([s.keys.prefix[-1] for s in self.stores], np.uint64)
@@ -89,7 +92,7 @@ def _value(column: pa.Array, row: int) -> object:
 @compiled
 def _find(
     form: int,
-    places: npt.NDArray[np.int64],
+    places: Places,
     counts: Longs,
     lowest: Words,
     highest: Words,
@@ -112,15 +115,15 @@ def _find(
             word = load_u64(words + 8 * middle)
             below: Any = word < first
             if word == first and form != ONE_WORD:
-                below = _is_below(form, places[store], middle, second, key, length)
+                below = _is_below(form, places, store, middle, second, key, length)
             if below:
                 low = middle + 1
             else:
                 high = middle
-        if low < counts[store] and _equals(form, places[store], low, first, second, key, length):
+        if low < counts[store] and _equals(form, places, store, low, first, second, key, length):
             # Where a file holds a key more than once, the last one is the newest.
             while low + 1 < counts[store] and _equals(
-                form, places[store], low + 1, first, second, key, length
+                form, places, store, low + 1, first, second, key, length
             ):
                 low += 1
             _count(accesses[store] + 8)
@@ -135,15 +138,15 @@ def _count(address: Any) -> None:
 
 @compiled
 def _is_below(
-    form: int, places: Longs, row: Any, second: np.uint64, key: Bytes, length: int
+    form: int, places: Places, store: int, row: Any, second: np.uint64, key: Bytes, length: int
 ) -> Any:
-    word = load_u64(places[1] + 8 * row)
+    word = load_u64(places[store, 1] + 8 * row)
     if word != second or form == TWO_WORDS:
         return word < second
-    start = load_i64(places[3] + 8 * row)
-    size = load_i64(places[3] + 8 * row + 8) - start
+    start = load_i64(places[store, 3] + 8 * row)
+    size = load_i64(places[store, 3] + 8 * row + 8) - start
     for at in range(_WORD_BYTES, min(size, length)):
-        byte = load_u8(places[2] + start + at)
+        byte = load_u8(places[store, 2] + start + at)
         if byte != key[at]:
             return byte < key[at]
     return size < length
@@ -152,25 +155,26 @@ def _is_below(
 @compiled
 def _equals(
     form: int,
-    places: Longs,
+    places: Places,
+    store: int,
     row: Any,
     first: np.uint64,
     second: np.uint64,
     key: Bytes,
     length: int,
 ) -> bool:
-    if load_u64(places[0] + 8 * row) != first:
+    if load_u64(places[store, 0] + 8 * row) != first:
         return False
     if form == ONE_WORD:
         return True
-    if load_u64(places[1] + 8 * row) != second:
+    if load_u64(places[store, 1] + 8 * row) != second:
         return False
     if form == TWO_WORDS:
         return True
-    start = load_i64(places[3] + 8 * row)
-    if load_i64(places[3] + 8 * row + 8) - start != length:
+    start = load_i64(places[store, 3] + 8 * row)
+    if load_i64(places[store, 3] + 8 * row + 8) - start != length:
         return False
-    for at in range(_WORD_BYTES, length):  # noqa: SIM110 -- compiled
-        if load_u8(places[2] + start + at) != key[at]:
+    for at in range(_WORD_BYTES, length):
+        if load_u8(places[store, 2] + start + at) != key[at]:
             return False
     return True

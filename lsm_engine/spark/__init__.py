@@ -4,6 +4,12 @@ Executors get values that pickle and share nothing but storage; only DataFrame A
 Spark Connect works. Start reading at `executor`, then `staging`.
 """
 
+from importlib.util import find_spec
+
+if find_spec("pyspark") is None:
+    raise ImportError("Spark is not installed: pip install 'lsm-assets[spark]'")
+
+
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.changes import changes_dataframe
 from lsm_engine.spark.datasource import register

@@ -92,7 +92,9 @@ class TableReads:
         try:
             import polars as pl  # noqa: PLC0415 -- only who asks for polars needs it
         except ImportError as cause:
-            raise UnsupportedError("polars is not installed: pip install polars") from cause
+            raise UnsupportedError(
+                "polars is not installed: pip install 'lsm-assets[polars]'"
+            ) from cause
         return pl.scan_pyarrow_dataset(self.to_dataset(columns, **read))
 
     def to_dataset(self, columns: str | Sequence[str] | None = None, **read: Any) -> ArrowDataset:

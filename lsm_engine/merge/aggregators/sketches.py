@@ -5,8 +5,8 @@ The libraries take one value at a time; a call per value is what a union costs.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from importlib import import_module
 
-import datasketches
 import pyarrow as pa
 import pyroaring
 
@@ -81,6 +81,7 @@ def _united_64(values: Sequence[bytes]) -> bytes:
 
 
 def _united_hll(values: Sequence[bytes]) -> bytes:
+    datasketches = import_module("datasketches")
     union = datasketches.hll_union(_HLL_LG_MAX_K)
     for value in values:
         union.update(datasketches.hll_sketch.deserialize(value))
@@ -88,6 +89,7 @@ def _united_hll(values: Sequence[bytes]) -> bytes:
 
 
 def _united_theta(values: Sequence[bytes]) -> bytes:
+    datasketches = import_module("datasketches")
     union = datasketches.theta_union(_THETA_LG_K)
     for value in values:
         union.update(datasketches.compact_theta_sketch.deserialize(value))

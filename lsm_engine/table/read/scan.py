@@ -141,7 +141,9 @@ class Scan:
         try:
             return self.to_arrow().to_pandas()
         except ImportError as cause:
-            raise UnsupportedError("pandas is not installed: pip install pandas") from cause
+            raise UnsupportedError(
+                "pandas is not installed: pip install 'lsm-assets[pandas]'"
+            ) from cause
 
     def narrowed(
         self, columns: Sequence[str] | None, where: Filter | None, limit: int | None

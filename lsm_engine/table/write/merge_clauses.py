@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,10 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.prune.expression import to_expression, tree_of
-from lsm_engine.prune.sql_values import SqlValue
 from lsm_engine.prune.where import Filter
+
+if TYPE_CHECKING:
+    from lsm_engine.prune.sql_values import SqlValue
 
 SOURCE, TARGET = "source", "target"
 _SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
@@ -103,7 +106,7 @@ def holds(condition: Filter | None, frame: Frame) -> Bools:
     if condition is None:
         return np.ones(frame.count, np.bool_)
     if isinstance(condition, str):
-        value = SqlValue(condition).of(frame.column, frame.count)
+        value = _sql_value(condition).of(frame.column, frame.count)
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise InvalidInputError(
                 f"{condition!r} is no condition: it gives {value.type}",
@@ -126,7 +129,7 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
     """Return what a column is set to, in the column's type; InvalidInputError names the column."""
     try:
         if isinstance(given, str):
-            value = SqlValue(given).of(frame.column, frame.count)
+            value = _sql_value(given).of(frame.column, frame.count)
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
         else:
@@ -180,3 +183,9 @@ def _unknown(name: str, hint: str) -> InvalidInputError:
     return InvalidInputError(
         f"no column {name!r}: {hint}", kind=ErrorKind.NO_SUCH_COLUMN, column=name
     )
+
+
+def _sql_value(text: str) -> "SqlValue":
+    """Return SQL text as an expression; the parser takes a while to load."""
+    made: SqlValue = import_module("lsm_engine.prune.sql_values").SqlValue(text)
+    return made
