@@ -18,7 +18,7 @@ from lsm_engine.table.compact.compact_bucket import compact_bucket
 from lsm_engine.table.compact.compact_plan import BucketWork, plan_compaction
 from lsm_engine.table.compact.postponed_buckets import assign_postponed_buckets
 from lsm_engine.table.compact.pressure import bucket_pressures
-from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.partition_specs import PartitionTest
 from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 
@@ -47,7 +47,7 @@ def compact(
     if not session.schema.has_primary_key:
         return compact_appends(session, identity, base, holds, full=full)
     if session.schema.bucket_mode.policy.is_postponed and buckets is None:
-        covers = None if partitions is None else partition_test(session.schema, partitions)
+        covers = None if partitions is None else PartitionTest(session.schema, partitions)
         given = assign_postponed_buckets(session, identity, covers)
         base = given or base
     work = plan_compaction(session, base, holds, full=full)
@@ -193,7 +193,7 @@ def _chosen(
     if wrong:
         raise InvalidInputError("buckets are numbered from 0", buckets=wrong)
     bucket_set = None if buckets is None else frozenset(buckets)
-    covers = None if partitions is None else partition_test(session.schema, partitions)
+    covers = None if partitions is None else PartitionTest(session.schema, partitions)
 
     def holds(partition: bytes, bucket: int) -> bool:
         return (bucket_set is None or bucket in bucket_set) and (

@@ -38,7 +38,7 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
 from lsm_engine.table.ground.components import TableListener
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
-from lsm_engine.table.ground.partition_specs import partition_test
+from lsm_engine.table.ground.partition_specs import PartitionTest
 from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.schema_keys import key_order_of
 from lsm_engine.table.ground.session import TableSession
@@ -91,7 +91,7 @@ def rescale(
     """
     _check(session.schema, buckets)
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    covers = None if partitions is None else partition_test(session.schema, partitions)
+    covers = None if partitions is None else PartitionTest(session.schema, partitions)
     if session.schema.bucket_mode.policy.is_fixed:
         session = session.with_schema(_with_buckets(session, buckets))
     for left in reversed(range(_RACES)):

@@ -72,9 +72,8 @@ def prune_files(
     take away a file by itself, the rest may take away a section (plan/scan).
     """
     metas = [] if snapshot is None else session.manifest_metas(snapshot)
-    buckets = None if pushed is None else _Buckets(session.schema, pushed)
-    kept, counts = _prune_manifests(session.schema, metas, pushed, buckets)
-    steps = _EntrySteps(session.schema, pushed, buckets)
+    steps = _PushedFilter(session.schema, pushed)
+    kept, counts = steps.manifests(metas)
     rows = live_rows(
         session.manifests,
         kept,
@@ -151,38 +150,33 @@ class _Buckets:
         return may_match
 
 
-def _prune_manifests(
-    schema: TableSchema,
-    metas: Sequence[ManifestFileMeta],
-    pushed: Predicate | None,
-    buckets: _Buckets | None,
-) -> tuple[list[ManifestFileMeta], PruneCounts]:
-    kept = list(metas)
-    if pushed is None:
-        return kept, PruneCounts(total=len(metas))
-    if schema.partition_keys:
-        mask = manifest_mask(pushed, kept, schema.select(schema.partition_keys))
-        kept = [meta for meta, may in zip(kept, mask, strict=True) if may]
-    after_partition = len(kept)
-    if buckets is not None:
-        kept = [meta for meta in kept if buckets.may_be_in(meta)]
-    steps = [("by_partition", after_partition), ("by_bucket", len(kept))]
-    return kept, prune_counts(len(metas), steps)
-
-
-class _EntrySteps:
-    """The pushed filter against manifest entries, manifest by manifest, with its counts.
+class _PushedFilter:
+    """The pushed filter against manifests and then their entries, with its counts.
 
     ADD and DELETE of one file carry the same facts, so both stay or both go.
     """
 
-    def __init__(
-        self, schema: TableSchema, pushed: Predicate | None, buckets: _Buckets | None
-    ) -> None:
+    def __init__(self, schema: TableSchema, pushed: Predicate | None) -> None:
         self._schema = schema
         self._pushed = pushed
-        self._buckets = buckets
+        self._buckets = None if pushed is None else _Buckets(schema, pushed)
         self._dropped: Counter[str] = Counter()
+
+    def manifests(
+        self, metas: Sequence[ManifestFileMeta]
+    ) -> tuple[list[ManifestFileMeta], PruneCounts]:
+        """Return the manifests that may list a match."""
+        kept = list(metas)
+        if self._pushed is None or self._buckets is None:
+            return kept, PruneCounts(total=len(metas))
+        if self._schema.partition_keys:
+            fields = self._schema.select(self._schema.partition_keys)
+            mask = manifest_mask(self._pushed, kept, fields)
+            kept = [meta for meta, may in zip(kept, mask, strict=True) if may]
+        after_partition = len(kept)
+        kept = [meta for meta in kept if self._buckets.may_be_in(meta)]
+        steps = [("by_partition", after_partition), ("by_bucket", len(kept))]
+        return kept, prune_counts(len(metas), steps)
 
     @property
     def dropped(self) -> int:

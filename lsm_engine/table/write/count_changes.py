@@ -20,8 +20,8 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Packing, plan_splits
-from lsm_engine.schema.table_schema import VALUE_KIND
-from lsm_engine.table.commit.commit import ChooseOverwritten, PropertiesOnBase
+from lsm_engine.schema.table_schema import VALUE_KIND, TableSchema
+from lsm_engine.table.commit.commit import ChooseOverwritten
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.row_locations import search_files, tag_search
 from lsm_engine.table.ground.session import TableSession
@@ -87,24 +87,27 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
     return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
 
 
-def counting(
-    session: TableSession, overwritten: ChooseOverwritten | None
-) -> PropertiesOnBase | None:
-    """Return what adds the counts to the properties of a write, if the table's options ask for it.
+class ChangeCounter:
+    """Adds the counts to the properties of a write, once for each base that it is tried on.
 
     `overwritten`: what an overwrite takes away; keys of that which do not come again are deleted.
     """
-    if not session.options[core_options.WRITE_COUNT_CHANGES] or not session.schema.has_primary_key:
-        return None
 
-    def counted(base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
-        counts = count_changes(session, base, delta)
-        if overwritten is not None and base is not None:
-            replaced = _rows_in(session, base, overwritten(base))
+    def __init__(self, session: TableSession, overwritten: ChooseOverwritten | None) -> None:
+        self._session = session
+        self._overwritten = overwritten
+
+    def __call__(self, base: Snapshot | None, delta: Sequence[ManifestEntry]) -> dict[str, str]:
+        counts = count_changes(self._session, base, delta)
+        if self._overwritten is not None and base is not None:
+            replaced = _rows_in(self._session, base, self._overwritten(base))
             counts += RowCounts(deleted=replaced - counts.updated - counts.deleted)
         return counts.properties
 
-    return counted
+
+def counts_changes(schema: TableSchema) -> bool:
+    """Whether the writes of a table are counted."""
+    return schema.has_primary_key and schema.options[core_options.WRITE_COUNT_CHANGES]
 
 
 def _rows_in(session: TableSession, base: Snapshot, entries: Sequence[ManifestEntry]) -> int:

@@ -33,7 +33,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import stage_incoming
 from lsm_engine.table.tags.roots import delta_entries
-from lsm_engine.table.write.count_changes import counting
+from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
 
 log = logging.getLogger(__name__)
 _Bucket = tuple[bytes, int]
@@ -64,7 +64,7 @@ def land(
     after that is logged and stays due, and the result holds whether the rows can be read.
     """
     again = _WrittenAgain()
-    is_counted = row_counts_of(identity.properties) is not None
+    counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
     made = commit(
         session,
         identity,
@@ -72,7 +72,7 @@ def land(
         planned_on=planned_on,
         overwritten=overwritten,
         requires=requires,
-        properties_on=None if is_counted else counting(session, overwritten),
+        properties_on=ChangeCounter(session, overwritten) if counts else None,
         write_again=again if overwritten is None else None,
     )
     if made is None:
