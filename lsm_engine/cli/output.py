@@ -1,23 +1,23 @@
 """What goes to stdout: readable tables for people, JSON lines for programs. Notes go to stderr.
 
-Piped output has no colours and is as wide as its content; a terminal's is folded to its width.
+Piped output has no colours and is as wide as its content. At a terminal, rows that are wider than it stand
+upright, prose is wrapped, and what is longer than the window is shown by the pager (PAGER, else less).
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import click
 import pyarrow as pa
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lsm_engine import format_bytes, record
+from lsm_engine.cli.layout import record_text, table_text
 from lsm_engine.cli.values import cell_text, json_text, neutral
 
 BROKEN_PIPE = 141
@@ -114,13 +114,16 @@ class Output:
             for row in rows:
                 self._write(json_text(row) + "\n")
             return
-        source = iter(rows)
-        piece = list(islice(source, _ROWS_PER_TABLE))
-        if not piece:
+        texts = _tables(columns, rows)
+        first = next(texts, None)
+        if first is None:
             self.note(empty)
-        while piece:
-            self._print(_table(columns, piece))
-            piece = list(islice(source, _ROWS_PER_TABLE))
+        elif (height := _height()) and first.count("\n") > height:
+            os.environ.setdefault("LESS", "FRX")
+            click.echo_via_pager(chain([first], texts))
+        else:
+            for text in chain([first], texts):
+                self._write(text)
 
     def facts(self, facts: Mapping[str, Any], shown: Mapping[str, str] | None = None) -> None:
         """Show one thing: its facts below each other, or one JSON object.
@@ -130,14 +133,12 @@ class Output:
         if self.as_json:
             self._write(json_text(facts) + "\n")
             return
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, value in facts.items():
-            if value is not None:
-                text = neutral((shown or {}).get(name) or cell_text(value))
-                grid.add_row(Text(name.replace("_", " ")), Text(text))
-        self._print(grid)
+        texts = {
+            name.replace("_", " "): neutral((shown or {}).get(name) or cell_text(value))
+            for name, value in facts.items()
+            if value is not None
+        }
+        self._write(_drawn(record_text(list(texts), list(texts.values()))))
 
     def json_line(self, facts: Mapping[str, Any]) -> None:
         """Print one JSON object, whether --json was given or not: what was asked for is JSON."""
@@ -153,7 +154,8 @@ class Output:
     def text(self, text: str | Text) -> None:
         """Show text to people; with --json nothing: callers print facts instead."""
         if not self.as_json:
-            self._print(text if isinstance(text, Text) else Text(neutral_lines(text)))
+            shown = text if isinstance(text, Text) else Text(neutral_lines(text))
+            self._write(_drawn(shown, wrapped=True))
 
     def line(self, text: str) -> None:
         """Show one line that people copy, such as a command: never broken, whatever the width."""
@@ -168,13 +170,6 @@ class Output:
         """Print a note on stderr, beside the output."""
         if not self.as_json and not self.quiet:
             click.echo(neutral(text), err=True)
-
-    def _print(self, what: Table | Text) -> None:
-        console = _console()
-        with console.capture() as capture:
-            console.print(what)
-        lines = capture.get().splitlines()
-        self._write("".join(f"{line.rstrip()}\n" for line in lines))
 
     def _write(self, text: str) -> None:
         try:
@@ -197,15 +192,26 @@ def _console() -> Console:
     return Console(file=console.file, highlight=False, no_color=True, width=_UNBOUNDED)
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            Text(neutral(column.heading)),
-            justify="right" if column.right else "left",
-            overflow="fold",
-            no_wrap=column.right,
-        )
-    for row in rows:
-        table.add_row(*(Text(column.show(row.get(column.name))) for column in columns))
-    return table
+def _height() -> int | None:
+    """Return the lines that a terminal shows at once; None where there is none, or nobody at it."""
+    return _console().height - 1 if sys.stdout.isatty() and sys.stdin.isatty() else None
+
+
+def _drawn(text: Text, *, wrapped: bool = False) -> str:
+    """Return text with the colours of the terminal, if it is one. `wrapped`: prose, at its width."""
+    console = _console()
+    with console.capture() as capture:
+        console.print(text, soft_wrap=not wrapped, end="" if text.plain.endswith("\n") else "\n")
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _tables(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the text of so many rows at a time, each with the headings above."""
+    console = _console()
+    source = iter(rows)
+    while piece := list(islice(source, _ROWS_PER_TABLE)):
+        headings = [neutral(column.heading) for column in columns]
+        cells = [[column.show(row.get(column.name)) for column in columns] for row in piece]
+        rights = [column.right for column in columns]
+        width = console.width if console.is_terminal else None
+        yield _drawn(table_text(headings, cells, rights, width=width))
