@@ -30,7 +30,7 @@ _OTHERS = """
 
 What becomes of tables that another client made with options that are not supported here. *Refuses* is
 by name, before anything is read or written. An option in neither list refuses writing, and reading
-warns, once for a table; `lsm verify` and `lsm schema` list them all.
+warns, once for a table; `lsm verify` and `lsm show schema` list them all.
 
 | option | what it does to us | because |
 |---|---|---|

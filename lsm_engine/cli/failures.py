@@ -45,12 +45,12 @@ EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
 _REMEDIES = {
     ErrorKind.NO_SUCH_DATABASE: "databases",
     ErrorKind.NO_SUCH_TABLE: "tables",
-    ErrorKind.NO_SUCH_SNAPSHOT: "snapshots TABLE",
-    ErrorKind.EXPIRED: "snapshots TABLE",
+    ErrorKind.NO_SUCH_SNAPSHOT: "show snapshots TABLE",
+    ErrorKind.EXPIRED: "show snapshots TABLE",
     ErrorKind.NO_SUCH_TAG: "tag list TABLE",
-    ErrorKind.NO_SUCH_COLUMN: "schema TABLE",
-    ErrorKind.NO_SUCH_FILE: "files TABLE",
-    ErrorKind.COMMIT_UNKNOWN: "snapshots TABLE",
+    ErrorKind.NO_SUCH_COLUMN: "show schema TABLE",
+    ErrorKind.NO_SUCH_FILE: "show files TABLE",
+    ErrorKind.COMMIT_UNKNOWN: "show snapshots TABLE",
     ErrorKind.CORRUPT: "verify TABLE",
 }
 

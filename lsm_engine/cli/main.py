@@ -9,7 +9,17 @@ import pyarrow as pa
 
 from lsm_engine import SNAPSHOT_VERSION, __version__
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands import catalog, history, keys, look, maintain, mend, read, write
+from lsm_engine.cli.commands import (
+    catalog,
+    history,
+    keys,
+    look,
+    maintain,
+    mend,
+    origins,
+    read,
+    write,
+)
 from lsm_engine.cli.commands.alter import alter
 from lsm_engine.cli.commands.cache import cache
 from lsm_engine.cli.commands.changes import changelog
@@ -17,8 +27,7 @@ from lsm_engine.cli.commands.doctor import doctor
 from lsm_engine.cli.commands.explain import explain
 from lsm_engine.cli.commands.forget import forget
 from lsm_engine.cli.commands.lineage import lineage
-from lsm_engine.cli.commands.origins import VERBS as ORIGIN_VERBS
-from lsm_engine.cli.commands.system import system
+from lsm_engine.cli.commands.system import show, system, verb_of
 from lsm_engine.cli.failures import INTERRUPTED
 from lsm_engine.cli.verb import Lsm, Verb
 
@@ -29,7 +38,7 @@ def lsm() -> None:
     """Upsertable lake tables in the Apache Paimon format, from a shell.
 
     TABLE is a name in the catalog (shop.orders), or the path of any Paimon table directory, which
-    needs no catalog: lsm snapshots lake/shop.db/orders. Start with: lsm create --help.
+    needs no catalog: lsm show snapshots lake/shop.db/orders. Start with: lsm create --help.
     """
 
 
@@ -46,9 +55,28 @@ def version(call: Call) -> None:
     call.out.facts(facts)
 
 
-for _verb in ORIGIN_VERBS:
-    lineage.add_command(_verb)
+_LOOKING: dict[str, click.Command] = {
+    **{verb.name or "": verb for verb in look.VERBS},
+    **explain.commands,
+    "inputs": lineage.commands["snapshot"],
+    "life": lineage.commands["file"],
+    "row": origins.of_row,
+    "tag": origins.of_tag,
+    "origin": origins.of_origin,
+    "impact": origins.impact,
+    "column": origins.of_column,
+    "downstream": lineage.commands["downstream"],
+    "commits": lineage.commands["recent"],
+}
+for _name, _verb in _LOOKING.items():
+    show.add_command(_verb, _name)
+# Names that these had, when each was found in a place of its own.
+lineage.former |= {**lineage.commands, **{str(verb.name): verb for verb in origins.VERBS}}
 lineage.former["rebuild"] = catalog.rebuild
+lineage.commands = {"export": origins.export}
+lsm.former |= {str(verb.name): verb for verb in (*look.VERBS, explain, system)}
+lsm.former |= {name.replace("_", "-"): verb_of(name) for name in look.VIEWS}
+lsm.former["pressure"] = explain.former["debt"] = look.debt
 
 lsm.add(
     "Tables",
@@ -62,7 +90,6 @@ lsm.add(
         changelog,
         keys.lookup,
         keys.locate,
-        explain,
         write.upsert,
         write.append,
         write.ingest,
@@ -73,26 +100,11 @@ lsm.add(
         write.update_columns,
     ],
 )
-lsm.add(
-    "Insides",
-    [
-        look.schema,
-        look.options,
-        look.tree,
-        look.snapshots,
-        look.snapshot,
-        look.manifest_lists,
-        look.manifests,
-        look.files,
-        system,
-    ],
-)
+lsm.add("Insides", [show, look.verify, lineage])
 lsm.add(
     "Upkeep",
     [
         doctor,
-        look.pressure,
-        look.amplification,
         maintain.compact,
         maintain.rescale,
         maintain.tag,
@@ -105,9 +117,7 @@ lsm.add(
         mend.repair,
         mend.trash,
         forget,
-        look.verify,
         cache,
-        lineage,
         catalog.names,
     ],
 )

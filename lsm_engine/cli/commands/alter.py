@@ -96,7 +96,9 @@ def alter(
     before = opened.schema.id
     schema = opened.alter(*changes)
     facts = {"table": opened.name, "schema": schema.id, "was": before, "changes": len(changes)}
-    call.out.report(f"{opened.name} has schema {schema.id} now; lsm schema {table} shows it", facts)
+    call.out.report(
+        f"{opened.name} has schema {schema.id} now; lsm show schema {table} shows it", facts
+    )
 
 
 def path_of(name: str) -> str | tuple[str, ...]:

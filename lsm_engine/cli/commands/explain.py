@@ -31,11 +31,6 @@ _PINS = [
     words("root", "kept by"), number("files"), size("size_bytes", "size"),
     number("only_files", "files it alone keeps"), size("only_size_bytes", "size of those"),
 ]  # fmt: skip
-_DEBT = [
-    words("partition"), code("bucket"), code("read_amplification", "runs to read"),
-    size("debt_bytes", "to merge"), words("due_in", "due in"), words("stops_in", "writers wait in"),
-    words("reason"),
-]  # fmt: skip
 _CHANGES = [
     words("change"), words("partition"), code("bucket"), code("level"),
     number("record_count", "rows"), size("file_size_in_bytes", "size"), words("file_path", "file"),
@@ -50,7 +45,8 @@ class ExplainGroup(VerbGroup):
         at = 0
         while at < len(args) and (args[at] in _FLAGS or args[at].partition("=")[0] in _WITH_VALUE):
             at += 2 if args[at] in _WITH_VALUE else 1
-        named = at < len(args) and (args[at] in self.commands or args[at] in ("-h", "--help"))
+        known = (*self.commands, *self.former, "-h", "--help")
+        named = at < len(args) and args[at] in known
         return super().parse_args(ctx, args if named or not args else ["scan", *args])
 
 
@@ -66,8 +62,8 @@ explain.add_command(scan, "scan")
     "key",
     cls=Verb,
     examples=[
-        "lsm explain key shop.orders order_id=2",
-        "lsm explain key shop.flights dt=2013-01-01 flight=1545 --tag monday --json",
+        "lsm show key shop.orders order_id=2",
+        "lsm show key shop.flights dt=2013-01-01 flight=1545 --tag monday --json",
     ],
 )
 @click.argument("table")
@@ -128,14 +124,14 @@ def _one(table: Table, row: Any) -> pa.Table:
     return pa.Table.from_pylist([dict(row)], schema=table.schema.arrow)
 
 
-@explain.command("file", cls=Verb, examples=["lsm explain file shop.orders data-5f5c…-0.parquet"])
+@explain.command("file", cls=Verb, examples=["lsm show file shop.orders data-5f5c…-0.parquet"])
 @click.argument("table")
 @click.argument("file")
 @pass_call
 def file(call: Call, *, table: str, file: str) -> None:
     """Show which commit added a data file, which compaction took it, and what pins it.
 
-    Reads the table's own metadata; `lsm lineage file` also remembers what has expired.
+    Reads the table's own metadata; `lsm show life` also remembers what has expired.
     """
     found = call.table(table).explain_file(file)
     stages = [
@@ -184,9 +180,9 @@ def _file_facts(found: FileExplanation) -> dict[str, Any]:
     "retention",
     cls=Verb,
     examples=[
-        "lsm explain retention shop.orders",
-        'lsm explain retention shop.orders --retain-max 5 --older-than "0 s"',
-        'lsm explain retention shop.orders --later "7 d" --json',
+        "lsm show retention shop.orders",
+        'lsm show retention shop.orders --retain-max 5 --older-than "0 s"',
+        'lsm show retention shop.orders --later "7 d" --json',
     ],
 )
 @click.argument("table")
@@ -235,39 +231,9 @@ def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
 
 
 @explain.command(
-    "debt",
-    cls=Verb,
-    examples=["lsm explain debt shop.orders", "lsm explain debt shop.orders --json"],
-)
-@click.argument("table")
-@pass_call
-def debt(call: Call, *, table: str) -> None:
-    """Foretell compaction debt: when each bucket is due, and when its writers would wait."""
-    opened = call.table(table)
-    rows = [
-        {
-            "partition": opened.partition_path(each.pressure.partition),
-            "bucket": each.pressure.bucket,
-            "read_amplification": each.read_amplification,
-            "debt_bytes": each.pressure.debt_bytes,
-            "runs_per_hour": each.runs_per_hour,
-            "bytes_per_hour": each.bytes_per_hour,
-            "due_in_millis": each.due_in_millis,
-            "stops_in_millis": each.stops_in_millis,
-            "due_in": each.due_text,
-            "stops_in": each.stops_text,
-            "reason": each.reason,
-        }
-        for each in opened.forecast()
-    ]
-    columns = _DEBT if opened.schema.partition_keys else _DEBT[1:]
-    call.out.rows(columns, rows, empty="nothing has been committed yet")
-
-
-@explain.command(
     "diff",
     cls=Verb,
-    examples=["lsm explain diff shop.orders 3", "lsm explain diff shop.orders 3 7 --json"],
+    examples=["lsm show diff shop.orders 3", "lsm show diff shop.orders 3 7 --json"],
 )
 @click.argument("table")
 @click.argument("first", type=click.IntRange(0))

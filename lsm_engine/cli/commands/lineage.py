@@ -111,7 +111,7 @@ def _newest(call: Call, table: str) -> int | None:
 @lineage.command(
     "snapshot",
     cls=Verb,
-    examples=["lsm lineage snapshot shop.orders", "lsm lineage snapshot shop.orders 12 --history"],
+    examples=["lsm show inputs shop.orders", "lsm show inputs shop.orders 12 --history"],
 )
 @click.argument("table")
 @click.argument("snapshot_id", type=int, required=False)
@@ -139,7 +139,7 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
     part(call, "files that it added and deleted", FILES, files, "none")
 
 
-@lineage.command("file", cls=Verb, examples=["lsm lineage file shop.orders data-5f5c…-0.parquet"])
+@lineage.command("file", cls=Verb, examples=["lsm show life shop.orders data-5f5c…-0.parquet"])
 @click.argument("table")
 @click.argument("file")
 @pass_call
@@ -164,7 +164,7 @@ def of_file(call: Call, *, table: str, file: str) -> None:
     )
 
 
-@lineage.command("downstream", cls=Verb, examples=["lsm lineage downstream shop.orders 12"])
+@lineage.command("downstream", cls=Verb, examples=["lsm show downstream shop.orders 12"])
 @click.argument("table")
 @click.argument("snapshot_id", type=int, required=False)
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
@@ -178,7 +178,7 @@ def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool
 
 
 @lineage.command(
-    "recent", cls=Verb, examples=["lsm lineage recent", "lsm lineage recent shop.orders --limit 5"]
+    "recent", cls=Verb, examples=["lsm show commits", "lsm show commits shop.orders --limit 5"]
 )
 @click.argument("table", required=False)
 @click.option(

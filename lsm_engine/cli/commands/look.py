@@ -38,7 +38,8 @@ def _show(
 
 
 @click.command(
-    cls=Verb, examples=["lsm schema shop.orders", "lsm schema lake/shop.db/orders --history"]
+    cls=Verb,
+    examples=["lsm show schema shop.orders", "lsm show schema lake/shop.db/orders --history"],
 )
 @click.argument("table")
 @click.option("--history", is_flag=True, help="Every version of the schema, oldest first.")
@@ -87,17 +88,9 @@ def schema(call: Call, *, table: str, history: bool) -> None:
         call.out.note(str(one))
 
 
-@click.command(cls=Verb, examples=["lsm options shop.orders"])
-@click.argument("table")
-@pass_call
-def options(call: Call, *, table: str) -> None:
-    """Show the options that a table sets; all others have their defaults."""
-    rows = plain_rows(call.table(table).system("options"))
-    call.out.rows([words("key"), words("value")], rows, empty="this table sets no options")
-
-
 @click.command(
-    cls=Verb, examples=["lsm snapshots shop.orders", "lsm snapshots shop.orders --limit 5 --json"]
+    cls=Verb,
+    examples=["lsm show snapshots shop.orders", "lsm show snapshots shop.orders --limit 5 --json"],
 )
 @click.argument("table")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N.")
@@ -119,7 +112,7 @@ def snapshots(call: Call, *, table: str, limit: int | None) -> None:
 
 
 @click.command(
-    cls=Verb, examples=["lsm snapshot shop.orders", "lsm snapshot shop.orders 12 --json"]
+    cls=Verb, examples=["lsm show snapshot shop.orders", "lsm show snapshot shop.orders 12 --json"]
 )
 @click.argument("table")
 @click.argument("snapshot_id", type=int, required=False)
@@ -187,42 +180,18 @@ MANIFEST_COLUMNS = [
     code("schema_id", "schema"), code("min_bucket"), code("max_bucket"), code("min_level"),
     code("max_level"),
 ]  # fmt: skip
-
-
-@click.command(cls=Verb, examples=["lsm files shop.orders", "lsm files shop.orders --snapshot 3"])
-@click.argument("table")
-@SNAPSHOT_OPTION
-@pass_call
-def files(call: Call, *, table: str, snapshot_id: int | None) -> None:
-    """List the data files of a snapshot: where, how large, which keys."""
-    opened = call.table(table)
-    hidden = set() if opened.schema.partition_keys else {"partition"}
-    columns = [column for column in FILE_COLUMNS if column.name not in hidden]
-    _show(call, opened, "files", columns, snapshot_id)
+VIEWS = {
+    "options": [words("key"), words("value")],
+    "files": FILE_COLUMNS,
+    "manifests": MANIFEST_COLUMNS,
+    "manifest_lists": MANIFEST_LIST_COLUMNS,
+}
+"""What people see of wide system tables; --json, and --columns, have all of it."""
 
 
 @click.command(
-    cls=Verb, examples=["lsm manifests shop.orders", "lsm manifests shop.orders --snapshot 3"]
-)
-@click.argument("table")
-@SNAPSHOT_OPTION
-@pass_call
-def manifests(call: Call, *, table: str, snapshot_id: int | None) -> None:
-    """List the manifests of a snapshot: the files that they add and delete."""
-    _show(call, call.table(table), "manifests", MANIFEST_COLUMNS, snapshot_id)
-
-
-@click.command("manifest-lists", cls=Verb, examples=["lsm manifest-lists shop.orders"])
-@click.argument("table")
-@SNAPSHOT_OPTION
-@pass_call
-def manifest_lists(call: Call, *, table: str, snapshot_id: int | None) -> None:
-    """List the manifest lists of a snapshot: its base, and its own change."""
-    _show(call, call.table(table), "manifest_lists", MANIFEST_LIST_COLUMNS, snapshot_id)
-
-
-@click.command(
-    cls=Verb, examples=["lsm tree shop.orders", "lsm tree shop.orders --bucket 0 --limit 0"]
+    cls=Verb,
+    examples=["lsm show tree shop.orders", "lsm show tree shop.orders --bucket 0 --limit 0"],
 )
 @click.argument("table")
 @click.option(
@@ -279,44 +248,60 @@ def _run(run: Any) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names}
 
 
-@click.command(cls=Verb, examples=["lsm pressure shop.orders", "lsm pressure shop.orders --due"])
+@click.command(
+    "debt", cls=Verb, examples=["lsm show debt shop.orders", "lsm show debt shop.orders --due"]
+)
 @click.argument("table")
 @click.option("--due", is_flag=True, help="Only buckets whose compaction is due.")
 @pass_call
-def pressure(call: Call, *, table: str, due: bool) -> None:
-    """Show the compaction debt of each bucket, the greatest first."""
+def debt(call: Call, *, table: str, due: bool) -> None:
+    """Show the compaction debt of each bucket, the greatest first, and when it is due at this pace.
+
+    Writers wait where a bucket has more sorted runs than 'num-sorted-run.stop-trigger'.
+    """
     opened = call.table(table)
     rows = [
-        {
-            "partition": opened.partition_path(each.partition),
-            "bucket": each.bucket,
-            "sorted_runs": each.run_count,
-            "level0_files": each.level0_file_count,
-            "files": each.file_count,
-            "size_bytes": each.size_bytes,
-            "debt_bytes": each.debt_bytes,
-            "deletes": each.delete_row_count,
-            "due": each.compactable,
-            "writers_wait": each.stopping,
-            "reason": each.reason,
-        }
-        for each in opened.pressure()
-        if each.compactable or not due
+        _debt(opened, each) for each in opened.forecast() if each.pressure.compactable or not due
     ]
     columns = [
         words("partition"), code("bucket"), code("sorted_runs"), number("files"),
-        size("size_bytes", "size"), size("debt_bytes", "to merge"), words("reason"),
+        size("size_bytes", "size"), size("debt_bytes", "to merge"), words("due_in", "due in"),
+        words("stops_in", "writers wait in"), words("reason"),
     ]  # fmt: skip
-    if not opened.schema.partition_keys:
-        columns = columns[1:]
-    call.out.rows(
-        columns, rows, empty="no bucket is due" if due else "nothing has been committed yet"
-    )
+    empty = "no bucket is due" if due else "nothing has been committed yet"
+    call.out.rows(columns[not opened.schema.partition_keys :], rows, empty=empty)
+
+
+def _debt(table: Table, each: Any) -> dict[str, Any]:
+    now = each.pressure
+    return {
+        "partition": table.partition_path(now.partition),
+        "bucket": now.bucket,
+        "sorted_runs": now.run_count,
+        "level0_files": now.level0_file_count,
+        "files": now.file_count,
+        "size_bytes": now.size_bytes,
+        "debt_bytes": now.debt_bytes,
+        "deletes": now.delete_row_count,
+        "due": now.compactable,
+        "writers_wait": now.stopping,
+        "read_amplification": each.read_amplification,
+        "runs_per_hour": each.runs_per_hour,
+        "bytes_per_hour": each.bytes_per_hour,
+        "due_in_millis": each.due_in_millis,
+        "stops_in_millis": each.stops_in_millis,
+        "due_in": each.due_text,
+        "stops_in": each.stops_text,
+        "reason": each.reason,
+    }
 
 
 @click.command(
     cls=Verb,
-    examples=["lsm amplification shop.orders", "lsm amplification shop.orders --commits 100"],
+    examples=[
+        "lsm show amplification shop.orders",
+        "lsm show amplification shop.orders --commits 100",
+    ],
 )
 @click.argument("table")
 @click.option(
@@ -393,3 +378,7 @@ def verify(
         call.out.text(str(report))
     if not report.is_clean:
         raise click.exceptions.Exit(REFUSED)
+
+
+VERBS = (schema, tree, snapshots, snapshot, debt, amplification)
+"""Verbs of `lsm show` besides the system tables."""

@@ -46,7 +46,7 @@ def _origin(call: Call, origin: Origin, **more: Any) -> None:
 @click.command(
     "row",
     cls=Verb,
-    examples=["lsm lineage row shop.orders order_id=2", "lsm lineage row a.b id=1 --tag x"],
+    examples=["lsm show row shop.orders order_id=2", "lsm show row a.b id=1 --tag x"],
 )
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
@@ -65,7 +65,7 @@ def of_row(
     _origin(call, found.origin, verdict=found.explanation.verdict)
 
 
-@click.command("tag", cls=Verb, examples=["lsm lineage tag shop.orders monday"])
+@click.command("tag", cls=Verb, examples=["lsm show tag shop.orders monday"])
 @click.argument("table")
 @click.argument("tag")
 @pass_call
@@ -75,7 +75,7 @@ def of_tag(call: Call, *, table: str, tag: str) -> None:
     _origin(call, asked.origin_of_tag(name, tag), tag=tag)
 
 
-@click.command("origin", cls=Verb, examples=["lsm lineage origin shop.orders data-5f5c…-0.parquet"])
+@click.command("origin", cls=Verb, examples=["lsm show origin shop.orders data-5f5c…-0.parquet"])
 @click.argument("table")
 @click.argument("file")
 @pass_call
@@ -85,7 +85,7 @@ def of_origin(call: Call, *, table: str, file: str) -> None:
     _origin(call, asked.origin_of_file(name, file.rpartition("/")[2]), file=file)
 
 
-@click.command("impact", cls=Verb, examples=["lsm lineage impact shop.orders 12"])
+@click.command("impact", cls=Verb, examples=["lsm show impact shop.orders 12"])
 @click.argument("table")
 @click.argument("snapshot_id", type=int)
 @pass_call
@@ -108,8 +108,8 @@ def impact(call: Call, *, table: str, snapshot_id: int) -> None:
     "column",
     cls=Verb,
     examples=[
-        "lsm lineage column air.carrier_days worst_arr_delay",
-        "lsm lineage column a.b c --downstream",
+        "lsm show column air.carrier_days worst_arr_delay",
+        "lsm show column a.b c --downstream",
     ],
 )
 @click.argument("table")

@@ -137,8 +137,8 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
 @click.command(
     cls=Verb,
     examples=[
-        "lsm explain shop.orders --where \"dt = '2024-05-01' AND price > 5\"",
-        "lsm explain scan shop.orders --splits",
+        "lsm show scan shop.orders --where \"dt = '2024-05-01' AND price > 5\"",
+        "lsm show scan shop.orders --splits",
     ],
 )
 @click.argument("table")

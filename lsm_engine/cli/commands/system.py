@@ -1,4 +1,6 @@
-"""System tables of a table, or of the whole catalog, by name."""
+"""`lsm show`: all there is to know of a table, one verb for each question, and any system table by its name."""
+
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -7,18 +9,43 @@ from lsm_engine import CATALOG_TABLES, SYSTEM_DATABASE
 from lsm_engine import SYSTEM_TABLES as TABLES
 from lsm_engine import choose_rows as chosen
 from lsm_engine.cli.call import Call, is_path, pass_call
-from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, system_rows
+from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, VIEWS, system_rows
 from lsm_engine.cli.output import Column, code, words
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import Verb, VerbGroup
+
+_OF_CATALOG = tuple(f"{SYSTEM_DATABASE}.{name}" for name in CATALOG_TABLES)
+
+
+class ShowGroup(VerbGroup):
+    """Verbs that look; the name of a system table is one of them."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the verb of a name, or one that shows the system table of that name."""
+        found = super().get_command(ctx, cmd_name)
+        name = cmd_name.replace("-", "_")
+        return verb_of(name) if found is None and (name in _OF_CATALOG or name in TABLES) else found
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write which other system tables there are."""
+        others = [name for name in sorted(TABLES) if name not in self.commands]
+        with formatter.section("Any other system table, with --where and --columns"):
+            formatter.write_text(", ".join([*others, *_OF_CATALOG]))
+
+
+@click.group(cls=ShowGroup)
+def show() -> None:
+    """Show what a table is made of, why, since when, and from what: lsm show files shop.orders.
+
+    Reads metadata only, and changes nothing. --json prints one object per row.
+    """
 
 
 @click.command(
     cls=Verb,
     examples=[
-        "lsm system shop.orders buckets",
-        'lsm system shop.orders files --where "level = 0" --columns file_path,record_count',
-        "lsm system shop.orders partitions --tag monday --json",
-        "lsm system sys.tables",
+        "lsm show buckets shop.orders",
+        'lsm show files shop.orders --where "level = 0" --columns file_path,record_count',
+        "lsm show sys.tables",
     ],
 )
 @click.argument("table")
@@ -28,33 +55,58 @@ from lsm_engine.cli.verb import Verb
 @click.option("--where", metavar="FILTER", help="Only rows that match, as in `lsm scan`.")
 @click.option("--columns", metavar="NAMES", help="These columns, with commas between.")
 @pass_call
-def system(
-    call: Call,
-    *,
-    table: str,
-    name: str | None,
-    snapshot_id: int | None,
-    tag: str | None,
-    where: str | None,
-    columns: str | None,
-) -> None:
+def system(call: Call, /, *, table: str, name: str | None, **which: Any) -> None:
     """Show a system table: of TABLE by NAME, or of the catalog: sys.tables, sys.partitions, …
 
     Without NAME, lists those there are.
     """
     if not is_path(table) and table.startswith(f"{SYSTEM_DATABASE}."):
-        whole = call.catalog().system(table)
-    elif name is None:
+        _show(call, None, table, **which)
+    elif name is not None:
+        _show(call, table, name, **which)
+    else:
         call.table(table)
         known = [{"name": each, "of": "table"} for each in sorted(TABLES)]
-        known += [{"name": f"{SYSTEM_DATABASE}.{each}", "of": "catalog"} for each in CATALOG_TABLES]
+        known += [{"name": each, "of": "catalog"} for each in _OF_CATALOG]
         call.out.rows([words("name"), words("of")], known, empty="")
-        return
+
+
+def verb_of(name: str) -> click.Command:
+    """Return the verb `lsm show NAME TABLE`."""
+
+    @click.pass_context
+    def callback(context: click.Context, /, table: str | None = None, **which: Any) -> None:
+        _show(context.ensure_object(Call), table, name, **which)
+
+    own = [one for one in system.params if one.name in ("snapshot_id", "tag", "where", "columns")]
+    argument = [] if name in _OF_CATALOG else [click.Argument(["table"])]
+    whole = f"lsm show {name}{'' if name in _OF_CATALOG else ' shop.orders'}"
+    text = f"Show the system table {name}; docs/system-tables.md has its columns."
+    return Verb(name, callback=callback, params=[*argument, *own], help=text, examples=[whole])
+
+
+def _show(
+    call: Call,
+    table: str | None,
+    name: str,
+    *,
+    snapshot_id: int | None,
+    tag: str | None,
+    where: str | None,
+    columns: str | None,
+) -> None:
+    view: list[Column] | None = None
+    if table is None:
+        whole = call.catalog().system(name)
     else:
-        whole = call.table(table).system(name, snapshot_id, tag=tag)
+        opened = call.table(table)
+        whole = opened.system(name, snapshot_id, tag=tag)
+        hidden = () if opened.schema.partition_keys else ("partition",)
+        view = [one for one in VIEWS.get(name, ()) if one.name not in hidden]
     names = None if columns is None else [each.strip() for each in columns.split(",")]
     found = chosen(whole, where, names)
-    call.out.rows(_columns(found.schema), system_rows(found), empty="no rows")
+    shown = view if view and names is None else _columns(found.schema)
+    call.out.rows(shown, system_rows(found), empty="no rows")
 
 
 def _columns(schema: pa.Schema) -> list[Column]:

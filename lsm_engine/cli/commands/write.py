@@ -101,7 +101,7 @@ def ingest(
 
     FILES as for lsm upsert. Each commit is reported with how busy the compaction is
     (compaction_thread_busy: percent of the last minute; avg_compaction_time in ms; queued and completed
-    buckets); lsm system TABLE compactions shows the same of the past. What was committed stays, also
+    buckets); lsm show compactions TABLE shows the same of the past. What was committed stays, also
     after Ctrl-C; lsm upsert makes one commit of all rows.
     """
     opened = call.table(table)

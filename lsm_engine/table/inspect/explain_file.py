@@ -37,7 +37,7 @@ def explain_file(session: TableSession, file_name: str) -> FileExplanation:
     if not listed and not changelog:
         raise NotFoundError(
             "no snapshot and no tag names this file; if it is on disk, it is an orphan, or its "
-            "snapshots have expired (the catalog's lineage may remember: lsm lineage file)",
+            "snapshots have expired (the catalog's lineage may remember: lsm show life)",
             kind=ErrorKind.NO_SUCH_FILE,
             table=session.name,
             file=name,

@@ -17,6 +17,7 @@ def test_every_verb_is_tested_in_this_folder() -> None:
     groups = {name for name, verb in lsm.commands.items() if isinstance(verb, click.Group)}
     verbs = set(lsm.commands) - groups
     verbs |= {f"{group}_{verb}" for group in groups for verb in lsm.commands[group].commands}
+    verbs = {verb.removeprefix("show_") for verb in verbs}  # of one family, by their own names
     told = re.findall(r"def (test_\w+)", text)
     missing = [verb for verb in verbs if not any(verb.replace("-", "_") in name for name in told)]
     assert not missing

@@ -41,7 +41,7 @@ def test_explain_retention(shop) -> None:
 def test_explain_debt(shop) -> None:
     rows = shop.json("explain", "debt", ORDERS)
     assert {"read_amplification", "due_in", "stops_in"} <= rows[0].keys()
-    assert "runs to read" in shop("explain", "debt", ORDERS).stdout
+    assert "sorted runs" in shop("explain", "debt", ORDERS).stdout
 
 
 def test_explain_diff(shop) -> None:
