@@ -18,6 +18,7 @@ from lsm_engine.cli.commands import (
     mend,
     origins,
     read,
+    transfer,
     write,
 )
 from lsm_engine.cli.commands.alter import alter
@@ -97,6 +98,9 @@ lsm.add(
         keys.update,
         write.delete,
         write.overwrite,
+        transfer.merge,
+        transfer.import_,
+        transfer.export,
         write.update_columns,
     ],
 )

@@ -43,7 +43,7 @@ def open_row_files(
     files with fewer columns than others give null. Raises InvalidInputError for files that are not
     what they seem, StorageError for those that cannot be read.
     """
-    sources = [_guarded(path, _open, path, given or _format_of(path), schema) for path in paths]
+    sources = [_guarded(path, _open, path, given or format_of(path), schema) for path in paths]
     try:
         whole = pa.unify_schemas([source.reader.schema for source in sources])
     except pa.ArrowException as cause:
@@ -95,7 +95,8 @@ def _guarded(path: str, work: Any, *arguments: Any) -> Any:
         raise InvalidInputError(f"cannot read {shown} as rows: {what}") from cause
 
 
-def _format_of(path: str) -> str:
+def format_of(path: str) -> str:
+    """Return the format that a file's name ends in; InvalidInputError for none of ours."""
     if path == STDIN:
         raise InvalidInputError(
             "standard input needs --format, one of csv, jsonl, arrow", kind=ErrorKind.INVALID_NAME

@@ -2,10 +2,11 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from lsm_engine import LsmError
 from lsm_engine.cli.call import Call
@@ -51,6 +52,44 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     ]  # fmt: skip
 
 
+class _KnownNames(click.types.StringParamType):
+    """Text that the shell completes with the names there are: tables, tags or columns of the table."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that go on as what was typed; none where they cannot be read."""
+        call = ctx.ensure_object(Call)
+        call.quiet = True
+        before, comma, last = incomplete.rpartition(",")
+        try:
+            # Before an option's value is there, click leaves what came before it unassigned.
+            table = ctx.params.get("table") or next(iter(ctx.args), "")
+            names = _COMPLETED[str(param.name)](call, table)
+        except LsmError:
+            return []
+        return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
+
+
+def _tables(call: Call, _: str) -> list[str]:
+    return call.catalog().list_tables()
+
+
+def _tags(call: Call, table: str) -> list[str]:
+    return call.table(table).tag_names()
+
+
+def _columns(call: Call, table: str) -> list[str]:
+    return list(call.table(table).schema.arrow.names)
+
+
+_COMPLETED: dict[str, Callable[[Call, str], list[str]]] = {
+    "table": _tables, "tables": _tables, "names": _tables,
+    "tag": _tags, "to_tag": _tags, "from_tag": _tags,
+    "columns": _columns, "column": _columns, "on": _columns,
+}  # fmt: skip
+
+
 class Verb(click.Command):
     """A command with examples on its help page."""
 
@@ -58,6 +97,9 @@ class Verb(click.Command):
         settings.setdefault("context_settings", SETTINGS)
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
+        for parameter in self.params:
+            if parameter.name in _COMPLETED:
+                parameter.type = _KnownNames()
         self.params += global_options(hidden=True)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

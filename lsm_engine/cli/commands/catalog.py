@@ -112,9 +112,9 @@ def create(
     created = call.catalog(create=True).create_table(
         call.named(table),
         schema,
-        primary_key=_split(primary_key),
-        partitioned_by=_split(partitioned_by),
-        options=_pairs(options),
+        primary_key=split_names(primary_key),
+        partitioned_by=split_names(partitioned_by),
+        options=pairs_of(options),
         comment=comment,
         ignore_if_exists=if_not_exists,
     )
@@ -126,11 +126,13 @@ def _schema_of(source: str, kind: str | None) -> pa.Schema:
     return open_row_files([source], None, kind).reader.schema
 
 
-def _split(names: str | None) -> tuple[str, ...]:
+def split_names(names: str | None) -> tuple[str, ...]:
+    """Return names that are written with commas between."""
     return tuple(name.strip() for name in names.split(",")) if names else ()
 
 
-def _pairs(options: Sequence[str]) -> dict[str, str]:
+def pairs_of(options: Sequence[str]) -> dict[str, str]:
+    """Return what is written as key=value."""
     found = {}
     for option in options:
         key, equals, value = option.partition("=")

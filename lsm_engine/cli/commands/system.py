@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+from click.shell_completion import CompletionItem
 
 from lsm_engine import CATALOG_TABLES, SYSTEM_DATABASE
 from lsm_engine import SYSTEM_TABLES as TABLES
@@ -24,6 +25,12 @@ class ShowGroup(VerbGroup):
         found = super().get_command(ctx, cmd_name)
         name = cmd_name.replace("-", "_")
         return verb_of(name) if found is None and (name in _OF_CATALOG or name in TABLES) else found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs and the system tables that go on as what was typed."""
+        others = [name for name in (*TABLES, *_OF_CATALOG) if name not in self.commands]
+        tables = [CompletionItem(name) for name in others if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *tables]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write which other system tables there are."""

@@ -50,7 +50,7 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     opened = call.table(table)
     with (
         writing(opened, "upsert", files) as identity,
-        row_progress(call, _rows_of(opened, files, kind), f"Upserting {table}") as rows,
+        row_progress(call, rows_of(opened, files, kind), f"Upserting {table}") as rows,
     ):
         made = opened.upsert(rows.reader, **identity)
     _report(call, opened, made, f"{counted(rows.count, 'row')} upserted", rows.count)
@@ -75,7 +75,7 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     opened = call.table(table)
     with (
         writing(opened, "append", files) as identity,
-        row_progress(call, _rows_of(opened, files, kind), f"Appending to {table}") as rows,
+        row_progress(call, rows_of(opened, files, kind), f"Appending to {table}") as rows,
     ):
         made = opened.append(rows.reader, **identity)
     _report(call, opened, made, f"{counted(rows.count, 'row')} appended", rows.count)
@@ -108,7 +108,7 @@ def ingest(
     waiting = 0
     with (
         writing(opened, "upsert", files) as identity,
-        row_progress(call, _rows_of(opened, files, kind), f"Ingesting into {table}") as rows,
+        row_progress(call, rows_of(opened, files, kind), f"Ingesting into {table}") as rows,
         opened.writer(**identity) as writer,
     ):
         for batch in rows.reader:
@@ -204,7 +204,7 @@ def delete(
             count = 0 if counts is None else counts.deleted
             _report(call, opened, made, f"{counted(count, 'row')} deleted", count)
             return
-        chosen = _rows_of(opened, files, kind) if where is None else _keys_of(opened, where)
+        chosen = rows_of(opened, files, kind) if where is None else _keys_of(opened, where)
         with row_progress(call, chosen, f"Deleting from {table}") as rows:
             made = opened.delete(rows.reader, **identity)
     _report(call, opened, made, f"{counted(rows.count, 'key')} deleted", rows.count)
@@ -235,7 +235,7 @@ def overwrite(
     values = partition_of(opened, partition) if partition else None
     with (
         writing(opened, "overwrite", files) as identity,
-        row_progress(call, _rows_of(opened, files, kind), f"Overwriting {table}") as rows,
+        row_progress(call, rows_of(opened, files, kind), f"Overwriting {table}") as rows,
     ):
         made = opened.overwrite(rows.reader, values, **identity)
     _report(
@@ -247,7 +247,8 @@ def overwrite(
     )
 
 
-def _rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
+def rows_of(table: Table, files: Sequence[str], kind: str | None) -> RowSource:
+    """Return the rows of files, read as the table's types."""
     return open_row_files(files, table.schema.arrow, kind)
 
 

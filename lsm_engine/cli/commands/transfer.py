@@ -1,0 +1,244 @@
+"""Rows in and out as files, and MERGE: import, export, merge."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from lsm_engine import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    row_counts_of,
+)
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.commands.catalog import pairs_of, split_names
+from lsm_engine.cli.commands.read import open_scan, reading
+from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint, rows_of
+from lsm_engine.cli.output import counted
+from lsm_engine.cli.progress import row_progress, writing
+from lsm_engine.cli.row_files import FORMATS, RowSource, format_of
+from lsm_engine.cli.values import json_text, plain_rows
+from lsm_engine.cli.verb import Verb
+
+
+@click.command(
+    "import",
+    cls=Verb,
+    examples=[
+        "lsm import shop.orders old/orders/ --primary-key order_id",
+        "lsm import shop.clicks clicks/ --partitioned-by day --option bucket=-1",
+    ],
+)
+@click.argument("table")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--primary-key", metavar="COLUMNS", help="Of a new table: names, with commas between."
+)
+@click.option(
+    "--partitioned-by", metavar="COLUMNS", help="Of a new table: names, with commas between."
+)
+@click.option("--option", "options", metavar="KEY=VALUE", multiple=True,
+              help="An option of a new table; repeatable.")  # fmt: skip
+@pass_call
+def import_(
+    call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None, options: Sequence[str]
+) -> None:  # fmt: skip
+    """Take the rows of a folder of Parquet files over, in one commit; the table is made if it is not there.
+
+    Folders below it named column=value are columns, as Hive and Spark lay them out. Files are read and
+    left as they are. A folder of another table format, such as Delta or Iceberg, is refused: which of
+    its files count is written in its own log.
+    """
+    source = _folder_rows(folder)
+    try:
+        opened = call.table(table)
+    except NotFoundError:
+        opened = call.catalog(create=True).create_table(
+            call.named(table),
+            source.reader.schema,
+            primary_key=split_names(primary_key),
+            partitioned_by=split_names(partitioned_by),
+            options=pairs_of(options),
+        )
+    verb = opened.upsert if opened.schema.has_primary_key else opened.append
+    with (
+        writing(opened, "import", [folder]) as identity,
+        row_progress(call, source, f"Importing into {table}") as rows,
+    ):
+        made = verb(rows.reader, **identity)
+    facts = {"table": opened.name, "rows": rows.count, **committed(made)}
+    if made is None:
+        call.out.report("nothing to commit", facts)
+        return
+    call.out.report(
+        f"{counted(rows.count, 'row')} imported{hint(made)}: snapshot {made.id} of {opened.name}",
+        facts,
+    )
+
+
+def _folder_rows(folder: str) -> RowSource:
+    """Return the rows of all Parquet files below a folder, with all columns that any of them has."""
+    logs = [
+        name
+        for name in ("_delta_log", "metadata", ".hoodie", "snapshot")
+        if Path(folder, name).is_dir()
+    ]
+    if logs:
+        raise InvalidInputError(
+            f"{folder} is a table with a log of its own ({logs[0]}): some of its files may not count; export "
+            "its rows with its own client, and import those",
+            kind=ErrorKind.INVALID_NAME,
+        )
+    try:
+        found = ds.dataset(folder, format="parquet", partitioning="hive")
+        own = [fragment.physical_schema for fragment in found.get_fragments()]
+        whole = found.replace_schema(pa.unify_schemas([found.schema, *own]))
+        return RowSource(reader=whole.scanner().to_reader(), row_count=found.count_rows())
+    except pa.ArrowException as cause:
+        raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm export shop.orders orders.parquet",
+        'lsm export shop.orders monday.csv --tag monday --where "price > 5"',
+    ],
+)
+@click.argument("table")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option(
+    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
+)
+@reading
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="FILE's format.  [default: by extension]"
+)
+@pass_call
+def export(
+    call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **which: Any
+) -> None:
+    """Write rows, merged by key, to a new Parquet, CSV, JSON lines or Arrow file: whole or not at all."""
+    chosen = kind or format_of(file)
+    if os.path.lexists(file):
+        raise AlreadyExistsError("the file is there; name another, or move it away", file=file)
+    found = open_scan(call, table, columns=columns, **which)
+    count = 0
+    try:
+        with _written(file, chosen, found.schema) as write:
+            for batch in found.to_batches():
+                write(batch)
+                count += batch.num_rows
+    except pa.ArrowException as cause:
+        raise InvalidInputError(f"these columns do not go into a {chosen} file: {cause}") from cause
+    facts = {"table": table, "file": file, "rows": count, "size_bytes": os.path.getsize(file)}
+    call.out.report(f"{counted(count, 'row')} of {table} are in {file}", facts)
+
+
+@contextmanager
+def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
+    """Yield what writes a batch; the file gets its name at the end, and none if something fails."""
+    part = f"{file}.part"
+    try:
+        with open(part, "wb") as sink:
+            if kind == "jsonl":
+                yield lambda batch: sink.writelines(
+                    f"{json_text(row)}\n".encode() for row in plain_rows(batch)
+                )
+            else:
+                make = {
+                    "parquet": pq.ParquetWriter,
+                    "csv": pa.csv.CSVWriter,
+                    "arrow": pa.ipc.new_file,
+                }[kind]
+                with make(sink, schema) as writer:
+                    yield writer.write_batch if kind == "parquet" else writer.write
+        os.rename(part, file)
+    except OSError as cause:
+        raise StorageError(f"cannot write {file}: {cause}") from cause
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "lsm merge shop.orders changes.csv --update-all --insert-all",
+        'lsm merge shop.orders changes.csv --delete "source.gone" --set price=source.price \\',
+        "    --set \"note='seen'\" --insert-all",
+    ],
+)
+@click.argument("table")
+@click.argument("files", nargs=-1, required=True)
+@click.option(
+    "--on",
+    metavar="COLUMNS",
+    help="Columns that have to be equal, with commas between.  [default: the key]",
+)
+@click.option(
+    "--delete",
+    "delete",
+    metavar="FILTER",
+    help="Delete rows that match a source row, where this holds.",
+)
+@click.option(
+    "--set",
+    "sets",
+    metavar="COLUMN=SQL",
+    multiple=True,
+    help="Set a column of rows that match; repeatable.",
+)
+@click.option(
+    "--update-all", is_flag=True, help="Set every column that the source has, in rows that match."
+)
+@click.option("--insert-all", is_flag=True, help="Insert rows of the source that match none.")
+@click.option("--delete-unmatched", metavar="FILTER",
+              help="Delete rows that no source row matches, where this holds; 'true': all of them.")  # fmt: skip
+@FORMAT_OPTION
+@pass_call
+def merge(
+    call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],
+    update_all: bool, insert_all: bool, delete_unmatched: str | None, kind: str | None,
+) -> None:  # fmt: skip
+    """MERGE the rows of files into a table: what is asked for is done in the order above, in one commit.
+
+    Filters and values are SQL; columns are called source.x and target.x, or plain where one side has
+    them. The first clause whose condition holds decides about a row. FILES as for lsm upsert.
+    """
+    opened = call.table(table)
+    source = rows_of(opened, files, kind)
+    with (
+        writing(opened, "merge", files) as identity,
+        row_progress(call, source, f"Merging into {table}") as rows,
+    ):
+        merging = opened.merge(rows.reader.read_all(), split_names(on) or None, **identity)
+        if delete is not None:
+            merging = merging.when_matched_delete(delete)
+        if sets:
+            merging = merging.when_matched_update(pairs_of(sets))
+        if update_all:
+            merging = merging.when_matched_update_all()
+        if insert_all:
+            merging = merging.when_not_matched_insert_all()
+        if delete_unmatched is not None:
+            merging = merging.when_not_matched_by_source_delete(delete_unmatched)
+        made = merging.execute()
+    facts: dict[str, Any] = {"table": opened.name, "rows": rows.count, **committed(made)}
+    if made is None:
+        call.out.report("no row changes", facts)
+        return
+    counts = row_counts_of(made.properties)
+    call.out.report(
+        f"{counted(rows.count, 'row')} merged{hint(made)}: snapshot {made.id} of {opened.name}"
+        + (f"; {counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted" if counts else ""), facts,
+    )  # fmt: skip

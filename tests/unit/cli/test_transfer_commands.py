@@ -1,0 +1,91 @@
+"""Rows in and out as files, MERGE from a shell, and what the shell completes."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.shell_completion import ShellComplete
+
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.main import lsm
+from tests.unit.cli.conftest import rows
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "arrow"])
+def test_export_writes_a_file_whole_or_not_at_all(shop, kind):
+    file = shop.directory / f"orders.{kind}"
+    (report,) = shop.json("export", "shop.orders", file, "--where", "order_id < 3")
+    assert report["rows"] == 2
+    shop("export", "shop.orders", file, code=4)
+    shop("create", "shop.copy", "--columns", "order_id BIGINT, day STRING, customer STRING, price DECIMAL(10,2), "
+         "paid_at TIMESTAMP(3)", "--primary-key", "order_id")  # fmt: skip
+    shop("upsert", "shop.copy", file)
+    assert shop.json("scan", "shop.copy") == shop.json(
+        "scan", "shop.orders", "--where", "order_id < 3"
+    )
+    shop("export", "shop.orders", shop.directory / "none.parquet", "--columns", "nothing", code=3)
+    assert not list(shop.directory.glob("none*"))
+
+
+def test_import_takes_a_folder_of_parquet_files_over(shop):
+    folder = shop.directory / "old"
+    for day, extra in (("mon", {}), ("tue", {"note": ["x"]})):
+        (folder / f"day={day}").mkdir(parents=True)
+        pq.write_table(
+            pa.table({"id": [len(day) + len(extra)], **extra}), folder / f"day={day}" / "a.parquet"
+        )
+    (report,) = shop.json("import", "mine.orders", folder, "--primary-key", "id")
+    assert report["rows"] == 2
+    found = sorted(shop.json("scan", "mine.orders"), key=lambda row: row["id"])
+    assert found == [{"id": 3, "day": "mon", "note": None}, {"id": 4, "day": "tue", "note": "x"}]
+    shop("import", "mine.orders", folder)
+    assert shop.json("count", "mine.orders")[0]["rows"] == 2
+    (folder / "_delta_log").mkdir()
+    assert "its own" in shop("import", "mine.other", folder, code=5).stderr
+    shop("count", "mine.other", code=3)
+
+
+def test_import_of_rows_that_do_not_fit_leaves_the_table_alone(shop):
+    folder = shop.directory / "old"
+    folder.mkdir()
+    pq.write_table(pa.table({"order_id": ["x"], "day": ["mon"]}), folder / "a.parquet")
+    before = shop.json("show", "snapshots", "shop.orders")
+    shop("import", "shop.orders", folder, code=5)
+    (folder / "b.parquet").write_text("no parquet")
+    shop("import", "shop.orders", folder, code=5)
+    assert shop.json("show", "snapshots", "shop.orders") == before
+
+
+def test_merge_by_clauses(shop):
+    file = shop.directory / "changes.parquet"
+    pq.write_table(
+        rows((1, "mon", "gone", "0"), (2, "mon", "Bo", "9.00"), (9, "wed", "Cy", "1.00")), file
+    )
+    (report,) = shop.json("merge", "shop.orders", file, "--delete", "source.customer = 'gone'",
+                          "--set", "price=source.price", "--insert-all")  # fmt: skip
+    assert report["snapshot_id"]
+    found = {row["order_id"]: row["price"] for row in shop.json("scan", "shop.orders")}
+    assert found == {2: "9.00", 3: "100.10", 9: "1.00"}
+    shop("merge", "shop.orders", file, code=5)
+    shop("merge", "shop.orders", file, "--update-all", "--delete-unmatched", "true")
+    assert sorted(row["order_id"] for row in shop.json("scan", "shop.orders")) == [2, 9]
+
+
+@pytest.mark.parametrize(
+    ("typed", "incomplete", "completed"),
+    [
+        (["scan"], "sh", ["shop.orders"]),
+        (["scan", "shop.orders", "--columns"], "order_id,pr", ["order_id,price"]),
+        (["scan", "shop.orders", "--tag"], "", ["monday"]),
+        (["show", "files"], "", ["shop.orders"]),
+        (["show"], "manif", ["manifests", "manifest_lists"]),
+        (["scan"], "nothing", []),
+        (["scan", "shop.nothing", "--tag"], "", []),
+    ],
+)
+def test_the_shell_completes_names(shop, typed, incomplete, completed):
+    shop("tag", "create", "shop.orders", "monday")
+    call = Call({"LSM_WAREHOUSE": str(shop.warehouse)})
+    with call.open:
+        complete = ShellComplete(lsm, {"obj": call}, "lsm", "_LSM_COMPLETE")
+        found = [one.value for one in complete.get_completions(typed, incomplete)]
+    assert sorted(found) == sorted(completed)
