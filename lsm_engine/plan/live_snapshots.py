@@ -14,6 +14,11 @@ from lsm_engine.meta.snapshot import Snapshot
 BASE = "lsm.base"
 """Property of a snapshot: the delta manifest list of the snapshot that it was made on."""
 
+OTHER_CLIENT = "lsm.other-client"
+"""Property of a snapshot: the id of the newest snapshot below it that another client made, if that is near."""
+_NEAR = 50
+_OURS = "lsm-engine-"
+
 ROLLBACK_TARGET = "lsm.rollback-to"
 """Property of the snapshot that seals a rollback: the id that the table returns to."""
 
@@ -21,10 +26,29 @@ ROLLBACK_TARGET = "lsm.rollback-to"
 def with_base(
     properties: Mapping[str, str] | None, base: Snapshot | None
 ) -> Mapping[str, str] | None:
-    """Return properties that name the base; None for none at all."""
+    """Return properties that name the base, and another client near below; None for none at all."""
     if base is None:
         return properties or None
-    return {**(properties or {}), BASE: base.delta_manifest_list}
+    named = {**(properties or {}), BASE: base.delta_manifest_list}
+    other = base.id if is_of_another_client(base) else _other_client(base)
+    if other is not None and base.id - other < _NEAR:
+        named[OTHER_CLIENT] = str(other)
+    return named
+
+
+def is_of_another_client(snapshot: Snapshot) -> bool:
+    """Whether another client made it: ours name their base, or at least the version that wrote them."""
+    return named_base(snapshot) is None and not (snapshot.writer_version or "").startswith(_OURS)
+
+
+def is_beside_others(snapshot: Snapshot) -> bool:
+    """Whether a snapshot of ours was made where another client has committed lately."""
+    return _other_client(snapshot) is not None
+
+
+def _other_client(snapshot: Snapshot) -> int | None:
+    text = (snapshot.properties or {}).get(OTHER_CLIENT, "")
+    return int(text) if text.isdecimal() else None
 
 
 def named_base(snapshot: Snapshot) -> str | None:

@@ -114,7 +114,8 @@ def snapshot_like(text: str) -> Snapshot | None:
         else:
             facts[_TEXTS[name]] = value
     next_row_id = facts.pop("next_row_id", None)
-    return replace(snapshot(int(first), kind, **facts), next_row_id=next_row_id)
+    made = snapshot(int(first), kind, **facts)
+    return replace(made, next_row_id=next_row_id, writer_version="lsm-engine-1")
 
 
 def snapshots(text: str) -> list[Snapshot]:

@@ -53,6 +53,7 @@ from lsm_engine.table.commit.preconditions import require
 from lsm_engine.table.commit.publish_snapshot import publish, report
 from lsm_engine.table.commit.reassign_buckets import WriteAgain, reassigned
 from lsm_engine.table.commit.rebase import rebase_step
+from lsm_engine.table.commit.replaced import is_replaced, require_not_built_on
 from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.session import TableSession
@@ -167,6 +168,7 @@ class _Attempts:
         self.history = _History(session, planned_on)
         self.written: WrittenMetadata | None = None
         self.synced: frozenset[str] = frozenset()
+        self.vanished: tuple[ManifestEntry, ...] = ()
 
     def run(self) -> Snapshot | None:
         """Return the snapshot that holds the step, or None if it changes nothing."""
@@ -205,6 +207,7 @@ class _Attempts:
     def _plan(self, base: Snapshot | None) -> CommitPlan | None:
         """Return the step on a base; None if that changes nothing."""
         session = self.session
+        require_not_built_on(session, base, self.vanished)
         if self.requires is not None:
             require(self.requires, base, session.snapshots)
         change: LiveChange | None = NO_CHANGE if self.choose is None else self.choose(base)
@@ -212,7 +215,13 @@ class _Attempts:
             return None
         if base is not None and not same_state(base, self.fitted_to):
             self.step = reassigned(session, self.step, self.fitted_to, base, self.write_again)
-            self.step = rebase_step(session, self.step, base, again=self.retries.lost > 1)
+            self.step = rebase_step(
+                session,
+                self.step,
+                base,
+                again=self.retries.lost > 1,
+                keeps_files=bool(self.vanished),
+            )
             self.fitted_to = base
         if session.schema.orders_by_snapshot and self.step.kind is not CommitKind.COMPACT:
             self.step = stamped(self.step, id_after(base))
@@ -271,6 +280,10 @@ class _Attempts:
         )
         self._require_files(written)
         if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
+            return None
+        if is_replaced(session, snapshot):
+            # Somebody may have read it: its files stay, and are orphans once it is committed again.
+            self.vanished, self.written = (*self.vanished, *plan.delta), None
             return None
         files = CommittedFiles(
             snapshot=snapshot,
@@ -333,7 +346,8 @@ class _Attempts:
     def _discard(self) -> None:
         """Delete the files of work that is known not to be visible."""
         discard_metadata(self.session, self.written)
-        self.session.delete_staged(self.step)
+        if not self.vanished:
+            self.session.delete_staged(self.step)
 
 
 class _History:

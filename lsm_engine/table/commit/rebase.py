@@ -26,13 +26,18 @@ _HEADROOM = 1 << 16
 
 
 def rebase_step(
-    session: TableSession, step: CommitStep, base: Snapshot, *, again: bool = False
+    session: TableSession,
+    step: CommitStep,
+    base: Snapshot,
+    *,
+    again: bool = False,
+    keeps_files: bool = False,
 ) -> CommitStep:
     """Return the step with every new row numbered above all rows of `base` in its bucket.
 
     Files that are numbered high enough stay. Rewritten files are deleted: nothing names them. `again`:
     a race was lost before; numbers then leave room for what others land meanwhile, so that the next
-    attempt need not rewrite them.
+    attempt need not rewrite them. `keeps_files`: a snapshot that has vanished named them, and was read.
     """
     new = [entry for entry in step.delta if _is_new(entry)]
     if not new or session.schema.bucket_mode.policy.is_unaware:
@@ -59,7 +64,8 @@ def rebase_step(
     }
     if not moved:
         return step
-    session.delete_quietly(session.data_path(entry) for entry in new if entry.identity in moved)
+    if not keeps_files:
+        session.delete_quietly(session.data_path(one) for one in new if one.identity in moved)
     delta = tuple(moved.get(entry.identity, entry) for entry in step.delta)
     return replace(step, delta=delta)
 

@@ -8,10 +8,8 @@ been lost so shows nowhere: all that can be named is that such a writer was here
 from collections.abc import Iterator, Sequence
 
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.live_snapshots import named_base
+from lsm_engine.plan.live_snapshots import is_of_another_client
 from lsm_engine.table.ground.session import TableSession
-
-_OURS = "lsm-engine-"
 
 
 def warnings_of(session: TableSession, snapshots: Sequence[Snapshot]) -> Iterator[str]:
@@ -20,9 +18,7 @@ def warnings_of(session: TableSession, snapshots: Sequence[Snapshot]) -> Iterato
         return
     newest: dict[str, Snapshot] = {}
     for snapshot in snapshots:
-        # Every snapshot of ours names its base, or at least the version that wrote it.
-        is_ours = named_base(snapshot) or (snapshot.writer_version or "").startswith(_OURS)
-        if not is_ours:
+        if is_of_another_client(snapshot):
             newest[snapshot.commit_user] = snapshot
     for user, snapshot in newest.items():
         yield (
