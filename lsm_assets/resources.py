@@ -67,6 +67,11 @@ class ExecutorOnDemand:
         """Write rows that only the executor can read; Arrow rows need none to be started."""
         return self.started.stage(staging, rows) if isinstance(rows, DataFrame | FileRows) else None
 
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+        """Merge a DataFrame where it is; Arrow rows need no executor to be started."""
+        of_spark = isinstance(source, DataFrame)
+        return self.started.merging(session, source, plan) if of_spark else None
+
 
 class LsmResource(dg.ConfigurableResource):
     """Opens the catalog on first use and closes it when the run or tick ends.

@@ -20,7 +20,7 @@ from lsm_engine.spark.locate import locate_dataframe
 from lsm_engine.spark.lookup_join import lookup_join
 from lsm_engine.spark.read import read_dataframe
 from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
-from lsm_engine.spark.upsert import on_spark, upsert_dataframe, upsert_files
+from lsm_engine.spark.upsert import merge_dataframe, on_spark, upsert_dataframe, upsert_files
 from lsm_engine.spark.verify import verify_table
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "local_settings",
     "locate_dataframe",
     "lookup_join",
+    "merge_dataframe",
     "on_spark",
     "read_dataframe",
     "register",

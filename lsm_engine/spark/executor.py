@@ -27,6 +27,8 @@ from lsm_engine.spark.jobs import (
     prepare_worker,
     run,
 )
+from lsm_engine.spark.merge_columns import Sides
+from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.staging import stage_frame
@@ -101,6 +103,13 @@ class SparkExecutor:
                 return stage_files(staging, rows, self.spark, label="write files")
             case _:
                 return None
+
+    def merging(self, session: Any, source: Any, plan: Any) -> FrameMerge | None:
+        """Return what merges a Spark DataFrame; None for rows of other kinds."""
+        if not isinstance(source, DataFrame):
+            return None
+        sides = Sides.of(session.schema.names, source.columns)
+        return frame_merge(session, source, plan, sides, source.sparkSession)
 
 
 @record

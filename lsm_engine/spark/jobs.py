@@ -8,7 +8,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import LsmError
@@ -105,17 +105,22 @@ def run(frame: DataFrame, *, label: str) -> Answers:
     Raises the LsmError of a task that failed as often as Spark may try, TaskFailedError if it was
     no LsmError.
     """
-    with described(frame.sparkSession, label):
-        try:
-            rows = frame.collect()
-        except (PySparkException, Py4JError) as cause:
-            raise from_spark(cause, label=label) from None  # its note holds Spark's text
+    rows = collected(frame, label=label)
     failed = [row["error"] for row in rows if row["error"] is not None]
     return Answers(
         items=tuple(row["item"] for row in rows),
         messages=tuple(bytes(row["message"]) for row in rows if row["message"] is not None),
         error=decode_error(failed[0], label=label) if failed else None,
     )
+
+
+def collected(frame: DataFrame, *, label: str) -> list[Row]:
+    """Return the few rows of a frame; raises as `run` does for tasks that failed."""
+    with described(frame.sparkSession, label):
+        try:
+            return frame.collect()
+        except (PySparkException, Py4JError) as cause:
+            raise from_spark(cause, label=label) from None  # its note holds Spark's text
 
 
 def check_items(answers: Answers, expected: Sequence[int], *, label: str) -> None:

@@ -63,7 +63,7 @@ def lookup_join(
     keys = _key_columns(schema, frame.columns, on)
     added = [name for name in schema.names if name not in schema.primary_keys]
     names = tuple(added if columns is None else columns)
-    fields = schema.select(names)
+    schema.select(names)
     both = sorted(set(names) & set(frame.columns))
     if both:
         raise InvalidInputError(
@@ -71,6 +71,24 @@ def lookup_join(
             "columns=",
             columns=both,
         )
+    return joined_at(frame, table, keys, names, table.latest_snapshot(), keeps_all=how == "left")
+
+
+def joined_at(
+    frame: DataFrame,
+    table: Table,
+    keys: Mapping[str, str],
+    names: Sequence[str],
+    snapshot: Snapshot | None,
+    *,
+    keeps_all: bool = True,
+) -> DataFrame:
+    """Return a DataFrame's rows beside the rows of one state; see `lookup_join`.
+
+    `keys`: the DataFrame's column of each key column. `names`: the columns to add, whose names the
+    DataFrame has not; the key's may be among them, and are null where a row is not there.
+    """
+    schema, fields = table.schema, table.schema.select(tuple(names))
     arrow = arrow_schema_of(frame.schema)
     keys_of(schema, _renamed(arrow.empty_table().to_batches() or [_empty(arrow)], keys))
     looked_up = [
@@ -79,7 +97,6 @@ def lookup_join(
     ]
     result = sql.StructType([*frame.schema.fields, *looked_up])
     check_shared(frame.sparkSession, table.session.file_io)
-    snapshot = table.latest_snapshot()
     most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(frame.sparkSession))
     homes, count = _homes(table.session, snapshot, most)
     out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
@@ -88,9 +105,9 @@ def lookup_join(
         table=PinnedTable.of(table.session, snapshot),
         keys=keys,
         rows=arrow,
-        names=names,
+        names=tuple(names),
         result=arrow_schema_of(result),
-        keeps_all=how == "left",
+        keeps_all=keeps_all,
     )
     return map_arrow(handed, task, result)
 

@@ -7,18 +7,13 @@ with `select`, which Spark cannot hand down to a Python function.
 from collections.abc import Sequence
 
 import pyarrow.compute as pc
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from lsm_engine.base.record import record
-from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.spark.split_rows import scanned_frame
 from lsm_engine.table.table import Table
-
-_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 def read_dataframe(
@@ -49,33 +44,10 @@ def read_dataframe(
     schema = spark_schema(table.schema.written_fields(tuple(names)))
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
-    plan = scan.plan
-    if not plan.splits:
-        return session.createDataFrame([], schema)
-    task = SplitTask(
-        reader=SplitReader.of(scan, arrow_schema_of(schema)),
-        splits=tuple(_closures.dumps(split) for split in plan.splits),  # type: ignore[no-untyped-call]
-    )
-    numbers = session.range(0, len(plan.splits), 1, min(len(plan.splits), TASK_COUNT_MAX))
-    return map_arrow(numbers, task, schema)
+    return scanned_frame(scan, schema, session)
 
 
 def session_of(table: Table) -> SparkSession:
     """Return the session of the table's SparkExecutor, or the active one."""
     executor = table.session.components.executor
     return executor.spark if isinstance(executor, SparkExecutor) else SparkSession.active()
-
-
-@record
-class SplitTask:
-    """What a reading task runs: the splits whose numbers it is handed."""
-
-    reader: SplitReader
-    splits: tuple[bytes, ...]
-
-    def __call__(self, batches: Batches) -> Batches:
-        prepare_worker()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]
-                yield from self.reader.batches(split)

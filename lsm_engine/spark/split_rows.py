@@ -1,18 +1,22 @@
 """The rows of one split, in Spark's Arrow types: what a reading task yields."""
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Split
-from lsm_engine.spark.arrow_rows import fitter
-from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
+from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.time_travel import raise_if_expired
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.split_read import SplitSource
 
+_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 _BATCH_ROWS = 64 * 1024
 """Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""
 
@@ -52,3 +56,31 @@ class SplitReader:
         for batch in self.source.batches(split):
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 yield fit(batch.slice(start, _BATCH_ROWS))
+
+
+def scanned_frame(scan: Scan, schema: StructType, spark: SparkSession) -> DataFrame:
+    """Return a scan's rows as a DataFrame of a session."""
+    plan = scan.plan
+    if not plan.splits:
+        return spark.createDataFrame([], schema)
+    task = SplitTask(
+        reader=SplitReader.of(scan, arrow_schema_of(schema)),
+        splits=tuple(_closures.dumps(split) for split in plan.splits),  # type: ignore[no-untyped-call]
+    )
+    numbers = spark.range(0, len(plan.splits), 1, min(len(plan.splits), TASK_COUNT_MAX))
+    return map_arrow(numbers, task, schema)
+
+
+@record
+class SplitTask:
+    """What a reading task runs: the splits whose numbers it is handed."""
+
+    reader: SplitReader
+    splits: tuple[bytes, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]
+                yield from self.reader.batches(split)

@@ -10,6 +10,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.merge_builder import Merge
 from lsm_engine.table.table import Table
 
 
@@ -23,6 +24,16 @@ def on_spark(table: Table, spark: SparkSession) -> Table:
 def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> WriteResult | None:
     """Upsert a DataFrame on its own session, whatever the table's executor; see `Table.upsert`."""
     return on_spark(table, frame.sparkSession).upsert(frame, **commit)
+
+
+def merge_dataframe(table: Table, frame: DataFrame, *on: Any, **merge: Any) -> Merge:
+    """Begin a MERGE of a DataFrame that its own session's executors do; see `Table.merge`.
+
+    Nothing is collected. Where the source has few rows and is matched by the key, executors look its keys
+    up; else Spark joins it with the table. What changes is kept by Spark between a look at it and the
+    write, so let a source that chance has a part in (`rand()`) be written somewhere first.
+    """
+    return on_spark(table, frame.sparkSession).merge(frame, *on, **merge)
 
 
 def upsert_files(

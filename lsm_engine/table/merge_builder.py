@@ -10,6 +10,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan, held_rows, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 
@@ -21,7 +22,8 @@ class Merge:
     Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
     SQL text, predicates or Arrow expressions; columns are called `source.x` and `target.x`, or plain
     where only one side has them. A value to set is SQL text ("target.n + 1", "'text'"), an Arrow
-    expression, or a Python value that is no text.
+    expression, or a Python value that is no text. On Spark (`lsm_engine.spark.merge_dataframe`) they are
+    SQL text, Spark columns or Python values, and executors do the work.
     """
 
     session: TableSession
@@ -73,6 +75,9 @@ class Merge:
             raise InvalidInputError(
                 "a merge without a clause changes nothing; add when_matched_… or when_not_matched_…"
             )
+        staged = self.session.components.executor.merging(self.session, self.source, self.plan)
+        if staged is not None:
+            return write_looked_up(self.session, self.identity, staged)
         return merge(self.session, held_rows(self.source), self.plan, self.identity)
 
     def _with(

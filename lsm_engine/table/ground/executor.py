@@ -48,6 +48,14 @@ class Executor(Protocol):
         """
         ...
 
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+        """Return what stages a MERGE (`table.write.merge.MergePlan`) of rows that only this executor reads.
+
+        What is returned is called with the state to look at, as `write_looked_up` does. None: the rows
+        are not of that kind.
+        """
+        ...
+
 
 class LocalExecutor:
     """Threads of this process: the kernels and Parquet release the interpreter's lock."""
@@ -99,6 +107,11 @@ class LocalExecutor:
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Arrow rows are written by table/write/write.py."""
         del staging, rows
+        return None
+
+    def merging(self, session: Any, source: Any, plan: Any) -> Callable[[Any], Any] | None:
+        """Arrow rows are merged by table/write/merge.py."""
+        del session, source, plan
         return None
 
     def ordered(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

@@ -44,7 +44,7 @@ from lsm_engine.table.write.write import stage
 Rows = npt.NDArray[np.int64]
 _SHOWN = 3
 _ROWS_AT_ONCE = 1 << 16
-_LOOKED_UP_SHARE = 10
+LOOKED_UP_SHARE = 10
 """Looking keys up pays where the source has at most a tenth of the table's rows."""
 
 
@@ -91,11 +91,12 @@ def merge(
     """
     if not source.column_names:  # an empty list names no columns
         source = session.schema.arrow.empty_table()
-    _check(session, plan, source)
+    check_merge(session, plan, source.column_names)
     return write_looked_up(session, identity, partial(_staged, session, source, plan))
 
 
-def _check(session: TableSession, plan: MergePlan, source: pa.Table) -> None:
+def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -> None:
+    """Raise as `merge` does for a table, or columns of a source, that a MERGE cannot be done with."""
     schema = session.schema
     engine = session.options[core_options.MERGE_ENGINE]
     updates = any(clause.action is Action.UPDATE for clause in plan.clauses)
@@ -116,11 +117,10 @@ def _check(session: TableSession, plan: MergePlan, source: pa.Table) -> None:
     names |= {name for clause in plan.clauses for name in clause.values or ()}
     for name in sorted(names):
         schema.field(name)
-    missing = sorted({name for _, name in plan.on} - set(source.column_names))
+    missing = sorted({name for _, name in plan.on} - set(source))
     if missing:
         raise InvalidInputError(
-            f"the source has no column {missing[0]!r} to match on; it has "
-            f"{', '.join(source.column_names)}",
+            f"the source has no column {missing[0]!r} to match on; it has {', '.join(source)}",
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=missing[0],
         )
@@ -174,7 +174,7 @@ class _Changes:
         if base is None:
             return
         is_by_key = self._plan.matches_on(self._keys)
-        few = self._source.num_rows * _LOOKED_UP_SHARE <= (base.total_record_count or 0)
+        few = self._source.num_rows * LOOKED_UP_SHARE <= (base.total_record_count or 0)
         if is_by_key and few and not self._plan.needs_table and FOUND not in self._columns.names:
             yield self._looked_up(base)
             return
@@ -324,7 +324,7 @@ class _Changes:
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
         if twice.num_rows:
-            raise _taken("rows to insert share a key with another", twice, self._keys)
+            raise taken("rows to insert share a key with another", *self._shown(twice))
         if self._plan.inserts_what_it_matches_on(self._keys):
             return  # a key that is there has matched
         is_there = locate_rows(self._session, rows, self._base).is_there
@@ -337,7 +337,11 @@ class _Changes:
             freed = at.join(freed_keys, self._keys, join_type="inner").column("at").to_numpy()
             is_there[freed] = False
         if is_there.any():
-            raise _taken("rows to insert have keys that are there already", keys.filter(pa.array(is_there)), self._keys)  # fmt: skip
+            there = keys.filter(pa.array(is_there))
+            raise taken("rows to insert have keys that are there already", *self._shown(there))
+
+    def _shown(self, keys: pa.Table) -> tuple[int, list[dict[str, Any]]]:
+        return keys.num_rows, keys.select(self._keys).slice(0, _SHOWN).to_pylist()
 
     def _written(self, rows: pa.Table, action: Action) -> pa.Table:
         n = rows.num_rows
@@ -358,11 +362,10 @@ class _Changes:
         return table.append_column(ROW_KIND_COLUMN, pa.repeat(pa.scalar(kind), n))
 
 
-def _taken(message: str, keys: pa.Table, names: Sequence[str]) -> InvalidInputError:
+def taken(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:
+    """Return the error for rows to insert whose keys are not free; `keys` are some of them."""
     return InvalidInputError(
-        f"{keys.num_rows} {message}; nothing was written",
-        kind=ErrorKind.ROW_EXISTS,
-        keys=keys.select(list(names)).slice(0, _SHOWN).to_pylist(),
+        f"{count} {message}; nothing was written", kind=ErrorKind.ROW_EXISTS, keys=[*keys]
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lsm_engine.prune.sql_values import SqlValue
 
 SOURCE, TARGET = "source", "target"
-_SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
+SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 
 class Match(Enum):
@@ -68,7 +68,7 @@ class Frame:
     def column(self, side: str | None, name: str, quoted: bool = True) -> pa.ChunkedArray:  # noqa: FBT001, FBT002 -- as `Resolve`
         """Return a column of one side, or of the only side that has it; InvalidInputError."""
         if side is not None:
-            chosen = _SIDES.get(side.lower())
+            chosen = SIDES.get(side.lower())
             if chosen is None:
                 raise _unknown(f"{side}.{name}", "qualify a column with source. or target.")
             rows = self.sides[chosen]

@@ -1,0 +1,177 @@
+"""The clauses of a MERGE as Spark's columns: which clause takes a row, and what becomes of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql import types as sql_types
+from sqlglot import exp
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.record import record
+from lsm_engine.prune.sql import parsed_sql
+from lsm_engine.prune.where import Predicate
+from lsm_engine.table.write.merge import MergePlan
+from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match
+
+CLAUSE = "_lsm_clause"
+
+
+@record
+class SparkSql:
+    """An expression in Spark's own SQL, as it was written."""
+
+    text: str
+
+
+@record
+class Sides:
+    """What the rows of the table and of the source are called in expressions.
+
+    `plain`: columns that one side alone has, by name, and that side; they need no qualifier.
+    """
+
+    target: str
+    source: str
+    plain: Mapping[str, str]
+
+    @staticmethod
+    def of(
+        table: list[str], source: list[str], target_name: str = "target", name: str = "source"
+    ) -> "Sides":
+        """Return sides with these columns."""
+        lower = [column.lower() for column in (*table, *source)]
+        plain = {
+            column: side
+            for side, columns in ((target_name, table), (name, source))
+            for column in columns
+            if lower.count(column.lower()) == 1
+            and column.lower() not in (target_name.lower(), name.lower(), CLAUSE)
+        }
+        return Sides(target=target_name, source=name, plain=plain)
+
+    def widened(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the columns that need no qualifier beside them."""
+        added = {name: side for name, side in self.plain.items() if name not in rows.columns}
+        return rows.select(
+            "*",
+            *(
+                self.column(side, name).alias(name)
+                for name, side in added.items()
+                if side in rows.columns
+            ),
+        )
+
+    def column(self, side: str, name: str) -> Column:
+        """Return a column of one side."""
+        return sql.col(f"{quoted(side)}.{quoted(name)}")
+
+    def value(self, given: Any, match: Match = Match.MATCHED) -> Column:
+        """Return a value, or a condition, as a column: SQL text of the filters' dialect, or a value itself.
+
+        `match`: which rows it is about; where they have one side only, that needs no qualifier.
+        """
+        match given:
+            case SparkSql(text=text):
+                return sql.expr(text)
+            case Column():
+                return given
+            case str():
+                return sql.expr(self._spark_text(given, match))
+            case Predicate() | pc.Expression():
+                raise UnsupportedError(
+                    "on Spark conditions and values are SQL text or Spark columns; write the text",
+                    given=repr(given),
+                )
+            case pa.Scalar():
+                return sql.lit(given.as_py())
+            case _:
+                return sql.lit(given)
+
+    def condition(self, given: Any, match: Match = Match.MATCHED) -> Column:
+        """Return what holds where all the parts of a condition hold; None always does."""
+        if given is None:
+            return sql.lit(True)  # noqa: FBT003
+        if not isinstance(given, list | tuple):
+            return self.value(given, match)
+        found = sql.lit(True)  # noqa: FBT003
+        for part in given:
+            found = found & self.value(part, match)
+        return found
+
+    def _spark_text(self, text: str, match: Match) -> str:
+        node = parsed_sql(text).copy()
+        alone = {Match.NOT_MATCHED: self.source, Match.NOT_MATCHED_BY_SOURCE: self.target}
+        for column in node.find_all(exp.Column):
+            if not column.table and match in alone:
+                column.set("table", exp.to_identifier(alone[match], quoted=True))
+            elif column.table:
+                side = SIDES.get(column.table.lower())
+                if side is None:
+                    raise InvalidInputError(
+                        f"no column {column.table}.{column.name!r}: qualify a column with source. or target.",
+                        kind=ErrorKind.NO_SUCH_COLUMN,
+                        column=column.name,
+                    )
+                column.set("table", exp.to_identifier(getattr(self, side), quoted=True))
+        # Halves go to the even neighbour, as where Arrow computes.
+        node = node.transform(
+            lambda each: (
+                exp.Anonymous(this="BROUND", expressions=[each.this, each.args.get("decimals")])
+                if isinstance(each, exp.Round) and each.args.get("decimals")
+                else exp.Anonymous(this="BROUND", expressions=[each.this])
+                if isinstance(each, exp.Round)
+                else each
+            )
+        )
+        return node.sql(dialect="spark")
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def whole_row(frame: DataFrame, name: str) -> Column:
+    """Return each row as one column; of a row that a join does not find it is null."""
+    return sql.struct(*(sql.col(quoted(column)) for column in frame.columns)).alias(name)
+
+
+def chosen(plan: MergePlan, sides: Sides) -> Column:
+    """Return the number of the clause that takes a row; null where none does."""
+    mine, theirs = sql.col(quoted(sides.target)), sql.col(quoted(sides.source))
+    guards = {
+        Match.MATCHED: mine.isNotNull() & theirs.isNotNull(),
+        Match.NOT_MATCHED: mine.isNull() & theirs.isNotNull(),
+        Match.NOT_MATCHED_BY_SOURCE: mine.isNotNull() & theirs.isNull(),
+    }
+    number = sql.lit(None).cast("int")
+    for at, clause in reversed([*enumerate(plan.clauses)]):
+        takes = guards[clause.match] & sides.condition(clause.condition, clause.match)
+        number = sql.when(takes, sql.lit(at)).otherwise(number)
+    return number
+
+
+def columns_of(
+    plan: MergePlan, sides: Sides, schema: sql_types.StructType, source: list[str]
+) -> dict[str, Column]:
+    """Return the table's columns as the clauses leave them; what none sets stays, or is null."""
+    found = {name: sides.column(sides.target, name) for name in schema.names}
+    for at, clause in reversed([*enumerate(plan.clauses)]):
+        for name, value in set_columns(clause, sides, schema.names, source).items():
+            found[name] = sql.when(sql.col(CLAUSE) == at, value).otherwise(found[name])
+    return found
+
+
+def set_columns(
+    clause: Clause, sides: Sides, table: list[str], source: list[str]
+) -> dict[str, Column]:
+    """Return what a clause sets."""
+    if clause.action is Action.DELETE:
+        return {}
+    if clause.values is None:
+        return {name: sides.column(sides.source, name) for name in table if name in source}
+    return {name: sides.value(value, clause.match) for name, value in clause.values.items()}

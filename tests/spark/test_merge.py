@@ -1,0 +1,157 @@
+"""MERGE of DataFrames on executors: what the local executor makes of the same rows, and its refusals."""
+
+import os
+import random
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.meta.row_counts import RowCounts, row_counts_of
+from lsm_engine.spark import merge_dataframe, merge_frame
+
+pytestmark = pytest.mark.spark
+
+HISTORIES = int(os.environ.get("LSM_MERGE_HISTORIES", "1"))
+COLUMNS = pa.schema(
+    [("day", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("text", pa.string())]
+)
+
+
+def made(catalog, name, **options):
+    return catalog.create_table(
+        f"shop.{name}",
+        COLUMNS,
+        primary_key=["day", "id"],
+        partitioned_by="day",
+        options={"bucket": "2", **options},
+    )
+
+
+def some(rng, count, ids):
+    """Rows with distinct keys, columns null here and there."""
+    keys = {(rng.choice("ab"), rng.randrange(ids)) for _ in range(count)}
+    rows = [
+        {"day": day, "id": n, "n": rng.choice([None, rng.randrange(50)]), "text": rng.choice("xyz")}
+        for day, n in sorted(keys)
+    ]
+    return pa.Table.from_pylist(rows, schema=COLUMNS)
+
+
+def clauses(rng):
+    """A random list of `(method, arguments)`, conditions over both sides among them."""
+    conditions = [
+        None,
+        "source.n > target.n",
+        "target.n IS NULL",
+        "source.text = 'x' OR target.n < 20",
+    ]
+    matched = [
+        ("when_matched_update_all", {}),
+        (
+            "when_matched_update",
+            {"set": {"n": "coalesce(target.n, 0) + 1", "text": "source.text || '!'"}},
+        ),
+        ("when_matched_delete", {}),
+    ]
+    chosen = [
+        (name, {**given, "where": rng.choice(conditions)})
+        for name, given in rng.sample(matched, rng.randrange(1, 4))
+    ]
+    if rng.random() < 0.7:
+        chosen.append(("when_not_matched_insert_all", {"where": rng.choice([None, "n > 10"])}))
+    if rng.random() < 0.5:
+        chosen.append(("when_not_matched_by_source_delete", {"where": "n < 5"}))
+    if rng.random() < 0.5:
+        by_source = {"set": {"text": "upper(text)", "n": 7}, "where": "id % 3 = 0"}
+        chosen.append(("when_not_matched_by_source_update", by_source))
+    return chosen
+
+
+def rows_of(table):
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: (row["day"], row["id"]))
+
+
+def counts_of(result):
+    return None if result is None else row_counts_of(result.properties)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_random_histories_end_as_on_the_local_executor(spark, tmp_path, seed):
+    rng = random.Random(seed)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        here, there = made(catalog, "here"), made(catalog, "there")
+        first = some(rng, 60, 40)
+        here.upsert(first)
+        there.upsert(first)
+        for _ in range(2 if HISTORIES == 1 else 10):
+            source = some(rng, rng.choice([4, 40]), 60)
+            local, spark_merge = (
+                here.merge(source),
+                merge_dataframe(there, spark.createDataFrame(source)),
+            )
+            chosen = clauses(rng)
+            for name, given in chosen:
+                local, spark_merge = (getattr(each, name)(**given) for each in (local, spark_merge))
+            assert counts_of(spark_merge.execute()) == counts_of(local.execute()), chosen
+            assert rows_of(there) == rows_of(here), chosen
+
+
+@pytest.fixture
+def table(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = made(catalog, "orders")
+        table.upsert([{"day": "a", "id": n, "n": n, "text": f"t{n}"} for n in range(30)])
+        yield table
+
+
+def source(spark, *ids):
+    return spark.createDataFrame(
+        [("a", n, 0, "new") for n in ids], "day string, id long, n int, text string"
+    )
+
+
+def test_what_would_change_a_row_twice_or_its_key_is_refused_and_nothing_is_written(spark, table):
+    twice = merge_dataframe(table, source(spark, 1, 1)).when_matched_update_all()
+    with pytest.raises(InvalidInputError, match="matched by several rows of the source"):
+        twice.execute()
+    moving = merge_dataframe(table, source(spark, 1)).when_matched_update({"id": "source.id + 1"})
+    with pytest.raises(InvalidInputError, match="would change a key"):
+        moving.execute()
+    taken = {"day": "'a'", "id": "source.id - 100", "text": "'x'"}
+    with pytest.raises(InvalidInputError, match="keys that are there already"):
+        merge_dataframe(table, source(spark, 101)).when_not_matched_insert(taken).execute()
+    doubled = merge_dataframe(table, source(spark, 77, 77)).when_not_matched_insert_all()
+    with pytest.raises(InvalidInputError, match="share a key"):
+        doubled.execute()
+    with pytest.raises(UnsupportedError, match="SQL text or Spark columns"):
+        merge_dataframe(table, source(spark, 1)).when_matched_delete(lsm.col("n") > 1).execute()
+    assert [one.id for one in table.snapshots()] == [1]
+
+
+def test_a_key_that_goes_may_come_again_in_the_same_merge(spark, table):
+    """Its task writes in no order: the row that comes is the one that stays."""
+    done = (
+        merge_dataframe(table, source(spark, 3, 4, 105), on="id")
+        .when_matched_delete()
+        .when_not_matched_insert({"day": "'a'", "id": "source.id - 101", "text": "'back'"})
+        .execute()
+    )
+    assert row_counts_of(done.properties) == RowCounts(inserted=1, deleted=2)
+    found = {row["id"]: row["text"] for row in rows_of(table)}
+    assert (found[4], 3 in found, len(found)) == ("back", False, 29)
+
+
+def test_rows_that_others_change_in_between_are_looked_at_again(spark, table, monkeypatch):
+    staged, others = merge_frame.stage, []
+
+    def stage(*given):
+        if not others:
+            others.append(table.upsert([{"day": "a", "id": 1, "n": 100, "text": "other"}]))
+        return staged(*given)
+
+    monkeypatch.setattr(merge_frame, "stage", stage)
+    merge = merge_dataframe(table, source(spark, 1)).when_matched_update({"n": "target.n + 1"})
+    assert row_counts_of(merge.execute().properties) == RowCounts(updated=1)
+    assert rows_of(table)[1] == {"day": "a", "id": 1, "n": 101, "text": "other"}
