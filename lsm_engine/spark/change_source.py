@@ -8,11 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
-    DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -23,7 +20,7 @@ from lsm_engine.base.record import record
 from lsm_engine.plan.incremental import ChangeSplit
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
-from lsm_engine.spark.filters import handed_down
+from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
@@ -150,20 +147,17 @@ def _batches(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from partition.batches()
 
 
-class LsmChangesReader(DataSourceReader):
+class LsmChangesReader(FilteredReader):
     """Reads the changes of a range of snapshots."""
 
     def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
         self._path = path
         self._options = dict(options)
         self._schema = schema
-        self._where: pc.Expression | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
-        columns = pa.schema([*CHANGE_FIELDS, *open_table(self._path).schema.arrow])
-        self._where, left = handed_down(filters, columns)
-        return left
+    def columns_to_filter(self) -> pa.Schema:
+        """Return the columns of changes."""
+        return pa.schema([*CHANGE_FIELDS, *open_table(self._path).schema.arrow])
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per snapshot and bucket."""
@@ -171,7 +165,7 @@ class LsmChangesReader(DataSourceReader):
             **_range(self._options),
             mode=self._options.get(BETWEEN_MODE, "auto"),
             columns=self._schema.names,
-            where=self._where,
+            where=self.where,
         )
         return _partitions(changes, arrow_schema_of(self._schema))
 

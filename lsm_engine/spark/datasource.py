@@ -6,17 +6,16 @@ task and bucket.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -33,7 +32,7 @@ from lsm_engine.spark.change_source import (
     asks_for_changes,
     change_schema,
 )
-from lsm_engine.spark.filters import handed_down
+from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.session import engine_settings
 from lsm_engine.spark.shared_storage import refuse_disk, runs_elsewhere
@@ -56,14 +55,19 @@ _OPTIONS = (
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session.
+    """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session, if they are not.
 
-    Also sets `engine_settings`, without which Spark hands no filter to Python data sources. On a
+    An installed package is found without it. Also sets `engine_settings`, without which Spark hands no filter to Python data sources. On a
     cluster paths of disks are refused, unless `spark.lsm.shared-disk` is true by now.
     """
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
-    spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
+    try:
+        spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
+    except AnalysisException as found:
+        # By itself, as `spark/discovery` installs it: Spark keeps that one.
+        if found.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class LsmSource(DataSource):
@@ -172,26 +176,23 @@ class SplitPartition(InputPartition):
         self.split = split
 
 
-class LsmReader(DataSourceReader):
+class LsmReader(FilteredReader):
     """Plans the splits of one snapshot, with the filters that Spark hands down."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._where: pc.Expression | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
-        columns = open_table(self._options[PATH]).schema.arrow
-        self._where, left = handed_down(filters, columns)
-        return left
+    def columns_to_filter(self) -> pa.Schema:
+        """Return the table's columns."""
+        return open_table(self._options[PATH]).schema.arrow
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per split."""
         snapshot_id = self._options.get(SNAPSHOT_ID)
         scan = open_table(self._options[PATH]).scan(
             columns=self._schema.names,
-            where=self._where,
+            where=self.where,
             snapshot_id=None if snapshot_id is None else int(snapshot_id),
             tag=self._options.get(TAG),
             as_of=self._options.get(AS_OF),

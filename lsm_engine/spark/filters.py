@@ -11,6 +11,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as sql
 
+
+class FilteredReader(sql.DataSourceReader):
+    """A reader that takes filters where `spark.sql.python.filterPushdown.enabled` is on.
+
+    Where it is off, as it is unless somebody sets it, Spark refuses a reader that overrides
+    `pushFilters`: what looks like an override. Rows are the same, so that is not for us.
+    """
+
+    where: pc.Expression | None = None
+
+    def columns_to_filter(self) -> pa.Schema:
+        """Return the columns that filters may be about."""
+        raise NotImplementedError
+
+    @property
+    def pushFilters(self) -> "_TakesFilters":
+        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
+        return _TakesFilters(self)
+
+
+class _TakesFilters:
+    """Stands where Spark looks for the method of `DataSourceReader`."""
+
+    __func__ = staticmethod(sql.DataSourceReader.pushFilters)
+
+    def __init__(self, reader: FilteredReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[sql.Filter]) -> Iterable[sql.Filter]:
+        self._reader.where, left = handed_down(filters, self._reader.columns_to_filter())
+        return left
+
+
 _COMPARE = {
     sql.EqualTo: "__eq__",
     sql.GreaterThan: "__gt__",

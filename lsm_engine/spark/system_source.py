@@ -1,16 +1,16 @@
 """System tables as Spark rows: `load("…/orders$files")`, or of a whole catalog, `load("sys.tables")`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
-from lsm_engine.spark.filters import handed_down
+from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.table.inspect.system_tables import TABLES
 from lsm_engine.table.open_table import open_table
@@ -73,7 +73,7 @@ class SystemSource:
         return spark_schema(field_from_arrow(field, ids) for field in self.columns)
 
 
-class SystemReader(DataSourceReader):
+class SystemReader(FilteredReader):
     """Reads a system table in one task, filtered as Spark asks."""
 
     def __init__(
@@ -83,13 +83,10 @@ class SystemReader(DataSourceReader):
         self._schema = schema
         self._snapshot_id = snapshot_id
         self._tag = tag
-        self._where: pc.Expression | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that mean the same in Arrow; return the others for Spark to apply."""
-        columns = self._source.columns
-        self._where, left = handed_down(filters, columns)
-        return left
+    def columns_to_filter(self) -> pa.Schema:
+        """Return the system table's columns."""
+        return self._source.columns
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition."""
@@ -99,6 +96,6 @@ class SystemReader(DataSourceReader):
         """Yield the rows."""
         del partition
         prepare_worker()
-        found = self._source.rows(self._where, self._schema.names, self._snapshot_id, self._tag)
+        found = self._source.rows(self.where, self._schema.names, self._snapshot_id, self._tag)
         fit = fitter(arrow_schema_of(self._schema))
         yield from map(fit, found.to_batches())

@@ -1,0 +1,1 @@
+"""How PySpark finds `format("lsm")` by itself: a module beside the package, and the build that puts it there."""

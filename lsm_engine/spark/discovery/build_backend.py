@@ -1,0 +1,61 @@
+"""Builds the wheel with setuptools, and puts the module `pyspark_lsm` beside the packages.
+
+PySpark lists the modules of directories, and the finder of an editable install is none: there the module
+has to be a file as well, which setuptools has no setting for.
+"""
+
+import hashlib
+import zipfile
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+from setuptools import build_meta
+from setuptools.build_meta import (
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+_MODULE = Path(__file__).with_name("pyspark_lsm.py")
+
+
+def build_wheel(wheel_directory: str, *settings: Any, **named: Any) -> str:
+    """Build a wheel (PEP 517) and return its file name."""
+    return _with_module(
+        wheel_directory, build_meta.build_wheel(wheel_directory, *settings, **named)
+    )
+
+
+def build_editable(wheel_directory: str, *settings: Any, **named: Any) -> str:
+    """Build the wheel of an editable install (PEP 660) and return its file name."""
+    built = build_meta.build_editable(wheel_directory, *settings, **named)
+    return _with_module(wheel_directory, built)
+
+
+def _with_module(wheel_directory: str, name: str) -> str:
+    wheel = Path(wheel_directory, name)
+    source = _MODULE.read_bytes()
+    digest = urlsafe_b64encode(hashlib.sha256(source).digest()).rstrip(b"=").decode()
+    with zipfile.ZipFile(wheel) as built:
+        files = {each: built.read(each) for each in built.infolist()}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr(_MODULE.name, source)
+        for each, data in files.items():
+            if each.filename.endswith(".dist-info/RECORD"):
+                data = f"{_MODULE.name},sha256={digest},{len(source)}\n".encode() + data
+            made.writestr(each, data)
+    return name
