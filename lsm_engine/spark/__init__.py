@@ -12,14 +12,15 @@ if find_spec("pyspark") is None:
 
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.changes import changes_dataframe
-from lsm_engine.spark.datasource import register
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.failures import TaskFailedError
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.locate import locate_dataframe
 from lsm_engine.spark.lookup_join import lookup_join
 from lsm_engine.spark.read import read_dataframe
+from lsm_engine.spark.registration import register
 from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
+from lsm_engine.spark.sql_statements import sql
 from lsm_engine.spark.upsert import merge_dataframe, on_spark, upsert_dataframe, upsert_files
 from lsm_engine.spark.verify import verify_table
 
@@ -40,6 +41,7 @@ __all__ = [
     "read_dataframe",
     "register",
     "spark_schema",
+    "sql",
     "upsert_dataframe",
     "upsert_files",
     "verify_table",

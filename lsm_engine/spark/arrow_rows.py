@@ -87,6 +87,33 @@ def spark_schema(fields: Iterable[DataField]) -> sql.StructType:
     )
 
 
+LOCATION = "lsm.location"
+"""Key in the metadata of columns: Spark's catalog keeps it, and no option, for Python data sources."""
+
+
+def with_location(fields: Iterable[DataField], location: str) -> sql.StructType:
+    """Return columns as Spark's catalog keeps them: every one of them knows where its table is."""
+    return located(spark_schema(fields), location)
+
+
+def located(schema: sql.StructType, location: str) -> sql.StructType:
+    """Return a schema whose columns know where their table is."""
+    return sql.StructType(
+        [
+            sql.StructField(
+                field.name, field.dataType, field.nullable, {**field.metadata, LOCATION: location}
+            )
+            for field in schema.fields
+        ]
+    )
+
+
+def location_in(schema: sql.StructType) -> str | None:
+    """Return where the table of a schema from Spark's catalog is; None for any other schema."""
+    known = (field.metadata.get(LOCATION) for field in schema.fields)
+    return next((location for location in known if location is not None), None)
+
+
 def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
     """Return the Arrow type in which Spark hands over, and takes, values of a Spark type.
 

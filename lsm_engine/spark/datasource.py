@@ -9,8 +9,6 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -23,7 +21,7 @@ from pyspark.sql.types import StructType
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
 from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.plan.scan import Split
-from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+from lsm_engine.spark.arrow_rows import arrow_schema_of, located, location_in, spark_schema
 from lsm_engine.spark.change_source import (
     CHANGE_OPTIONS,
     READ_CHANGELOG,
@@ -34,8 +32,7 @@ from lsm_engine.spark.change_source import (
 )
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
-from lsm_engine.spark.session import engine_settings
-from lsm_engine.spark.shared_storage import refuse_disk, runs_elsewhere
+from lsm_engine.spark.shared_storage import refuse_disk
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
@@ -48,26 +45,15 @@ TAG = "tag"
 AS_OF = "as-of"
 COMMIT_USER = "commit-user"
 COMMIT_IDENTIFIER = "commit-identifier"
+_CREATED = "provider"
+"""An option that Spark adds where CREATE TABLE asks for columns."""
+_OF_SPARK = frozenset(
+    {"owner", "location", _CREATED, "serialization.format", "external", "is_managed_location", "comment"}
+)  # fmt: skip
 _OPTIONS = (
     PATH, SNAPSHOT_ID, TAG, AS_OF, COMMIT_USER, COMMIT_IDENTIFIER, CATALOG, WAREHOUSE,
     *CHANGE_OPTIONS,
 )  # fmt: skip
-
-
-def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session, if they are not.
-
-    An installed package is found without it. Also sets `engine_settings`, without which Spark hands no filter to Python data sources. On a
-    cluster paths of disks are refused, unless `spark.lsm.shared-disk` is true by now.
-    """
-    for key, value in engine_settings().items():
-        spark.conf.set(key, value)
-    try:
-        spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
-    except AnalysisException as found:
-        # By itself, as `spark/discovery` installs it: Spark keeps that one.
-        if found.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
 
 
 class LsmSource(DataSource):
@@ -92,6 +78,11 @@ class LsmSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's present columns, or those of a system table."""
+        schema = self._schema()
+        is_created = _CREATED in self.options
+        return located(schema, self._path()) if is_created else schema
+
+    def _schema(self) -> StructType:
         system = self._system()
         if system is not None:
             return system.schema()
@@ -102,32 +93,33 @@ class LsmSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of changes as they come, with `read.changelog` = true."""
-        self._table()
+        self._table(schema)
         if not asks_for_changes(self.options):
             raise InvalidOptionError(
                 "a stream of a table holds changes: set read.changelog to true, and mind _row_kind",
                 key=READ_CHANGELOG,
             )
-        return LsmStream(self.options[PATH], dict(self.options), schema)
+        return LsmStream(self._path(schema), dict(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`, which may be fewer than the table's."""
-        system = self._system()
+        system = self._system(schema)
         if system is not None:
             at = self.options.get(SNAPSHOT_ID)
             snapshot_id = None if at is None else int(at)
             return SystemReader(system, schema, snapshot_id, self.options.get(TAG))
-        self._table()
+        self._table(schema)
+        path = self._path(schema)
         if asks_for_changes(self.options):
-            return LsmChangesReader(self.options[PATH], dict(self.options), schema)
-        return LsmReader(dict(self.options), schema)
+            return LsmChangesReader(path, dict(self.options), schema)
+        return LsmReader({**self.options, PATH: path}, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Return a writer of rows of `schema`."""
-        self._table()
+        self._table(schema)
         identifier = self.options.get(COMMIT_IDENTIFIER)
         plan = plan_write(
-            self.options[PATH],
+            self._path(schema),
             arrow_schema_of(schema),
             replaces=overwrite,
             commit_user=self.options.get(COMMIT_USER),
@@ -135,17 +127,38 @@ class LsmSource(DataSource):
         )
         return SourceWriter(plan)
 
-    def _system(self) -> SystemSource | None:
-        self._check_options()
-        return SystemSource.of(self.options, self.options[PATH])
+    def _system(self, schema: StructType | None = None) -> SystemSource | None:
+        self._check_options(schema)
+        return SystemSource.of(self.options, self._path(schema))
 
-    def _table(self) -> Table:
-        self._check_options()
-        return open_table(self.options[PATH])
+    def _table(self, schema: StructType | None = None) -> Table:
+        self._check_options(schema)
+        return open_table(self._path(schema))
 
-    def _check_options(self) -> None:
+    def _path(self, schema: StructType | None = None) -> str:
+        """Return the table's directory: the option, or where the columns of Spark's catalog know it to be."""
+        path = self.options.get(PATH) or (None if schema is None else location_in(schema))
+        if path is None:
+            raise InvalidOptionError(
+                "Spark's catalog has this name and no lsm table behind it: Spark asks no Python data "
+                "source when CREATE TABLE names columns. DROP TABLE it, then create it with "
+                "lsm_engine.spark.sql(spark, 'CREATE TABLE …'), or CREATE TABLE … USING lsm LOCATION '…' "
+                "without columns"
+                if schema is not None
+                else "CREATE TABLE … USING lsm opens a table with LOCATION; to make one use "
+                "lsm_engine.spark.sql(spark, 'CREATE TABLE …')"
+                if _CREATED in self.options
+                else "name the table's directory: load(path) or save(path)"
+            )
+        # Spark's own form of a path: file:/lake/shop.db/orders
+        is_file = path.startswith("file:/") and not path.startswith("file://")
+        return path.removeprefix("file:") if is_file else path
+
+    def _check_options(self, schema: StructType | None = None) -> None:
+        is_created = _CREATED in self.options
         for key in self.options:
-            if key not in _OPTIONS:
+            added = is_created and (key in _OF_SPARK or key.startswith("option."))
+            if key not in _OPTIONS and not added:
                 near = difflib.get_close_matches(key, _OPTIONS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_OPTIONS}"
                 raise InvalidOptionError(
@@ -153,16 +166,16 @@ class LsmSource(DataSource):
                     kind=ErrorKind.UNKNOWN_OPTION,
                     key=key,
                 )
-        if PATH not in self.options:
-            raise InvalidOptionError("name the table's directory: load(path) or save(path)")
+        self._path(schema)
 
 
 class ClusterSource(LsmSource):
     """The same on a cluster: Spark's workers know nothing of the session that plans."""
 
-    def _check_options(self) -> None:
-        super()._check_options()
-        location = self.options.get(WAREHOUSE if CATALOG in self.options else PATH, "")
+    def _check_options(self, schema: StructType | None = None) -> None:
+        super()._check_options(schema)
+        by_catalog = CATALOG in self.options
+        location = self.options.get(WAREHOUSE, "") if by_catalog else self._path(schema)
         if scheme_of(location) is None:
             refuse_disk(location)
 

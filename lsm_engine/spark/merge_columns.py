@@ -1,6 +1,6 @@
 """The clauses of a MERGE as Spark's columns: which clause takes a row, and what becomes of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +40,10 @@ class Sides:
 
     @staticmethod
     def of(
-        table: list[str], source: list[str], target_name: str = "target", name: str = "source"
+        table: Sequence[str],
+        source: Sequence[str],
+        target_name: str = "target",
+        name: str = "source",
     ) -> "Sides":
         """Return sides with these columns."""
         lower = [column.lower() for column in (*table, *source)]

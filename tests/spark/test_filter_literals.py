@@ -1,6 +1,8 @@
 """Filters with literals finer or larger than the column: handed down or not, the same rows."""
 
 import datetime as dt
+import os
+import random
 from decimal import Decimal
 
 import pyarrow as pa
@@ -50,6 +52,17 @@ def filters() -> list[str]:
     return found
 
 
+def combined(plain: list[str]) -> list[str]:
+    """Return random conditions of two and three of them; `LSM_PREDICATES` says how many."""
+    rng = random.Random(13)
+    tests = [*plain, "s LIKE 'a%'", "s LIKE '%a%'", "day IS NULL", "d BETWEEN 1 AND 1.105"]
+    found = []
+    for _ in range(int(os.environ.get("LSM_PREDICATES", "5"))):
+        parts = [rng.choice(["", "NOT "]) + f"({each})" for each in rng.sample(tests, 3)]
+        found.append(f"({parts[0]} {rng.choice(['AND', 'OR'])} {parts[1]}) AND {parts[2]}")
+    return found
+
+
 def test_filters_with_any_literal_find_the_same_rows(spark, tmp_path):
     register(spark)
     count = len(STEPS)
@@ -80,7 +93,7 @@ def test_filters_with_any_literal_find_the_same_rows(spark, tmp_path):
     rows = pa.table(columns)
     for at in range(0, count, 3):  # files that statistics can leave out
         table.upsert(rows.slice(at, 3))
-    asked = filters()
+    asked = [*filters(), *combined(filters())]
     frame = spark.read.format("lsm").load(table.location)
     whole = frame.selectExpr(
         "id", *(f"({each}) as c{at}" for at, each in enumerate(asked))

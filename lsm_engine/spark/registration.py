@@ -1,0 +1,36 @@
+"""Make a session know the format, its settings, where its tables are by name, and the procedures."""
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from lsm_engine.catalog.locations import absolute_warehouse
+from lsm_engine.spark.datasource import ClusterSource, LsmSource
+from lsm_engine.spark.procedures import register_procedures
+from lsm_engine.spark.session import engine_settings
+from lsm_engine.spark.session_tables import CATALOG_SETTING, WAREHOUSE_SETTING
+from lsm_engine.spark.shared_storage import runs_elsewhere
+
+
+def register(
+    spark: SparkSession, *, warehouse: str | None = None, catalog: str | None = None
+) -> None:
+    """Make `spark.read.format("lsm")` and `df.write.format("lsm")` known to a session, if they are not.
+
+    An installed package is found without it. Also sets `engine_settings`, without which Spark hands no
+    filter to Python data sources, and registers the procedures as table functions. On a cluster paths of disks are refused, unless `spark.lsm.shared-disk` is true by now. `warehouse`
+    and `catalog` (a database URL, by default the warehouse's own) are where `lsm_engine.spark.sql` and
+    procedures look for tables by name: settings spark.lsm.warehouse and spark.lsm.catalog.
+    """
+    for key, value in engine_settings().items():
+        spark.conf.set(key, value)
+    try:
+        spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
+    except AnalysisException as found:
+        # By itself, as `spark/discovery` installs it: Spark keeps that one.
+        if found.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+    if warehouse is not None:
+        spark.conf.set(WAREHOUSE_SETTING, absolute_warehouse(warehouse))
+    if catalog is not None:
+        spark.conf.set(CATALOG_SETTING, catalog)
+    register_procedures(spark)

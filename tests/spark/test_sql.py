@@ -1,0 +1,173 @@
+"""SQL by name: what `sql(spark, text)` does, and what Spark itself does with the tables made so."""
+
+import datetime
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    InvalidOptionError,
+    NotFoundError,
+    UnsupportedError,
+)
+from lsm_engine.spark import register, sql
+from lsm_engine.spark.statement import Statement
+
+pytestmark = pytest.mark.spark
+
+CREATE = """
+CREATE TABLE shop.orders (day STRING NOT NULL, id BIGINT COMMENT 'the key', n INT, note STRING)
+USING lsm PARTITIONED BY (day) COMMENT 'all orders'
+TBLPROPERTIES ('primary-key' = 'day,id', 'bucket' = '2')
+"""
+INSERT = (
+    "INSERT INTO shop.orders VALUES ('a', 1, 1, 'one'), ('a', 2, 2, 'two'), ('b', 3, 3, 'three')"
+)
+MERGE = """
+MERGE INTO shop.orders AS t
+USING (SELECT 'a' AS day, 1 AS id, 10 AS n, 'x' AS note UNION ALL SELECT 'c', 9, 9, 'new') s
+ON t.day = s.day AND t.id = s.id
+WHEN MATCHED AND s.n > 5 THEN UPDATE SET n = t.n + s.n, note = concat(s.note, '!')
+WHEN NOT MATCHED THEN INSERT (day, id, n) VALUES (s.day, s.id, CASE WHEN s.n > 5 THEN 6 ELSE 0 END)
+WHEN NOT MATCHED BY SOURCE AND n = 2 THEN DELETE;
+"""
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """The rows of a statement, through our door; `run.spark(text)`: through Spark's own."""
+    register(spark, warehouse=str(tmp_path / "lake"))
+
+    def run(text):
+        return [tuple(row) for row in sql(spark, text).collect()]
+
+    run.spark = lambda text: [tuple(row) for row in spark.sql(text).collect()]
+    yield run
+    spark.sql("USE default")
+    spark.sql("DROP DATABASE IF EXISTS shop CASCADE")
+
+
+def test_a_table_is_made_filled_merged_changed_and_dropped(run, tmp_path):
+    assert run(CREATE) == []
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.table("shop.orders").schema
+    assert (made.primary_keys, made.partition_keys) == (("day", "id"), ("day",))
+    assert (made.comment, made.field("id").description) == ("all orders", "the key")
+    run(INSERT)
+    assert run(MERGE) == [(2, 1, 1, 1)]
+    every = "SELECT * FROM shop.orders ORDER BY id"
+    assert run(every) == [("a", 1, 11, "x!"), ("b", 3, 3, "three"), ("c", 9, 6, None)]
+    assert run.spark(every) == run(every)
+    update = "UPDATE shop.orders SET note = upper(note), n = n * 2 WHERE id = (SELECT max(id) - 6 FROM shop.orders)"
+    assert run(update) == [(3, 0, 1, 0)]
+    assert run("DELETE FROM shop.orders o WHERE o.n = 11") == [(4, 0, 0, 1)]
+    assert run(every) == [("b", 3, 6, "THREE"), ("c", 9, 6, None)]
+    assert run("SELECT id FROM shop.orders VERSION AS OF 1 WHERE orders.n < 3 ORDER BY 1") == [
+        (1,),
+        (2,),
+    ]
+    assert run("SELECT count(*) FROM shop.orders FOR TIMESTAMP AS OF '2099-01-01' o") == [(2,)]
+    assert run.spark("SELECT count(*) FROM shop.orders WITH (`snapshot-id` = '1')") == [(3,)]
+    assert run("SELECT snapshot_id FROM `shop.orders$snapshots` ORDER BY 1") == [
+        (1,),
+        (2,),
+        (3,),
+        (4,),
+    ]
+    assert run("INSERT OVERWRITE shop.orders PARTITION (day = 'b') SELECT 7L, 7, 'seven'")
+    assert run("INSERT INTO shop.orders (note, id, day) VALUES ('k', 100, 'c')")
+    assert run(every) == [("b", 7, 7, "seven"), ("c", 9, 6, None), ("c", 100, None, "k")]
+    run(
+        "CREATE TABLE shop.copy USING lsm TBLPROPERTIES ('primary-key'='id') AS SELECT id FROM shop.orders"
+    )
+    assert run.spark("SELECT count(*) FROM shop.copy") == [(3,)]
+    run("DROP TABLE shop.orders")
+    assert run("SHOW TABLES IN shop") == [("shop", "copy", False)]
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        assert catalog.list_tables() == ["shop.copy"]
+
+
+def test_procedures_are_called_and_are_table_functions(run):
+    run(CREATE)
+    run(INSERT)
+    run("CALL sys.create_tag(table => 'shop.orders', tag => 'v1')")
+    run("DELETE FROM shop.orders WHERE true")
+    assert run("SELECT count(*) FROM shop.orders VERSION AS OF 'v1'") == [(3,)]
+    run.spark(
+        "SELECT * FROM lsm_create_branch(table => 'shop.orders', branch => 'fix', tag => 'v1')"
+    )
+    assert run("SELECT count(*) FROM `shop.orders@fix`") == [(3,)]
+    each = "SELECT t.name, f.name FROM VALUES ('shop.orders') t(name), LATERAL lsm_compact(t.name, full => true) f"
+    assert ("shop.orders", "id") in run.spark(each)
+    problems = run("CALL sys.verify('shop.orders', deep => true)")
+    assert ("shop.orders", "problems", "[]") in problems
+    run("CALL sys.rollback('shop.orders', 'v1')")
+    assert run("SELECT count(*) FROM shop.orders") == [(3,)]
+    with pytest.raises(NotFoundError, match="did you mean 'compact'"):
+        run("CALL sys.compakt('shop.orders')")
+    with pytest.raises(
+        InvalidInputError, match="create_tag takes table, tag, snapshot, time_retained"
+    ):
+        run("CALL sys.create_tag(table => 'shop.orders', tak => 'v1')")
+    with pytest.raises(PythonException, match="no_such"):
+        run.spark("SELECT * FROM lsm_compact('shop.no_such')")
+
+
+def test_what_cannot_be_is_refused_with_what_to_do_instead(run, spark, tmp_path):
+    run(CREATE)
+    with pytest.raises(AlreadyExistsError):
+        run(CREATE)
+    run(CREATE.replace("TABLE", "TABLE IF NOT EXISTS", 1))
+    with pytest.raises(UnsupportedError, match="interval"):
+        run("CREATE TABLE shop.bad (id BIGINT, v INTERVAL) USING lsm")
+    with pytest.raises(InvalidOptionError, match="did you mean 'primary-key'"):
+        run("CREATE TABLE shop.bad (id BIGINT) USING lsm TBLPROPERTIES ('primary-kay'='id')")
+    with pytest.raises(InvalidInputError, match="no value in key column"):
+        run(
+            "CREATE TABLE shop.bad USING lsm TBLPROPERTIES ('primary-key'='id') AS SELECT CAST(NULL AS BIGINT) AS id"
+        )
+    assert run("SHOW TABLES IN shop") == [("shop", "orders", False)]
+    with pytest.raises(InvalidInputError, match="2 columns for 4 of the table"):
+        run("INSERT INTO shop.orders SELECT 1, 2")
+    with pytest.raises(InvalidInputError, match="WHEN NOT MATCHED inserts"):
+        run(MERGE.replace("BY SOURCE AND n = 2", ""))
+    spark.sql("CREATE TABLE shop.fake (id BIGINT) USING lsm")
+    with pytest.raises(AnalysisException, match=r"lsm_engine\.spark\.sql"):
+        run.spark("SELECT * FROM shop.fake")
+    with pytest.raises(AnalysisException, match=r"lsm_engine\.spark\.sql"):
+        run.spark("CREATE TABLE shop.fake2 USING lsm")
+    location = tmp_path / "lake" / "shop.db" / "orders"
+    with pytest.raises(AnalysisException, match="colour"):
+        run.spark(f"CREATE TABLE shop.red USING lsm OPTIONS (path '{location}', colour 'red')")
+
+
+def test_spark_opens_a_table_by_its_location_and_writes_to_it(run, tmp_path):
+    run(CREATE)
+    location = tmp_path / "lake" / "shop.db" / "orders"
+    run.spark(f"CREATE TABLE shop.opened USING lsm LOCATION '{location}'")
+    run.spark("INSERT INTO shop.opened SELECT 'q', 50L, 50, 'native'")
+    assert run("SELECT * FROM shop.orders") == [("q", 50, 50, "native")]
+    run.spark("INSERT OVERWRITE shop.opened SELECT 'q', 51L, 51, 'again'")
+    assert run.spark("SELECT id FROM shop.opened WHERE id > 50") == [(51,)]
+
+
+def test_a_column_that_was_added_elsewhere_is_seen(run, tmp_path):
+    run(CREATE)
+    run(INSERT)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        catalog["shop.orders"].alter(lsm.AddColumn(name="seen", type="DATE"))
+    run("UPDATE shop.orders SET seen = DATE '2026-01-01' WHERE day = 'b'")
+    assert run("SELECT seen FROM shop.orders WHERE seen IS NOT NULL") == [
+        (datetime.date(2026, 1, 1),)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "SELECT 'a", "MERGE INTO", "CREATE TABLE", "CALL", "a.b.c.", "INSERT INTO x ("]
+)
+def test_half_a_statement_is_tokens_or_none(text):
+    statement = Statement.of(text)
+    assert statement is None or statement.text == text
