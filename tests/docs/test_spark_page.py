@@ -16,7 +16,7 @@ PAGE = (ENGINE / "docs" / "spark.md").read_text()
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.interop_full  # a session of its own, a minute; tests/spark/test_sql.py runs its statements in CI
 def test_the_blocks_of_the_page(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) >= 10

@@ -50,7 +50,7 @@ def test_a_wheel_has_the_module_that_pyspark_looks_for(kind, tmp_path, monkeypat
 
 
 @pytest.mark.spark
-@pytest.mark.interop_full  # a session of its own; docs/spark.md is run by CI this way too
+@pytest.mark.interop_full  # a session of its own, as docs/spark.md has
 def test_the_format_is_found_without_register_whether_or_not_filters_are_handed_down(
     tmp_path, monkeypatch
 ):
