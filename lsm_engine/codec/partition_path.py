@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.java_text import (
     date_text,
@@ -22,7 +22,6 @@ from lsm_engine.codec.row_slots import scalar
 from lsm_engine.schema.types import BINARY, TEXT, TIMESTAMPS, DataField, Root, ScalarType
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
-_ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _TICKS_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -48,32 +47,9 @@ def partition_path(
     )
 
 
-def parse_partition_path(path: str) -> tuple[tuple[str, str], ...]:
-    """Return the names and value texts in a partition directory, unescaped, in order.
-
-    Raises InvalidInputError where a part is not `name=value`.
-    """
-    pairs = []
-    for part in path.strip("/").split("/") if path.strip("/") else ():
-        name, equals, value = part.partition("=")
-        if not equals or not name:
-            raise InvalidInputError(
-                f"{part!r} is not a partition directory such as 'dt=2024-01-01'",
-                kind=ErrorKind.INVALID_NAME,
-                path=path,
-            )
-        pairs.append((unescape(name), unescape(value)))
-    return tuple(pairs)
-
-
 def escape(text: str) -> str:
     """Return text with what a directory name must not hold as %XX."""
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
-def unescape(text: str) -> str:
-    """Return text with every %XX as its character; a % without two hexadecimal digits is kept."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def _text(column: pa.Array, kind: ScalarType, *, legacy: bool) -> str | None:

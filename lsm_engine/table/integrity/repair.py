@@ -60,21 +60,13 @@ def remove_unexisting_files(
     base = session.snapshots.latest()
     lost = [] if base is None else _lost(session, base)
     stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
-    made = None
-    if lost and not dry_run:
-        names = {entry.identity for entry in lost}
+    names = {entry.identity for entry in lost}
 
-        def missing(on: Snapshot | None) -> Sequence[ManifestEntry]:
-            return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
+    def missing(on: Snapshot | None) -> Sequence[ManifestEntry]:
+        return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
 
-        made = propose(session, _taking(identity, missing))
-    return RepairReport(
-        what="missing files",
-        found=tuple(one.path for one in stakes),
-        dry_run=dry_run,
-        snapshot=made,
-        lost=stakes,
-    )
+    made = propose(session, _taking(identity, missing)) if lost and not dry_run else None
+    return _given_up("missing files", stakes, made, dry_run=dry_run)
 
 
 def remove_damaged_files(
@@ -96,16 +88,15 @@ def remove_damaged_files(
 
     lost = damaged(base)
     stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
-    made = None
-    if lost and not dry_run:
-        made = propose(session, _taking(identity, damaged))
-    return RepairReport(
-        what="damaged files",
-        found=tuple(one.path for one in stakes),
-        dry_run=dry_run,
-        snapshot=made,
-        lost=stakes,
-    )
+    made = propose(session, _taking(identity, damaged)) if lost and not dry_run else None
+    return _given_up("damaged files", stakes, made, dry_run=dry_run)
+
+
+def _given_up(
+    what: str, stakes: tuple[FileStake, ...], made: Snapshot | None, *, dry_run: bool
+) -> RepairReport:
+    paths = tuple(one.path for one in stakes)
+    return RepairReport(what=what, found=paths, dry_run=dry_run, snapshot=made, lost=stakes)
 
 
 def _taking(

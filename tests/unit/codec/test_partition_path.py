@@ -2,20 +2,16 @@
 
 import datetime as dt
 from decimal import Decimal
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.codec.binary_row import encode_row
 from lsm_engine.codec.java_text import date_text, floating_text
-from lsm_engine.codec.partition_path import (
-    escape,
-    parse_partition_path,
-    partition_path,
-    unescape,
-)
+from lsm_engine.codec.partition_path import escape, partition_path
 from lsm_engine.schema.types import DataField, parse_type
 
 
@@ -121,16 +117,5 @@ def test_years_that_python_has_not() -> None:
 @given(st.text())
 def test_escaping_comes_back(text: str) -> None:
     escaped = escape(text)
-    assert unescape(escaped) == text
+    assert unquote(escaped) == text
     assert not set(escaped) & set("/\\:\x00")
-
-
-@given(st.lists(st.tuples(st.text(min_size=1), st.text(min_size=1)), max_size=4))
-def test_paths_come_back(pairs: list[tuple[str, str]]) -> None:
-    made = "/".join(f"{escape(name)}={escape(value)}" for name, value in pairs)
-    assert parse_partition_path(made) == tuple(pairs)
-
-
-def test_what_is_no_partition_directory() -> None:
-    with pytest.raises(InvalidInputError, match="is not a partition directory"):
-        parse_partition_path("bucket-0")
