@@ -71,6 +71,10 @@ class LocalFileIO(OneByOne):
         with _naming_path(path):
             return pa.OSFile(real, "rb")
 
+    def real_path(self, path: str) -> str:
+        """Return where a file lies, links followed, for others who read it by name."""
+        return self._followed(path)
+
     def prefetch(self, path: str) -> None:
         """Have the system read the file into its page cache, where it can be asked to."""
         if not hasattr(os, "posix_fadvise"):

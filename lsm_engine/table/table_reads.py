@@ -3,22 +3,25 @@
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidInputError, UnsupportedError
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.arrow_dataset import ArrowDataset
 from lsm_engine.table.read.scan import Scan, ScanRequest
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
     import polars as pl
+
+    from lsm_engine.table.read.arrow_dataset import ArrowDataset
 
 
 class TableReads:
@@ -89,22 +92,39 @@ class TableReads:
         The state is chosen now: later commits do not change what the frame gives.
         Raises UnsupportedError where polars is not installed.
         """
-        try:
-            import polars as pl  # noqa: PLC0415 -- only who asks for polars needs it
-        except ImportError as cause:
-            raise UnsupportedError(
-                "polars is not installed: pip install 'lsm-assets[polars]'"
-            ) from cause
-        return pl.scan_pyarrow_dataset(self.to_dataset(columns, **read))
+        engines = import_module("lsm_engine.table.read.query_engines")
+        frame: pl.LazyFrame = engines.lazy_frame(self.scan(columns, **read))
+        return frame
 
-    def to_dataset(self, columns: str | Sequence[str] | None = None, **read: Any) -> ArrowDataset:
-        """Return the rows as what others take for a pyarrow dataset; arguments as of `scan`.
+    def to_duckdb(
+        self,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+        columns: str | Sequence[str] | None = None,
+        **read: Any,
+    ) -> "duckdb.DuckDBPyRelation":
+        """Return the rows as a relation of a DuckDB connection (None: the default one); else as `scan`.
 
-        For `polars.scan_pyarrow_dataset` and whoever else asks a dataset for `schema`, `to_table`,
-        `scanner`, `head` or `count_rows`. The state is chosen now.
+        `duckdb.sql("from orders")` then finds a variable `orders` that holds it. Nothing is read before
+        the query runs; its columns and filters reach the scan. The state is chosen now.
+        Raises UnsupportedError where DuckDB is not installed.
         """
+        engines = import_module("lsm_engine.table.read.query_engines")
+        relation: duckdb.DuckDBPyRelation = engines.duckdb_relation(
+            self.scan(columns, **read), connection
+        )
+        return relation
+
+    def to_dataset(self, columns: str | Sequence[str] | None = None, **read: Any) -> "ArrowDataset":
+        """Return the rows as a pyarrow dataset; arguments as of `scan`.
+
+        For DuckDB (`from orders`, where `orders` holds it), `polars.scan_pyarrow_dataset` and whoever
+        else takes a dataset. The state is chosen now.
+        """
+        dataset: type[ArrowDataset] = import_module(
+            "lsm_engine.table.read.arrow_dataset"
+        ).ArrowDataset
         whole = self.scan(columns, **read)
-        return ArrowDataset(whole.schema, whole.narrowed)
+        return dataset(whole.schema, whole.narrowed)
 
     def head(self, n: int = 5, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
         """Return some `n` rows, to have a look; arguments as of `scan`."""

@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.read.scan import Scan
 
 OpenScan = Callable[[Sequence[str] | None, Filter | None, int | None], Scan]
 
 
-class ArrowDataset:
+class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     """One state of a table, for whoever takes a `pyarrow.dataset.Dataset` by what it can do.
 
     Columns, filters and limits reach the scan. Arguments that only steer how pyarrow reads files
@@ -19,8 +22,13 @@ class ArrowDataset:
     """
 
     def __init__(self, schema: pa.Schema, open_scan: OpenScan) -> None:
-        self.schema = schema
+        self._schema = schema  # what pyarrow's own class would hold is never made
         self._open_scan = open_scan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -45,10 +53,8 @@ class ArrowDataset:
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None, **_: Any
-    ) -> "pa.dataset.Scanner":
+    ) -> ds.Scanner:
         """Return a pyarrow Scanner over those rows; it can be read once."""
-        import pyarrow.dataset as ds  # noqa: PLC0415 -- costs start-up, and few ask for it
-
         return ds.Scanner.from_batches(self.to_reader(columns, filter))
 
     def head(
@@ -65,7 +71,59 @@ class ArrowDataset:
         """Return how many rows a filter keeps."""
         return self._scan(None, filter).count()
 
+    def filter(self, expression: Filter) -> "ArrowDataset":
+        """Return the rows that a filter keeps, as a dataset."""
+        whole = self._scan(None, expression)
+        return ArrowDataset(whole.schema, whole.narrowed)
+
+    def take(self, indices: Any, **_: Any) -> pa.Table:
+        """Return rows by their place; all are read."""
+        return self.to_table().take(indices)
+
+    def sort_by(self, sorting: Any, **_: Any) -> pa.Table:
+        """Return all rows in an order."""
+        return self.to_table().sort_by(sorting)
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """What holds for all rows: nothing is promised."""
+        return pc.scalar(value=True)
+
+    def get_fragments(self, filter: Filter | None = None) -> Iterator["ArrowFragment"]:
+        """Yield what is read by itself: one part, with the rows that a filter keeps."""
+        yield ArrowFragment(self if filter is None else self.filter(filter))
+
+    def _get_fragments(self, filter: Filter | None) -> Iterator["ArrowFragment"]:
+        return self.get_fragments(filter)
+
+    def _not_here(self, *_: Any, **__: Any) -> Any:
+        raise UnsupportedError("a table's dataset cannot do this; read it first: to_table()")
+
+    join = join_asof = replace_schema = _scanner_options = _scan_options = _not_here
+    __reduce__ = __reduce_cython__ = __setstate_cython__ = _not_here
+
     def _scan(
         self, columns: Sequence[str] | None, where: Filter | None, limit: int | None = None
     ) -> Scan:
         return self._open_scan(columns, where, limit)
+
+
+class ArrowFragment:
+    """The one part of a dataset, for engines that read part by part."""
+
+    def __init__(self, dataset: ArrowDataset) -> None:
+        self._dataset = dataset
+        self.physical_schema = dataset.schema
+        self.partition_expression = dataset.partition_expression
+
+    def scanner(self, schema: pa.Schema | None = None, **asked: Any) -> ds.Scanner:
+        """Return a pyarrow Scanner; `schema` is the dataset's."""
+        return self._dataset.scanner(**asked)
+
+    def to_table(self, schema: pa.Schema | None = None, **asked: Any) -> pa.Table:
+        """Return the rows; `schema` is the dataset's."""
+        return self._dataset.to_table(**asked)
+
+    def count_rows(self, **asked: Any) -> int:
+        """Return how many rows there are."""
+        return self._dataset.count_rows(**asked)

@@ -30,6 +30,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
 from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
+from lsm_engine.table.read.raw_files import raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.split_read import ReadRows, SplitSource, read_split
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
@@ -185,6 +186,19 @@ class Scan:
                 narrow = replace(source.rows, names=tuple(names))
                 rows += sum(batch.num_rows for batch in read_split(source.context, narrow, split))
         return rows if limit is None else min(rows, limit)
+
+    def parquet_files(self) -> list[str] | None:
+        """Return local Parquet files that hold exactly these rows and columns, and maybe more columns.
+
+        None where rows must be merged, filtered or converted, lie elsewhere, or are kept for the read.
+        """
+        request = self._request
+        if (request.where, request.limit, self._fallback, self._kept_millis) != (None,) * 4:
+            return None
+        with self._naming_expiry():
+            return raw_parquet_files(
+                self._planned.source.context, self._planned.splits, self.schema
+            )
 
     def splits(self) -> Sequence[Split]:
         """Return what reader tasks would read; the values pickle.

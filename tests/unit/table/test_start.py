@@ -50,7 +50,7 @@ import lsm_engine as lsm
 import pyarrow as pa
 with lsm.open_catalog(sys.argv[1]) as catalog:
     table = catalog.create_table("shop.orders", {"id": int}, primary_key="id")
-    for extra, verb in (("pandas", "to_pandas"), ("polars", "to_polars")):
+    for extra, verb in (("pandas", "to_pandas"), ("polars", "to_polars"), ("duckdb", "to_duckdb")):
         with pytest.raises(lsm.UnsupportedError, match=rf"pip install 'lsm-assets\\[{extra}\\]'"):
             getattr(table, verb)()
 with pytest.raises(lsm.UnsupportedError, match=r"pip install 'lsm-assets\\[postgresql\\]'"):

@@ -1,0 +1,101 @@
+"""Predicates of polars → ours: as much of one as surely keeps every row that polars keeps.
+
+polars writes an expression down as JSON, whose form it does not promise: whatever is not recognised is
+left to polars, which applies the whole predicate to the rows that come. Floats are left to it as well:
+NaN is above every number there, and incomparable in Arrow.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine.prune.where import AllOf, AnyOf, Predicate, col
+
+_EPOCH = date(1970, 1, 1)
+_COMPARED: Mapping[str, Callable[[Any, Any], Predicate]] = {
+    "Eq": lambda column, value: column == value,
+    "NotEq": lambda column, value: column != value,
+    "Lt": lambda column, value: column < value,
+    "LtEq": lambda column, value: column <= value,
+    "Gt": lambda column, value: column > value,
+    "GtEq": lambda column, value: column >= value,
+}
+_FLIPPED = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+
+
+def polars_predicate(text: str, schema: pa.Schema) -> Predicate | None:
+    """Return a predicate that every row meets which a polars expression, in JSON, keeps; None: any row."""
+    try:
+        return _read(json.loads(text), schema)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+
+
+def _read(node: Any, schema: pa.Schema) -> Predicate | None:
+    match node:
+        case {"BinaryExpr": {"left": left, "op": "And" | "LogicalAnd", "right": right}}:
+            parts = [
+                part for part in (_read(left, schema), _read(right, schema)) if part is not None
+            ]
+            return AllOf(parts=tuple(parts)) if len(parts) > 1 else next(iter(parts), None)
+        case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
+            one, other = _read(left, schema), _read(right, schema)
+            return None if one is None or other is None else AnyOf(parts=(one, other))
+        case {"BinaryExpr": {"left": {"Column": name}, "op": op, "right": {"Literal": value}}}:
+            return _compared(name, op, value, schema)
+        case {"BinaryExpr": {"left": {"Literal": value}, "op": op, "right": {"Column": name}}}:
+            return _compared(name, _FLIPPED.get(op, op), value, schema)
+        case {"Function": {"input": [{"Column": name}, *rest], "function": function}}:
+            return _called(name, rest, function, schema)
+        case _:
+            return None
+
+
+def _called(name: str, rest: list[Any], function: Any, schema: pa.Schema) -> Predicate | None:
+    match function, rest:
+        case {"Boolean": "IsNull"}, []:
+            return col(name).is_null()
+        case {"Boolean": "IsNotNull"}, []:
+            return col(name).is_not_null()
+        case {"StringExpr": "StartsWith"}, [{"Literal": {"Scalar": {"String": prefix}}}]:
+            return (
+                col(name).starts_with(prefix)
+                if pa.types.is_string(schema.field(name).type)
+                else None
+            )
+        case {"Boolean": {"IsBetween": _}}, [{"Literal": low}, {"Literal": high}]:
+            above = _compared(name, "GtEq", low, schema)
+            below = _compared(name, "LtEq", high, schema)
+            return None if above is None or below is None else above & below
+        case _:
+            return None
+
+
+def _compared(name: str, op: str, literal: Any, schema: pa.Schema) -> Predicate | None:
+    compare = _COMPARED.get(op)
+    value = _value(literal, schema.field(name).type)
+    return None if compare is None or value is None else compare(col(name), value)
+
+
+def _value(literal: Any, kind: pa.DataType) -> object:
+    """Return a literal as a value of a column's type; None if it is of another, or null."""
+    match literal:
+        case {"Scalar": {"String": str(text)}} if pa.types.is_string(kind):
+            return text
+        case {"Scalar": {"Boolean": bool(flag)}} if pa.types.is_boolean(kind):
+            return flag
+        case {"Scalar": {"Date": int(days)}} if pa.types.is_date32(kind):
+            return _EPOCH + timedelta(days=days)
+        case {"Scalar": {"Decimal": [int(digits), _, int(scale)]}} if pa.types.is_decimal(kind):
+            return Decimal(digits).scaleb(-scale)
+        case {"Scalar": {"Datetime": [int(count), "Microseconds", None]}}:
+            plain = pa.types.is_timestamp(kind) and kind.tz is None
+            return pa.scalar(count, pa.timestamp("us")) if plain else None
+        case {"Scalar": dict(forms)} | {"Dyn": dict(forms)} if pa.types.is_integer(kind):
+            return next((n for form, n in forms.items() if "Int" in form and type(n) is int), None)
+        case _:
+            return None

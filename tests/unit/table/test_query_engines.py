@@ -1,0 +1,185 @@
+"""polars and DuckDB over a table: what they hand down changes what is read, and never the answer."""
+
+import datetime as dt
+import random
+from decimal import Decimal
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.table.read.arrow_dataset import ArrowDataset
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("tiny", pa.int8()),
+        ("number", pa.int32()),
+        ("real", pa.float64()),
+        ("single", pa.float32()),
+        ("flag", pa.bool_()),
+        ("name", pa.string()),
+        ("raw", pa.binary()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 2)),
+        ("local", pa.timestamp("us")),
+        ("instant", pa.timestamp("us", tz="UTC")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+UTC_NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+NOON = UTC_NOON.replace(tzinfo=None)
+
+
+def _rows(ids, seed):
+    chance = random.Random(seed)
+
+    def one(n):
+        row = {
+            "tiny": chance.randint(-128, 127),
+            "number": chance.choice([0, 1, n, -(2**31), 2**31 - 1]),
+            "real": chance.choice([0.0, -0.0, 1.5, float("nan"), float("inf"), float(n)]),
+            "single": chance.choice([0.5, float("nan"), -1.0]),
+            "flag": chance.random() < 0.5,
+            "name": chance.choice(["", "a", "ab", "ä", "'", "x" * 40]),
+            "raw": chance.choice([b"", b"\x00", b"\xff\x00"]),
+            "day": dt.date(1969, 12, 30) + dt.timedelta(days=chance.randint(0, 4)),
+            "price": Decimal(chance.randint(-300, 300)) / 100,
+            "local": NOON + dt.timedelta(microseconds=chance.randint(-2, 2)),
+            "instant": UTC_NOON + dt.timedelta(hours=chance.randint(-2, 2)),
+            "tags": chance.choice([[], ["a", None], ["b"]]),
+        }
+        return {"id": n} | {k: None if chance.random() < 0.15 else v for k, v in row.items()}
+
+    return pa.Table.from_pylist([one(n) for n in ids], schema=SCHEMA)
+
+
+@pytest.fixture(params=["two runs", "compacted", "vectors"])
+def table(request, tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        vectors = "true" if request.param == "vectors" else "false"
+        made = catalog.create_table(
+            "db.t", SCHEMA, primary_key="id", options={"deletion-vectors.enabled": vectors}
+        )
+        made.upsert(_rows(range(120), 1))
+        made.upsert(_rows(range(60, 200, 3), 2))
+        made.delete([{"id": n} for n in range(0, 200, 17)])
+        if request.param == "compacted":
+            made.compact(full=True)
+        yield made
+
+
+c = pl.col
+POLARS = [
+    c("id") > 100, c("id").is_between(5, 90), c("id") == 7, c("id") < 2**40, c("tiny") >= -3,
+    c("tiny") == 1000, c("number") != 0, c("number").is_in([0, 1]), c("real") > 1.0, c("real") <= 1.5,
+    c("real").is_nan(), c("single") < 1, c("flag"), ~c("flag"), c("flag") == False,  # noqa: E712
+    c("name") == "ab", c("name") > "a", c("name").str.starts_with("a"), c("name").is_null(),
+    c("name").is_not_null() & (c("id") < 50), c("raw") == b"\x00", c("day") >= dt.date(1970, 1, 1),
+    c("price") > Decimal("0.5"), c("price") == 1, c("local") == NOON, c("local") < NOON,
+    c("instant") >= UTC_NOON, (c("id") < 10) | (c("name") == "a"), (c("id") < 10) | (c("real") > 2),
+    (c("id") < 10) & (c("real") > 2), c("tags").list.len() == 1, c("name") == c("name"),
+    ~((c("id") > 9) & (c("name") == "a")), c("id") * 2 > 100, c("number").is_null() | c("flag"),
+]  # fmt: skip
+
+
+def _sorted(frame):
+    return frame.sort("id") if "id" in frame.columns else frame
+
+
+def test_a_polars_query_answers_as_on_the_rows_themselves(table):
+    whole, lazy = pl.from_arrow(table.to_arrow()), table.to_polars()
+    assert lazy.collect_schema() == whole.schema
+    for condition in POLARS:
+        found = _sorted(lazy.filter(condition).collect())
+        assert found.equals(_sorted(whole.filter(condition))), condition
+        names = lazy.filter(condition).select("id", "name").collect()
+        assert _sorted(names).equals(_sorted(whole.filter(condition).select("id", "name"))), (
+            condition
+        )
+        few = lazy.filter(condition).head(3).collect()
+        assert few.height == min(3, found.height), condition
+    assert lazy.select(pl.len()).collect().item() == whole.height
+    assert lazy.head(0).collect().height == 0
+    assert lazy.head(7).select("name").collect().height == 7
+    grouped = lazy.group_by("flag").agg(c("id").sum()).sort("flag").collect()
+    assert grouped.equals(whole.group_by("flag").agg(c("id").sum()).sort("flag"))
+
+
+DUCKDB = [
+    "id > 100", "id BETWEEN 5 AND 90", "7 = id", "tiny >= -3", "number <> 0", "number IN (0, 1)",
+    "real > 1.0", "real <= 1.5", "isnan(real)", "single >= 0.5", "flag", "NOT flag", "name = 'ab'",
+    "name > 'a'", "name LIKE 'a%'", "name IS NULL", "name IS NOT NULL AND id < 50", "raw = '\\x00'::BLOB",
+    "day >= DATE '1970-01-01'", "price > 0.5", "price = 1", "local = TIMESTAMP '2024-02-29 12:00:00'",
+    "instant >= TIMESTAMPTZ '2024-02-29 12:00:00+00'", "id < 10 OR name = 'a'", "id < 10 OR real > 2",
+    "len(tags) = 1", "NOT (id > 9 AND name = 'a')", "id * 2 > 100",
+]  # fmt: skip
+
+
+def test_a_duckdb_query_answers_as_on_the_rows_themselves(table):
+    with duckdb.connect() as connection:
+        rows = table.to_arrow()  # noqa: F841 -- DuckDB finds it by its name
+        lazy = table.to_duckdb(connection)
+        dataset = table.to_dataset()  # noqa: F841 -- as above
+        assert connection.sql("from dataset").columns == SCHEMA.names
+        connection.sql("create table plain as from rows")
+        plain = connection.table("plain")
+        assert (lazy.columns, lazy.types) == (plain.columns, plain.types)
+        for condition in DUCKDB:
+            wanted = connection.sql(f"select * from plain where {condition} order by id").fetchall()
+            found = lazy.filter(condition).order("id").fetchall()
+            assert str(found) == str(wanted), condition  # as text: NaN differs from itself
+        total = connection.sql("select count(*), sum(id) from lazy").fetchone()
+        assert total == connection.sql("select count(*), sum(id) from plain").fetchone()
+        assert len(connection.sql("select name from lazy limit 7").fetchall()) == 7
+
+
+def test_filters_and_columns_reach_the_scan_and_what_is_compacted_is_read_as_files(
+    tmp_path, monkeypatch
+):
+    asked = []
+    original = lsm.Scan.to_batches
+
+    def noted(scan):
+        asked.append((scan._request.columns, scan._predicate))
+        return original(scan)
+
+    monkeypatch.setattr(lsm.Scan, "to_batches", noted)
+    with lsm.open_catalog(tmp_path / "lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table("db.t", SCHEMA, primary_key="id")
+        made.upsert(_rows(range(50), 1))
+        made.upsert(_rows(range(50), 2))
+        made.to_polars().filter(pl.col("id") > 40).select("name").collect()
+        made.to_duckdb(connection).filter("id > 40").select("name").fetchall()
+        assert [sorted(columns) for columns, _ in asked] == [["id", "name"], ["id", "name"]]
+        assert all(predicate is not None for _, predicate in asked)
+        asked.clear()
+        made.compact(full=True)
+        assert made.to_polars().filter(pl.col("id") > 40).collect().height == 9
+        assert len(made.to_duckdb(connection).filter("id > 40").fetchall()) == 9
+        assert asked == []
+        past = made.to_polars(version=1)
+        assert past.collect().height == 50
+        made.alter(lsm.AddColumn("more", "INT"))  # files of an older schema are converted
+        assert made.to_polars().select("more").collect().height == 50
+        assert made.to_duckdb(connection, where="id < 5").aggregate("count(*)").fetchone() == (5,)
+
+
+def test_a_dataset_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("db.t", {"id": int}, primary_key="id")
+        made.upsert([{"id": n} for n in range(4)])
+        dataset = made.to_dataset()
+    assert isinstance(dataset, ds.Dataset)
+    public = {name for name in vars(ds.Dataset) if not name.startswith("__") or "reduce" in name}
+    assert public <= vars(ArrowDataset).keys()
+    (fragment,) = dataset.get_fragments(filter=ds.field("id") > 1)
+    assert fragment.scanner(columns=["id"]).to_table().num_rows == fragment.count_rows() == 2
+    assert dataset.filter(ds.field("id") < 3).filter(ds.field("id") > 0).count_rows() == 2
+    assert dataset.sort_by([("id", "descending")])["id"].to_pylist() == [3, 2, 1, 0]
+    assert dataset.take([0]).num_rows == 1
+    with pytest.raises(lsm.UnsupportedError, match="to_table"):
+        dataset.join(dataset, "id")
