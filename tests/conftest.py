@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.postgres_server import PostgresServer, running_server
+from tests.quick import is_quick
 
 SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=SLOW_STARTS)
@@ -47,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a costly thing (a JVM, a browser, client environments) share a worker."""
     for item in items:
+        if is_quick(item):
+            item.add_marker(pytest.mark.quick)
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in ("spark", "dagster", "interop", "browser", "race", "stores"):
             group = "jvm" if folder in ("spark", "dagster") else folder

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lsm_engine.base.modes import FileFormat
-from lsm_engine.io.data_formats import format_of
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.plan.scan import Split
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -35,7 +33,7 @@ def raw_parquet_files(
             return None
         for file in split.files:
             plain = file.schema_id == table.id and file.write_columns is None
-            if not plain or format_of(file.file_name) is not FileFormat.PARQUET:
+            if not plain or not file.file_name.endswith(".parquet"):
                 return None
             path = context.data_file(split.partition, split.bucket, file.file_name)
             files.append(context.file_io.real_path(path))

@@ -1,0 +1,42 @@
+"""Which tests are `quick`: one of every part, and within a minute on two cores together.
+
+python -m pytest -n 2 -q -m quick
+"""
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+COMMAND = "-m pytest -n 2 -q -m quick"
+QUICK = (
+    "cases",
+    "unit/io",
+    "unit/kernels/test_rows.py",
+    "unit/mergetree",
+    "unit/merge/test_deduplicate.py",
+    "unit/plan",
+    "unit/prune",
+    "unit/schema",
+    "unit/store",
+    "unit/codec/test_stats.py",
+    "unit/catalog/test_names.py",
+    "unit/lookup/test_single_keys.py",
+    "unit/table/test_front_door.py",
+    "unit/table/test_query_engines.py",
+    "unit/table/test_start.py",
+    "tidy/test_words.py",
+)
+"""Files and folders below `tests`."""
+
+SLOW = frozenset(
+    {"slow", "spark", "dagster", "interop", "interop_full", "browser", "race", "sweep", "bench"}
+)
+"""Marks that keep a test out."""
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test belongs to the quick ones."""
+    place = item.path.relative_to(HERE)
+    listed = any(place.is_relative_to(name) for name in QUICK)
+    return listed and not SLOW & {mark.name for mark in item.iter_markers()}
