@@ -32,7 +32,9 @@ _ROUNDS = 5
 )
 @click.argument("names", nargs=-1, metavar="[TABLE|DATABASE]...")
 @click.option(
-    "--shallow", is_flag=True, help="Read only the newest snapshots: a thousand tables in seconds."
+    "--shallow",
+    is_flag=True,
+    help="Read only the newest state of each table: a few milliseconds each.",
 )
 @click.option("--deep", is_flag=True, help="Also read every page of every data file.")
 @click.option("--stale-after", default="30 d", metavar="AGE", show_default=True,

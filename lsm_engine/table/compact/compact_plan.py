@@ -56,6 +56,11 @@ class BucketWork:
         return frozenset(file.schema_id for file in files)
 
 
+def fewest_runs(session: TableSession) -> int:
+    """Return how many sorted runs a bucket has at least that may be due."""
+    return _Planner(session, full=False).fewest_runs
+
+
 def plan_compaction(
     session: TableSession,
     base: Snapshot,

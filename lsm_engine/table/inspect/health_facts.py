@@ -6,11 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError, LsmError
-from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.other_options import Verdict
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.meta.manifest import ManifestFileMeta
@@ -29,13 +27,17 @@ from lsm_engine.plan.retention import Retention
 from lsm_engine.plan.tags import created_at
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.compact.compact_append import plan_append_compaction
-from lsm_engine.table.compact.compact_plan import plan_compaction
+from lsm_engine.table.compact.compact_plan import fewest_runs, plan_compaction
 from lsm_engine.table.ground.live_files import (
+    BUCKET,
+    FILE_NAME,
     KIND,
+    LEVEL,
+    PARTITION,
     ROW_COUNT,
     TOTAL_BUCKETS,
     bucket_pairs,
-    sorted_run_counts,
+    live_rows,
 )
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire import retention_of
@@ -47,6 +49,7 @@ from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.expire_tags import expire_tags
 
 _FILE_SIZE = "_FILE._FILE_SIZE"
+_SUMMED = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, FILE_NAME, LEVEL, _FILE_SIZE, ROW_COUNT)
 _ORPHAN_AGE = "1 d"
 
 
@@ -97,43 +100,39 @@ def _newest_state(session: TableSession) -> dict[str, Any]:
     if policy.is_fixed:
         facts["buckets"] = _by_partition(session, sizes)
     if session.schema.has_primary_key:
-        facts["debt"] = _debt(session, latest, metas)
+        facts["debt"] = _debt(session, latest, sizes)
     else:
         facts["small"] = _small_files(session, latest, sizes)
     return facts
 
 
-Sizes = Mapping[tuple[bytes, int], tuple[int, int, int, int]]
-"""By partition and bucket: bytes, rows, files, and the number of buckets of the partition."""
+Sizes = Mapping[tuple[bytes, int], tuple[int, int, int, int, int]]
+"""By partition and bucket: bytes, rows, files, sorted runs, and the number of buckets of the partition."""
 
 
 def _sizes(session: TableSession, metas: Sequence[ManifestFileMeta]) -> Sizes:
-    """Add up manifests, each kept as these sums: no entry becomes an object."""
-    found: dict[tuple[bytes, int], list[int]] = {}
-    for meta in session.manifests.ahead(metas, _size_facts):
-        for place, (*sums, total) in session.manifests.fact(meta, _size_facts).items():
-            known = found.setdefault(place, [0, 0, 0, 0])
-            known[:] = [*(a + b for a, b in zip(known, sums, strict=False)), total]
-    return {place: (a, b, c, d) for place, (a, b, c, d) in found.items() if c > 0}
-
-
-def _size_facts(entries: pa.Table) -> dict[tuple[bytes, int], tuple[int, int, int, int]]:
-    if not entries.num_rows:
+    """Add up the live files of each bucket in one pass over columns; no entry becomes an object."""
+    rows = live_rows(session.manifests, metas, columns=_SUMMED)
+    if rows is None or not rows.num_rows:
         return {}
-    pairs, of_row = bucket_pairs(entries)
-    sign = np.where(entries.column(KIND).to_numpy() == EntryKind.DELETE, -1, 1)
+    pairs, of_row = bucket_pairs(rows)
+    levels = rows.column(LEVEL).to_numpy().astype(np.int64)
 
     def summed(weights: Any) -> list[int]:
-        counts = np.bincount(of_row, sign * np.asarray(weights), minlength=len(pairs))
-        return [int(count) for count in counts]
+        return [int(one) for one in np.bincount(of_row, weights, minlength=len(pairs))]
 
-    last = np.zeros(len(pairs), np.int64)
-    last[of_row] = entries.column(TOTAL_BUCKETS).to_numpy()
+    # A run is a file of level 0, or a deeper level: the first file of each counts.
+    _, first = np.unique((of_row << 32) + levels, return_index=True)
+    is_run = levels == 0
+    is_run[first] = True
+    total = np.zeros(len(pairs), np.int64)
+    total[of_row] = rows.column(TOTAL_BUCKETS).to_numpy()
     sums = (
-        summed(entries.column(_FILE_SIZE).to_numpy()),
-        summed(entries.column(ROW_COUNT).to_numpy()),
-        summed(np.ones(entries.num_rows)),
-        last.tolist(),
+        summed(rows.column(_FILE_SIZE).to_numpy()),
+        summed(rows.column(ROW_COUNT).to_numpy()),
+        summed(np.ones(rows.num_rows)),
+        summed(is_run.astype(np.int64)),
+        total.tolist(),
     )
     return dict(zip(pairs, zip(*sums, strict=True), strict=True))
 
@@ -142,7 +141,7 @@ def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...
     context = session.context()
     held: dict[bytes, list[int]] = {}
     totals: dict[bytes, int] = {}
-    for (partition, bucket), (size, _, _, total) in sizes.items():
+    for (partition, bucket), (size, *_, total) in sizes.items():
         if bucket >= 0:
             held.setdefault(partition, []).append(size)
             totals[partition] = total
@@ -156,14 +155,14 @@ def _by_partition(session: TableSession, sizes: Sizes) -> tuple[BucketFacts, ...
     )
 
 
-def _debt(
-    session: TableSession, latest: Snapshot, metas: Sequence[ManifestFileMeta]
-) -> DebtFacts | None:
+def _debt(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | None:
     """What `compact` would do now, by its own plan."""
+    runs = {place: count for place, (*_, count, _) in sizes.items()}
+    if max(runs.values(), default=0) < fewest_runs(session):
+        return None
     work = plan_compaction(session, latest)
     if not work:
         return None
-    runs = sorted_run_counts(session.manifests, metas)
     counts = [runs.get((one.partition, one.bucket), 0) for one in work]
     return DebtFacts(
         buckets=len(work),
@@ -175,7 +174,7 @@ def _debt(
 
 def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtFacts | None:
     fewest = session.options[core_options.COMPACTION_MIN_FILE_NUM]
-    if all(files < fewest for *_, files, _ in sizes.values()):
+    if all(files < fewest for _, _, files, *_ in sizes.values()):
         return None
     work = plan_append_compaction(session, latest)
     if not work:
