@@ -142,6 +142,14 @@ class FileIO(Protocol):
         """Start a new file piece by piece; a taken path is treated as `write_new` does."""
         ...
 
+    def writing_behind(self) -> "FileIO":
+        """Return storage whose outputs may be closed before their files are there.
+
+        `sync` waits for them, of either, and raises what failed; so does who reads or deletes one. For
+        who calls it with every path before anything names these files.
+        """
+        ...
+
     def publish(self, path: str, data: bytes) -> bool:
         """Create `path` with all of `data` atomically; False, and no change, if it exists.
 
@@ -185,6 +193,14 @@ class FileIO(Protocol):
 
     def list_files(self, directory: str) -> Iterator[FileStatus]:
         """Yield every file below a directory, in no particular order, from listings page by page."""
+        ...
+
+    def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "FileIO":
+        """Return storage that may answer as of now for some directories of small documents.
+
+        For who reads most of them, in no order that matters; `paths` are such documents that are known
+        already. What is written or deleted through it is seen by it.
+        """
         ...
 
     def now_millis(self) -> int:

@@ -7,7 +7,9 @@ sent again, is in object_requests.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import obstore
@@ -16,14 +18,17 @@ from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
+from lsm_engine.io.object_calls import delete_objects, put_object, read_start, status_of
+from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
 from lsm_engine.io.object_requests import FAILURES, Requests
+from lsm_engine.io.object_written import FilesUnderWay
 from lsm_engine.io.one_by_one import OneByOne
-from lsm_engine.io.prefetched import Prefetched
 from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.together import settle
 
 _DELETED_AT_ONCE = 1000
 _LISTED_AT_ONCE = 1000
@@ -52,11 +57,26 @@ class ObjectFileIO:
         options: StorageOptions = NO_OPTIONS,
         *,
         requests: Requests | None = None,
+        files: FilesUnderWay | None = None,
+        gathered: Gathered | None = None,
+        writes_behind: bool = False,
     ) -> None:
         self.location = location
         self.options = options
         self._requests = Requests(location, options) if requests is None else requests
-        self._prefetched = Prefetched(self._requests.clock)
+        files = FilesUnderWay(self._requests.clock) if files is None else files
+        self._prefetched, self._written = files.prefetched, files.written
+        self._gathered = gathered
+        self._writes_behind = writes_behind
+        self._like = partial(ObjectFileIO, location, options, requests=self._requests, files=files)
+
+    def writing_behind(self) -> "ObjectFileIO":
+        """Return this storage, where small files are still under way when their output is closed."""
+        return self._like(writes_behind=True)
+
+    def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "ObjectFileIO":
+        """Return this storage as it is now in some directories of small documents."""
+        return self._like(gathered=Gathered(self.list, self.read, directories, paths))
 
     def __repr__(self) -> str:
         return f"ObjectFileIO({self.location.text!r})"
@@ -78,13 +98,15 @@ class ObjectFileIO:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`, by one request."""
         key = self._key(path)
-        ahead = None if offset else self._prefetched.take(path)
+        self._written.await_file(path)
+        gathered = None if self._gathered is None else self._gathered.read(path)
+        ahead = gathered or self._prefetched.take(path)
         if ahead is not None:
-            return ahead.result()[:length]
+            return ahead.result()[offset : None if length is None else offset + length]
         if offset:
             end = None if length is None else offset + length
             return bytes(self._range(path, key, offset, end))
-        return self._requests.send("GET", path, lambda client: _start(client, key, length))
+        return self._requests.send("GET", path, lambda client: read_start(client, key, length))
 
     def _range(self, path: str, key: str, start: int, end: int | None) -> Any:
         """Return the bytes from `start` to `end`; fewer where the file ends."""
@@ -120,6 +142,7 @@ class ObjectFileIO:
     ) -> Sequence[Any]:
         """Read ranges at once; small gaps between them are read along."""
         key = self._key(path)
+        self._written.await_file(path)
         wanted = [(start, count) for start, count in ranges if count > 0]
         if not wanted:
             self.status(path)
@@ -142,6 +165,7 @@ class ObjectFileIO:
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
         """Fetch a small file whole, or the end of a large one: footers are there."""
         key = self._key(path)
+        self._written.await_file(path)
         ahead = self._prefetched.take(path)
         if ahead is not None:
             data: Any = ahead.result()
@@ -182,16 +206,21 @@ class ObjectFileIO:
     def status(self, path: str) -> FileStatus:
         """Return size and time."""
         key = self._key(path)
+        self._written.await_file(path)
+        if self._gathered is not None and (known := self._gathered.status(path)) is not None:
+            return known
         found = self._requests.send("HEAD", path, lambda client: obstore.head(client, key))
-        return _status(path, found)
+        return status_of(path, found)
 
     def list(self, directory: str) -> list[FileStatus]:
         """Return objects and common prefixes below a directory, by name."""
-        key = self._key(directory) if directory else self.location.prefix
+        if self._gathered is not None and (known := self._gathered.list(directory)) is not None:
+            return known
+        key = self._listed(directory)
         found = self._requests.send(
             "LIST", directory, lambda client: obstore.list_with_delimiter(client, key or None)
         )
-        files = [_status(self._path(one["path"]), one) for one in found["objects"]]
+        files = [status_of(self._path(one["path"]), one) for one in found["objects"]]
         directories = [
             FileStatus(path=self._path(prefix), size=0, modified_millis=0, is_directory=True)
             for prefix in found["common_prefixes"]
@@ -200,7 +229,7 @@ class ObjectFileIO:
 
     def list_files(self, directory: str) -> Iterator[FileStatus]:
         """Yield every object below a directory, from pages that follow each other."""
-        key = self._key(directory) if directory else self.location.prefix
+        key = self._listed(directory)
         last: str | None = None
         pages: Any = None
 
@@ -216,16 +245,15 @@ class ObjectFileIO:
 
         while (found := self._requests.send("LIST", directory, page)) is not None:
             for one in found:
-                yield _status(self._path(one["path"]), one)
+                yield status_of(self._path(one["path"]), one)
             last = max((one["path"] for one in found), default=last)
 
     # Writing.
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a file; repeated if the answer is lost, as nobody else makes this name."""
-        key = self._key(path)
-        self._prefetched.forget([path])
-        self._requests.send("PUT", path, lambda client: _put(client, key, data))
+        self._requests.send("PUT", path, partial(put_object, key=self._key(path), data=data))
+        self._was_changed(path)
 
     def write_many(self, files: Mapping[str, bytes]) -> None:
         """Write files at once; after an error those that were written are deleted."""
@@ -257,14 +285,17 @@ class ObjectFileIO:
                 if not self._is_complete(path, size()):
                     store = self.location.text
                     raise to_error(path, cause, doing="upload", store=store) from None
+            self._was_changed(path)
 
-        return ObjectOutput(lambda data: self.write_new(path, data), upload)
+        begin_put = partial(self._written.begin, self.write_new, path)
+        return ObjectOutput(
+            begin_put if self._writes_behind else partial(self.write_new, path), upload
+        )
 
     def _is_complete(self, path: str, size: int) -> bool:
-        try:
+        with suppress(LsmError):
             return self.status(path).size == size
-        except LsmError:
-            return False
+        return False
 
     def publish(self, path: str, data: bytes) -> bool:
         """Create by a conditional PUT, on a store that was found to keep the condition."""
@@ -275,11 +306,9 @@ class ObjectFileIO:
     def create_unproven(self, path: str, data: bytes) -> bool:
         """Create by a conditional PUT, on a store that may not keep the condition: for the probe."""
         key = self._key(path)
-        return self._requests.create(
-            path,
-            lambda client: _put(client, key, data, mode="create"),
-            lambda: self.exists(path),
-        )
+        self._forget(path)
+        act = partial(put_object, key=key, data=data, mode="create")
+        return self._requests.create(path, act, partial(self.exists, path))
 
     def _require_proof(self) -> None:
         clients, warehouse = self._requests.clients, self.location.warehouse
@@ -295,8 +324,10 @@ class ObjectFileIO:
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
         key = self._key(path)
-        self._prefetched.forget([path])
-        self._requests.send("PUT", path, lambda client: _put(client, key, data), waits=not may_skip)
+        self._requests.send(
+            "PUT", path, lambda client: put_object(client, key, data), waits=not may_skip
+        )
+        self._was_changed(path)
 
     def delete(self, path: str) -> bool:
         """Remove one file; of several who do so at once all may get True."""
@@ -307,15 +338,18 @@ class ObjectFileIO:
 
     def delete_many(self, paths: Iterable[str]) -> None:
         """Delete in batches, which need not be there."""
-        keys = (self._key(path) for path in paths)
+        settle()
+        named = [check_path(path) for path in paths]
+        self._written.forget(named)
+        self._forget(*named)
+        keys = map(self.location.at, named)
         while batch := list(islice(keys, _DELETED_AT_ONCE)):
-            self._prefetched.forget(map(self._path, batch))
             self._delete_batch(batch)
 
     def _delete_batch(self, keys: Sequence[str]) -> None:
         path = self._path(keys[0])
         try:
-            self._requests.send("DELETE", path, lambda client: _delete(client, keys))
+            self._requests.send("DELETE", path, lambda client: delete_objects(client, keys))
         except LsmError:
             if len(keys) == 1:
                 raise
@@ -329,9 +363,9 @@ class ObjectFileIO:
         return True
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Look for each file, all at once: what was answered is durable."""
-        checked = [check_path(path) for path in paths]
-        for _ in at_once(self.status, checked):
+        """Look for each file, all at once, that this process has not just written: that is durable."""
+        left = self._written.unknown([check_path(path) for path in paths])
+        for _ in at_once(self.status, left):
             pass
 
     def sync_directory(self, directory: str) -> None:
@@ -340,7 +374,21 @@ class ObjectFileIO:
 
     now_millis = OneByOne.now_millis
 
+    def _was_changed(self, path: str) -> None:
+        self._written.remember(path)
+        self._forget(path)
+
+    def _forget(self, *paths: str) -> None:
+        self._prefetched.forget(paths)
+        if self._gathered is not None:
+            self._gathered.forget(paths)
+
     # Names.
+
+    def _listed(self, directory: str) -> str:
+        settle()
+        self._written.await_all()
+        return self._key(directory) if directory else self.location.prefix
 
     def _key(self, path: str) -> str:
         return self.location.at(check_path(path))
@@ -348,38 +396,3 @@ class ObjectFileIO:
     def _path(self, key: str) -> str:
         prefix = self.location.prefix
         return key[len(prefix) + 1 :] if prefix else key
-
-
-def _start(client: Any, key: str, length: int | None) -> bytes:
-    """Return a file's first bytes; of a larger one no more is fetched than that."""
-    found = obstore.get(client, key)
-    if length is None or found.meta["size"] <= length:
-        return bytes(found.bytes())
-    pieces = bytearray()
-    for piece in chain(found.stream(min_chunk_size=min(length, PART_BYTES)) if length else ()):
-        pieces += piece
-        if len(pieces) >= length:
-            break
-    return bytes(pieces[:length])
-
-
-def _put(client: Any, key: str, data: bytes, mode: Any = "overwrite") -> None:
-    obstore.put(client, key, data, mode=mode, use_multipart=False)
-
-
-def _delete(client: Any, keys: Sequence[str]) -> None:
-    try:
-        obstore.delete(client, keys if len(keys) > 1 else keys[0])
-    except FAILURES as cause:
-        if len(keys) > 1 or answer_of(cause) is not Answer.MISSING:
-            raise
-
-
-def _status(path: str, found: Any) -> FileStatus:
-    return FileStatus(
-        path=path,
-        size=found["size"],
-        # Google lists fractions of a second, which the answer to a HEAD lacks.
-        modified_millis=1000 * int(found["last_modified"].timestamp()),
-        is_directory=False,
-    )

@@ -52,6 +52,14 @@ class OneByOne:
         if failure is not None:
             raise failure
 
+    def writing_behind(self: FileIO) -> FileIO:
+        """Return the same storage: a file is there once it is closed."""
+        return self
+
+    def gathered(self: FileIO, _: Iterable[str], __: Iterable[str] = ()) -> FileIO:
+        """Return the same storage: asking for each file costs nothing."""
+        return self
+
     def list_files(self: FileIO, directory: str) -> Iterator[FileStatus]:
         """List one directory after another."""
         for status in self.list(directory):

@@ -39,6 +39,7 @@ from lsm_engine.meta.index_file import IndexManifestEntry
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 
 T = TypeVar("T")
+Put = Callable[[str, bytes], None]
 CACHE_BYTES = 64 << 20
 BYTES_MAX = 256 << 20
 """What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
@@ -61,7 +62,8 @@ class WrittenFile:
 class ManifestStore:
     """One table's manifests, manifest lists and index manifests (ManifestFile, ManifestList, …).
 
-    Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice.
+    Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice. On a
+    far store all handles of a process share what they keep, up to CACHE_BYTES.
     Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.
     """
 
@@ -79,8 +81,10 @@ class ManifestStore:
         self._tracks_rows = tracks_rows
         self._file_io = file_io
         self._paths = paths
-        self._lock = threading.Lock()
-        self._kept: LRUCache[str, Any] = LRUCache(cache_bytes, getsizeof=_size_of)
+        is_far = file_io.facts.is_far
+        self._lock = _shared_lock if is_far else threading.Lock()
+        own: LRUCache[Any, Any] = LRUCache(cache_bytes, getsizeof=_size_of)
+        self._kept = _shared if is_far else own
 
     def read(
         self,
@@ -134,9 +138,12 @@ class ManifestStore:
             if self._file_io.facts.is_far and not self._is_kept(name):
                 self._file_io.prefetch(self._paths.manifest(name))
 
+    def _key(self, name: str) -> object:
+        return (self._file_io, name) if self._file_io.facts.is_far else name
+
     def _is_kept(self, name: str) -> bool:
         with self._lock:
-            return name in self._kept
+            return self._key(name) in self._kept
 
     def read_entries(
         self, manifest: ManifestFileMeta, *, keeps: bool = True
@@ -148,8 +155,8 @@ class ManifestStore:
         """Return a pure function's value for a manifest's entries, cached like the entries."""
         name = _fact_name(manifest, of)
         with self._lock:
-            if name in self._kept:
-                known: T = self._kept[name]
+            if (key := self._key(name)) in self._kept:
+                known: T = self._kept[key]
                 return known
         return self._keep(name, of(self.read(manifest)))
 
@@ -164,32 +171,45 @@ class ManifestStore:
         """Return the index files that an index manifest names: all there are, not a change."""
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
 
-    def write(self, name: str, entries: Sequence[ManifestEntry], *, codec: str) -> WrittenFile:
+    def write(
+        self, name: str, entries: Sequence[ManifestEntry], *, codec: str, put: Put | None = None
+    ) -> WrittenFile:
         """Write a manifest. `codec` as in option manifest.compression.
 
-        A small one is kept as if it had been read: the next commit will ask for it.
+        A small one is kept as if it had been read: the next commit will ask for it. `put` takes the
+        file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=_avro_name(codec))
-        written = self._write(name, data, decode_manifest)
+        written = self._write(name, data, decode_manifest, put)
         if len(entries) <= _KEPT_ENTRIES:
             self._keep(name, rows_of(entries, with_stats=True))
         return written
 
     def write_list(
-        self, name: str, manifests: Sequence[ManifestFileMeta], *, codec: str
+        self,
+        name: str,
+        manifests: Sequence[ManifestFileMeta],
+        *,
+        codec: str,
+        put: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest list. Its decoded contents are cached."""
         data = encode_manifest_list(manifests, codec=_avro_name(codec))
-        written = self._write(name, data, decode_manifest_list)
+        written = self._write(name, data, decode_manifest_list, put)
         self._keep(name, list(manifests))
         return written
 
     def write_index(
-        self, name: str, entries: Sequence[IndexManifestEntry], *, codec: str
+        self,
+        name: str,
+        entries: Sequence[IndexManifestEntry],
+        *,
+        codec: str,
+        put: Put | None = None,
     ) -> WrittenFile:
         """Write an index manifest. What it holds is kept."""
         data = encode_index_manifest(entries, codec=_avro_name(codec))
-        written = self._write(name, data, decode_index_manifest)
+        written = self._write(name, data, decode_index_manifest, put)
         self._keep(name, list(entries))
         return written
 
@@ -201,7 +221,7 @@ class ManifestStore:
     def forget(self, name: str) -> None:
         """Keep nothing of a file that is about to go."""
         with self._lock:
-            self._kept.pop(name, None)
+            self._kept.pop(self._key(name), None)
 
     def _refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
         refuse_foreign_entries(entries, file_name=file_name, table=table)
@@ -214,7 +234,9 @@ class ManifestStore:
         if not self._tracks_rows:
             refuse_row_id_list(metas, file_name=file_name, table=table)
 
-    def _write(self, name: str, data: bytes, decode: Callable[..., object]) -> WrittenFile:
+    def _write(
+        self, name: str, data: bytes, decode: Callable[..., object], put: Put | None
+    ) -> WrittenFile:
         """Write a file that readers will take; InvalidInputError, and nothing written, otherwise."""
         check_readable_avro(data, decode, file_name=name)
         if len(data) > BYTES_MAX:
@@ -225,7 +247,7 @@ class ManifestStore:
                 bytes=len(data),
                 bytes_max=BYTES_MAX,
             )
-        self._file_io.write_new(self._paths.manifest(name), data)
+        (put or self._file_io.write_new)(self._paths.manifest(name), data)
         return WrittenFile(size=len(data), checksum=checksum_of(data))
 
     def _kept_or(
@@ -238,8 +260,8 @@ class ManifestStore:
         keeps: bool = True,
     ) -> T:
         with self._lock:
-            if name in self._kept:
-                kept: T = self._kept[name]
+            if (key := self._key(name)) in self._kept:
+                kept: T = self._kept[key]
                 return kept
         path = self._paths.manifest(name)
         data = self._file_io.read(path, length=BYTES_MAX + 1)
@@ -259,7 +281,7 @@ class ManifestStore:
 
     def _keep(self, name: str, found: T) -> T:
         with self._lock, suppress(ValueError):  # larger than all that may be kept
-            self._kept[name] = found
+            self._kept[self._key(name)] = found
         return found
 
 
@@ -287,3 +309,7 @@ def _arrays_of(column: pa.ChunkedArray) -> int:
 @cache
 def _arrays_of_type(kind: pa.DataType) -> int:
     return 1 + sum(_arrays_of_type(kind.field(i).type) for i in range(kind.num_fields))
+
+
+_shared: LRUCache[Any, Any] = LRUCache(CACHE_BYTES, getsizeof=_size_of)
+_shared_lock = threading.Lock()

@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
 from lsm_engine.codec.documents import encode_hint, encode_snapshot
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
+from lsm_engine.io.together import behind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import (
     believed,
@@ -33,26 +34,27 @@ from lsm_engine.plan.live_snapshots import (
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first
 from lsm_engine.store.listing import stable_listing
+from lsm_engine.store.newest import NewestSnapshot
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import (
     are_of_one_history,
     found_snapshot,
-    hinted_id,
     ids_of,
     require_base,
 )
+from lsm_engine.store.snapshot_hints import SnapshotHints
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
 _GAPS_LOOKED_UP = 10_000  # missing ids that maintenance asks for one by one
 _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, before a listing
 
 
-class SnapshotStore:
+class SnapshotStore(SnapshotHints):
     """The snapshots of one table or branch (SnapshotManager)."""
 
     def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
-        self._file_io = file_io
-        self._paths = paths
+        super().__init__(file_io, paths)
+        self._newest = NewestSnapshot(file_io, paths.snapshot_directory, self.find)
 
     # Which there are.
 
@@ -67,13 +69,6 @@ class SnapshotStore:
         if hint is not None and self.exists(hint):
             return hint
         return min(self.ids(), default=None)
-
-    def earliest_hint(self) -> int | None:
-        """Return the EARLIEST hint, unchecked; None if there is none.
-
-        Expiry moves it before it reads any root: a smaller id is being deleted, or is deleted.
-        """
-        return self._hint(EARLIEST)
 
     def ids(self) -> list[int]:
         """Return every id that counts, oldest first, from a listing."""
@@ -122,10 +117,16 @@ class SnapshotStore:
     def latest(self) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit.
 
-        LATEST and three files in the ordinary case; a listing where LATEST is not exact.
+        LATEST and three files, or a listing where it is not exact; from afar one round (store/newest).
         """
+        if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
+            return newest
         for _ in range(_RACES):
             hint = self._hint(LATEST)
+            if self._file_io.facts.is_far and hint is not None:
+                newest = self._newest.look_from(hint, self.earliest_hint)
+                if newest is not None:
+                    return newest
             found = None if hint is None else self.find(hint)
             newest = None if found is None else self._climbed(found)
             if newest is not None and self._is_on_line(newest):
@@ -144,6 +145,11 @@ class SnapshotStore:
                 if newest is not None:
                     return newest
         raise self._vanishing()
+
+    def latest_of_writer(self) -> Snapshot | None:
+        """Return the newest snapshot, or from afar what was it a moment ago: publishing finds out."""
+        known = self._newest.of_writer() if self._file_io.facts.is_far else None
+        return known or self.latest()
 
     def _climbed(self, found: Snapshot) -> Snapshot | None:
         """Return the newest of those that were made on a snapshot; None where a listing must look."""
@@ -321,6 +327,11 @@ class SnapshotStore:
         path = self._paths.snapshot_file(snapshot.id)
         return published(self._file_io, path, encode_snapshot(snapshot))
 
+    def announce_behind(self, snapshot: Snapshot) -> None:
+        """Point LATEST at a snapshot that counts and is no table's first; from afar nobody waits for it."""
+        self._newest.remember(snapshot)
+        behind(self._file_io, lambda: self.announce(snapshot))
+
     def announce(self, snapshot: Snapshot, *, is_first: bool = False) -> None:
         """Point LATEST at a snapshot that counts, and EARLIEST if it is the table's first.
 
@@ -334,8 +345,8 @@ class SnapshotStore:
                 self.hint_latest(snapshot.id)
                 if not self._is_there(snapshot):
                     self.forget_latest()  # it may name a ghost
-                elif not self.exists(snapshot.id + 1):
-                    return
+                elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):
+                    return  # from afar who reads an older one climbs, which costs less
                 newest = self.latest()
                 if newest is None or same_state(newest, snapshot):
                     return
@@ -349,18 +360,22 @@ class SnapshotStore:
     def _make_earliest(self, snapshot_id: int) -> None:
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
 
-    def advance_earliest(self, snapshot_id: int, newest_id: int) -> None:
+    def advance_earliest(
+        self, snapshot_id: int, newest_id: int, after: "Callable[[], SnapshotStore] | None" = None
+    ) -> None:
         """Move EARLIEST forward, never back: smaller ids are passed.
 
-        `newest_id`: the newest known; an EARLIEST beyond it is garbage, unless it exists.
+        `newest_id`: the newest known; an EARLIEST beyond it is garbage, unless it exists. `after`
+        returns the store to look into once it has moved, where this one was gathered before.
         Raises StorageError if it cannot be written: then nothing may be deleted.
         """
         now = self.earliest_hint()
         if now is not None and now >= snapshot_id and (now <= newest_id or self.exists(now)):
             return
         self.hint_earliest(snapshot_id)
-        if not self.exists(snapshot_id):  # a faster expiry has passed it, and we moved it back
-            self.hint_earliest(max(min(self.ids(), default=snapshot_id), snapshot_id))
+        later = self if after is None else after()
+        if not later.exists(snapshot_id):  # a faster expiry has passed it, and we moved it back
+            self.hint_earliest(max(min(later.ids(), default=snapshot_id), snapshot_id))
 
     def mend_earliest(self) -> None:
         """Set EARLIEST to the oldest snapshot where it is beyond the newest: who moved it gave up."""
@@ -369,29 +384,16 @@ class SnapshotStore:
         if ids and now is not None and now > ids[-1]:
             self.hint_earliest(ids[0])
 
-    def forget_latest(self) -> None:
-        """Take LATEST away: everybody lists then."""
-        self._file_io.delete(self._paths.snapshot_hint(LATEST))
-
-    def hint_latest(self, snapshot_id: int) -> None:
-        """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
-        self._write_hint(LATEST, snapshot_id, may_skip=True)
-
-    def hint_earliest(self, snapshot_id: int) -> None:
-        """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
-        self._write_hint(EARLIEST, snapshot_id)
-
     def delete_state(self, snapshot: Snapshot) -> bool:
         """Delete a snapshot's file unless its id is another's by now; False if it was not there."""
         return self._is_there(snapshot) and self.delete(snapshot.id)
 
+    def delete_there(self, snapshot_id: int) -> None:
+        """Delete one snapshot file that is known to be there."""
+        self._newest.forget()
+        self._file_io.delete_many([self._paths.snapshot_file(snapshot_id)])
+
     def delete(self, snapshot_id: int) -> bool:
         """Delete one snapshot file and nothing that it names; False if it was not there."""
+        self._newest.forget()
         return self._file_io.delete(self._paths.snapshot_file(snapshot_id))
-
-    def _write_hint(self, hint: str, snapshot_id: int, *, may_skip: bool = False) -> None:
-        path = self._paths.snapshot_hint(hint)
-        self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip)
-
-    def _hint(self, hint: str) -> int | None:
-        return hinted_id(self._file_io, self._paths.snapshot_hint(hint))

@@ -14,6 +14,7 @@ from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.prefetched import AGE_MAX_MILLIS, FILES_MAX
 from lsm_engine.io.storage_location import parse_location
 from lsm_engine.io.storage_options import NO_OPTIONS
+from lsm_engine.store import manifests
 from lsm_engine.table.ground.executor import LocalExecutor
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -184,6 +185,7 @@ def test_manifests_and_small_files_are_read_together(monkeypatch):
         for number in range(24):
             table.upsert([{"id": number, "v": number}])
         again = catalog.table("a.t")
+        manifests._shared.clear()  # as in a process that has written none of them
         watched = Watched(monkeypatch, millis=20)
         assert again.to_arrow().num_rows == 24
         metas = again.session.manifest_metas(again.latest_snapshot())

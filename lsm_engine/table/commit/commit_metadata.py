@@ -30,6 +30,7 @@ from lsm_engine.store.manifests import WrittenFile
 from lsm_engine.table.commit.clock_check import warn_of_clocks
 from lsm_engine.table.ground.session import TableSession
 
+_WAITING_BYTES = 64 << 20
 _BYTES_PER_ENTRY = 400
 """What an entry takes in a compressed manifest, before any has been written."""
 
@@ -70,6 +71,8 @@ class MetadataWriter:
         self._manifests = 0
         self._lists = 0
         self._codec = session.options[core_options.MANIFEST_COMPRESSION]
+        self._waiting: dict[str, bytes] = {}
+        self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
         if session.schema.checksum is not None:
@@ -84,12 +87,25 @@ class MetadataWriter:
         )
         return [meta for piece in pieces for meta in self._manifests_of(piece)]
 
+    def write_waiting(self) -> None:
+        """Write at once what a far store has been spared until now."""
+        if self._waiting:
+            waiting = dict(self._waiting)
+            self._waiting.clear()
+            self._session.file_io.write_many(waiting)
+
+    def _write_if_large(self) -> None:
+        if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
+            self.write_waiting()
+
     def list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
         """Write a manifest list; return its name and size."""
         name = f"manifest-list-{self._unique}-{self._lists}"
         self._lists += 1
         with self._own(name):
-            written = self._session.manifests.write_list(name, manifests, codec=self._codec)
+            written = self._session.manifests.write_list(
+                name, manifests, codec=self._codec, put=self._put
+            )
         self.checksums[name] = written.checksum
         return name, written.size
 
@@ -101,7 +117,9 @@ class MetadataWriter:
         name = f"index-manifest-{self._unique}-0"
         entries = index_entries_after(existing, plan)
         with self._own(name):
-            written = self._session.manifests.write_index(name, entries, codec=self._codec)
+            written = self._session.manifests.write_index(
+                name, entries, codec=self._codec, put=self._put
+            )
         self.checksums[name] = written.checksum
         return name
 
@@ -119,7 +137,8 @@ class MetadataWriter:
         name = f"manifest-{self._unique}-{self._manifests}"
         self._manifests += 1
         with self._own(name):
-            written = self._session.manifests.write(name, entries, codec=self._codec)
+            written = self._session.manifests.write(name, entries, codec=self._codec, put=self._put)
+            self._write_if_large()
         return manifest_meta(self._session.schema, name, written, entries)
 
     @contextlib.contextmanager
@@ -155,6 +174,7 @@ def write_metadata(
         base = _base(session, plan, writer)
         base_list, base_size = writer.list(base)
         index = writer.index(plan)
+        writer.write_waiting()
     except BaseException as error:
         if isinstance(error, Exception):
             _delete(session, [*(lost.change_paths if lost else ()), *writer.paths])

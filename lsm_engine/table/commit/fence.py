@@ -9,7 +9,7 @@ import logging
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.live_snapshots import believed, is_built_on, named_base
+from lsm_engine.plan.live_snapshots import believed, is_built_on, named_base, rollback_target
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.snapshots import SnapshotStore
 
@@ -35,7 +35,10 @@ def confirm(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -
     if not counts:
         log.info("revoked snapshot %d: its id expired or was rolled back meanwhile", landed.id)
         return False
-    snapshots.announce(landed, is_first=base is None)
+    if base is None or rollback_target(landed) is not None:
+        snapshots.announce(landed, is_first=base is None)
+    else:
+        snapshots.announce_behind(landed)
     return True
 
 

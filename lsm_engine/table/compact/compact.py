@@ -69,7 +69,11 @@ def carry_out(
     context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
     largest_first = sorted(work, key=lambda item: -item.size_bytes)
     messages = run_tasks(
-        session, context, partial(compact_bucket, context), largest_first, verb="compact"
+        session,
+        context,
+        partial(compact_bucket, context.writing_behind()),
+        largest_first,
+        verb="compact",
     )
     if properties is not None:
         identity = replace(identity, properties={**(identity.properties or {}), **properties()})
@@ -138,7 +142,7 @@ def _compacted(
     bucket_set: frozenset[tuple[bytes, int]],
     properties: Properties | None,
 ) -> Snapshot | None:
-    base = session.snapshots.latest()
+    base = session.snapshots.latest_of_writer()
     if base is None:
         return None
     if not session.schema.has_primary_key:

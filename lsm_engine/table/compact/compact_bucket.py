@@ -18,7 +18,7 @@ from lsm_engine.table.compact.lookup_rewriter import LookupRewrite, LookupRewrit
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions, VectorChange
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows
-from lsm_engine.table.read.split_read import BucketReader
+from lsm_engine.table.read.split_read import BucketReader, fetch_small_files
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,9 @@ class _Compaction:
     def rewrite(self, step: Rewrite) -> None:
         """Merge files into new ones, and write changelog rows if the step asks for them."""
         self.before += step.files
+        fetched = fetch_small_files(
+            self._context, self._work.partition, self._work.bucket, step.files
+        )
         writers = _Writers(self._context, self._work, step)
         try:
             merged = self._merging(step)
@@ -95,6 +98,8 @@ class _Compaction:
         except BaseException:
             writers.abort()
             raise
+        finally:
+            self._context.file_io.forget_prefetched(fetched)
         self.after += after
         self.changelog += changelog
 

@@ -127,6 +127,7 @@ def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) 
     writer = MetadataWriter(session)
     base, base_size = writer.list(writer.manifests(change.after(session.live_entries(old))))
     delta, delta_size = writer.list([])
+    writer.write_waiting()
     checksums = dict(writer.checksums)
     index = old.index_manifest
     if index is not None:

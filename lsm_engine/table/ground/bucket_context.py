@@ -39,6 +39,10 @@ class BucketContext:
     clock: Clock
     ids: IdSource
 
+    def writing_behind(self) -> "BucketContext":
+        """Return this for work in this process that a commit follows, which waits for the files."""
+        return replace(self, file_io=self.file_io.writing_behind())
+
     def partition_path(self, partition: bytes) -> str:
         """Return the directory of a partition, relative to the table's; "" if unpartitioned."""
         return partition_path_of(self.schema, partition)
@@ -133,6 +137,10 @@ class Staging:
     replaces: bool = False
     buckets: BucketFacts = BucketFacts()
     snapshot_id: int | None = None
+
+    def writing_behind(self) -> "Staging":
+        """Return this for rows that a commit follows in this process (BucketContext.writing_behind)."""
+        return replace(self, context=self.context.writing_behind())
 
     def next_sequence_number(self, partition: bytes, bucket: int) -> int:
         """Return the number of the next row of a bucket."""

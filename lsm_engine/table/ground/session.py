@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -127,6 +128,29 @@ class TableSession:
     def with_schema(self, schema: TableSchema) -> "TableSession":
         """Return the table as another schema sees it."""
         return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
+
+    def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
+        """Return the table as it is now: from afar all that maintenance asks for comes at once.
+
+        That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
+        among them that are known, for one round less.
+        """
+        if not self.file_io.facts.is_far:
+            return self
+        ours = self.paths
+        directories = (
+            ours.snapshot_directory,
+            ours.tag_directory,
+            ours.consumer_directory,
+            ours.changelog_directory,
+            ours.branch_directory,
+            ours.trash_directory,
+        )
+        file_io = self.file_io.gathered(directories, paths)
+        components = replace(self.components, file_io=file_io)
+        opened = TableSession(self.name, components, self.schema, branch=ours.branch_name)
+        opened.manifests = self.manifests
+        return opened
 
     def as_of(self, snapshot: Snapshot) -> "TableSession":
         """Return the table with the columns and options that it had when a snapshot was made.

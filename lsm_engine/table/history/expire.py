@@ -27,6 +27,7 @@ from lsm_engine.plan.expire import (
 )
 from lsm_engine.plan.live_snapshots import believed
 from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
 from lsm_engine.table.history.consumer import consumers_over
@@ -107,15 +108,16 @@ def retention_of(
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
     """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    over = consumers_over(session)
-    tags = expire_tags.expire_tags(session, dry_run=dry_run, automatic=True).names
+    seen = session.gathered()
+    over = consumers_over(seen)
+    tags = expire_tags.expire_tags(seen, dry_run=dry_run, automatic=True).names
     if not dry_run:
         for consumer in over:
-            session.consumers.delete(consumer)
-    positions = _positions(session, over)
-    there = session.snapshots.stable_listing()
+            seen.consumers.delete(consumer)
+    positions = _positions(seen, over)
+    there = seen.snapshots.stable_listing()
     refuse_unfinished(there)
-    marked = believed(session.snapshots.earliest_hint(), there[-1].id if there else 0)
+    marked = believed(seen.snapshots.earliest_hint(), there[-1].id if there else 0)
     passed = tuple(one for one in there if one.id < marked)  # of an expiry that died, or goes on
     choice = choose_expired(
         there[len(passed) :],
@@ -126,16 +128,17 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         else positions,
     )
     choice = replace(choice, expired=(*passed, *choice.expired))
-    announces = bool(choice.expired) and not dry_run
-    plan = _announced(session, choice) if announces else _plan(session, choice)
+    if choice.expired and not dry_run:
+        seen = _announced(session, seen, choice)
+    plan = _plan(seen, choice)
     log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
     if not dry_run and not plan.is_empty:
-        carry_out(session, plan)
+        carry_out(seen, plan)
         names = tuple(file.file_name for file in plan.data_files)
         expired = tuple(snapshot.id for snapshot in plan.expired)
         session.notify(lambda listener: listener.expired(session.name, expired, names))
     changelogs = expire_changelogs.expire_changelogs(
-        session, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
+        seen, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
     )
     if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
         trash.empty(session, everything=False, dry_run=False)
@@ -144,34 +147,46 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     )
 
 
-def _announced(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
-    """Plan an expiry that other writers know of: EARLIEST moves before the roots are read that count.
+def _announced(session: TableSession, seen: TableSession, choice: ExpiryChoice) -> TableSession:
+    """Let other writers know of an expiry; return the table as it is once they do, for its plan.
 
-    They are read once before that, too: a root that cannot be read is met while nothing has changed.
-    Whatever fails after that leaves EARLIEST where it is: another expiry that found it there may be
-    deleting what it has passed. The next expiry takes the snapshots that are left.
+    EARLIEST moves before the roots are read that count. They are read once before that, too: a root
+    that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
+    where it is: another expiry that found it there may be deleting what it has passed. The next expiry
+    takes the snapshots that are left.
     """
-    _plan(session, choice)
-    refuse_while_rolled_back(session, choice.kept[-1])
+    _plan(seen, choice)
+    refuse_while_rolled_back(seen, choice.kept[-1])
     try:
-        _raise_fence(session, choice)
+        return _raise_fence(session, seen, choice)
     except CommitConflictError:
         session.snapshots.mend_earliest()
         raise
-    return _plan(session, choice)
 
 
-def _raise_fence(session: TableSession, choice: ExpiryChoice) -> None:
+def _raise_fence(session: TableSession, seen: TableSession, choice: ExpiryChoice) -> TableSession:
     """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
     Who tags one of the others from now on sees it and gives up, and who did before is a root that the
     plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
     """
-    session.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id)
+    paths = session.paths
+    known = [paths.snapshot_file(one.id) for one in (*choice.expired, *choice.kept)]
+    later = seen
+
+    def moved() -> SnapshotStore:
+        nonlocal later
+        later = session.gathered([*known, paths.snapshot_hint(EARLIEST)])
+        return later.snapshots
+
+    seen.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id, moved)
+    if later is seen:
+        moved()
     durable: bool = session.options[core_options.COMMIT_FSYNC]
     if durable:  # no power cut may bring ids back that were passed
-        session.file_io.sync([session.paths.snapshot_hint(EARLIEST)])
-    refuse_while_rolled_back(session, choice.kept[-1])
+        session.file_io.sync([paths.snapshot_hint(EARLIEST)])
+    refuse_while_rolled_back(later, choice.kept[-1])
+    return later
 
 
 def _positions(session: TableSession, over: Sequence[str]) -> list[int]:

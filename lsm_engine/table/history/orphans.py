@@ -13,6 +13,7 @@ from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
+from lsm_engine.io.together import both
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import KeptRoot, MetadataNames, empty_plan
@@ -53,16 +54,12 @@ def remove_orphans(
     """
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     age = parse_age(older_than)
-    now = session.file_io.now_millis()
-    ghosts = {
-        branch.paths.snapshot_file(one.id): (branch, one)
-        for branch in roots.branches(session)
-        for one in branch.snapshots.stable_listing_with_ghosts()[1]
-    }
+    file_io = session.file_io
+    now, ghosts = both(file_io, file_io.now_millis, lambda: _ghosts(session.gathered()))
     listed = list(_listed(session, ghosts))
     plan = plan_orphans(
         listed,
-        reachable_paths(session),
+        reachable_paths(session.gathered()),
         store_now_millis=now,
         older_than_millis=age,
         force=force,
@@ -71,6 +68,14 @@ def remove_orphans(
     if not dry_run and plan.orphans:
         _carry_out(session, plan, ghosts)
     return OrphanReport(plan=plan, dry_run=dry_run)
+
+
+def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
+    return {
+        branch.paths.snapshot_file(one.id): (branch, one)
+        for branch in roots.branches(session)
+        for one in branch.snapshots.stable_listing_with_ghosts()[1]
+    }
 
 
 def _carry_out(
@@ -102,6 +107,10 @@ def _listed(session: TableSession, ghosts: Container[str]) -> Iterator[FileStatu
     And `ghosts`: snapshot files that never counted.
     """
     file_io, paths = session.file_io, session.paths
+    if not file_io.facts.has_directories:
+        all_files = file_io.list_files(paths.at("").rstrip("/"))
+        yield from (one for one in all_files if _may_be_orphan(session, one, ghosts))
+        return
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)
     of_people = [
@@ -122,6 +131,22 @@ def _listed(session: TableSession, ghosts: Container[str]) -> Iterator[FileStatu
             if _is_temporary(status) or status.path in ghosts
         )
     yield from _bucket_files(session, paths.at(""), len(session.schema.partition_keys))
+
+
+def _may_be_orphan(session: TableSession, status: FileStatus, ghosts: Container[str]) -> bool:
+    """Whether a file of a flat listing is where orphans may be, as walking directories finds them."""
+    if status.path in ghosts or _is_temporary(status):
+        return True
+    paths = session.paths
+    directory, _, _ = status.path.rpartition("/")
+    if directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
+        return True
+    *partition, bucket = directory.removeprefix(paths.at("")).strip("/").split("/")
+    return (
+        bucket.startswith(BUCKET_PREFIX)
+        and len(partition) == len(session.schema.partition_keys)
+        and all("=" in part for part in partition)
+    )
 
 
 def _is_temporary(status: FileStatus) -> bool:

@@ -94,6 +94,19 @@ class ReadRows:
         yield from (batch for batch in batches if batch.num_rows)
 
 
+def fetch_small_files(
+    context: BucketContext, partition: bytes, bucket: int, files: Iterable[DataFileMeta]
+) -> list[str]:
+    """Have small files of a bucket fetched beside, as all will be read; return which, to be forgotten."""
+    if not context.file_io.facts.is_far:
+        return []
+    small = [file.file_name for file in files if file.file_size <= _SMALL_FILE_BYTES]
+    paths = [context.data_file(partition, bucket, name) for name in small[:_FILES_AHEAD]]
+    for path in paths:
+        context.file_io.prefetch(path)
+    return paths
+
+
 @record
 class SplitSource:
     """What the splits of one scan are read with. It pickles. `fallback`: those of a branch."""
@@ -127,12 +140,9 @@ class SplitSource:
     def _ahead(self, splits: Iterable[Split], fetched: list[str]) -> Iterator[Split]:
         waiting: deque[Split] = deque()
         for split in splits:
-            context = self.of(split).context
-            for file in split.files:
-                if file.file_size <= _SMALL_FILE_BYTES:
-                    path = context.data_file(split.partition, split.bucket, file.file_name)
-                    context.file_io.prefetch(path)
-                    fetched.append(path)
+            fetched += fetch_small_files(
+                self.of(split).context, split.partition, split.bucket, split.files
+            )
             waiting.append(split)
             while sum(len(one.files) for one in waiting) > _FILES_AHEAD:
                 yield waiting.popleft()

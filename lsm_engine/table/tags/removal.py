@@ -9,6 +9,7 @@ from itertools import chain
 from lsm_engine.base import core_options
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import DeadFile, ExpirePlan
+from lsm_engine.store.snapshot_removal import delete_states
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
@@ -37,8 +38,7 @@ def carry_out(
     if again is not None and not kept:
         plan = again()
     directories = set() if kept else _delete_files(session, plan)
-    for snapshot in plan.expired:
-        session.snapshots.delete_state(snapshot)
+    delete_states(session.file_io, session.snapshots, plan.expired)
     for changelog in plan.expired_changelogs:
         session.changelogs.delete(changelog.id)
     if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:
@@ -115,13 +115,16 @@ def _delete_files(session: TableSession, plan: ExpirePlan) -> set[str]:
                 directories.add(path.rpartition("/")[0])
                 yield path
 
-    session.file_io.delete_many(data_paths())
     metadata = list(_metadata_paths(session, plan))
+    for path in metadata:
+        session.manifests.forget(path.rpartition("/")[2])
+    if not session.file_io.facts.has_directories:  # batches, in this order
+        session.file_io.delete_many(chain(data_paths(), metadata))
+        return directories
+    session.file_io.delete_many(data_paths())
     lists_at = len(metadata) - len(plan.metadata.manifest_lists)
     # Lists name the others: whoever tries again finds by them what an error left.
     for paths in (metadata[:lists_at], metadata[lists_at:]):
-        for path in paths:
-            session.manifests.forget(path.rpartition("/")[2])
         session.file_io.delete_many(paths)
     return directories
 

@@ -13,6 +13,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.base.units import parse_millis
+from lsm_engine.io.together import together
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -226,8 +227,12 @@ def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
     """Whether a snapshot is deleted, or EARLIEST has passed it (decisions/0004)."""
-    marked = session.snapshots.earliest_hint()
-    return not is_there(session, snapshot) or (marked is not None and snapshot.id < marked)
+    is_passed, has_gone = together(
+        session.file_io,
+        lambda: snapshot.id < (session.snapshots.earliest_hint() or 0),
+        lambda: not is_there(session, snapshot),
+    )
+    return is_passed or has_gone
 
 
 def lifetime_of(session: TableSession, retained: str | None, name: str) -> int | None:

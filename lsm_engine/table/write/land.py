@@ -44,7 +44,7 @@ CompactsDue = Callable[..., Snapshot | None]
 def base_of_write(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
     """Return the newest state, once older rows that wait for a bucket have theirs."""
     compact_waiting_rows(session, upkeep_of(identity))
-    return session.snapshots.latest()
+    return session.snapshots.latest_of_writer()
 
 
 def land(

@@ -32,7 +32,7 @@ def stage(
     """
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
     messages = session.components.executor.stage(staging, rows)
-    return stage_rows(staging, rows) if messages is None else messages
+    return stage_rows(staging.writing_behind(), rows) if messages is None else messages
 
 
 def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteResult | None:

@@ -1,0 +1,40 @@
+"""EARLIEST and LATEST of the snapshots of one table or branch: read unchecked, written by who knows."""
+
+from lsm_engine.codec.documents import encode_hint
+from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
+from lsm_engine.store.snapshot_files import hinted_id
+
+
+class SnapshotHints:
+    """The hint files beside the snapshots, which is their store (store/snapshots)."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def earliest_hint(self) -> int | None:
+        """Return the EARLIEST hint, unchecked; None if there is none.
+
+        Expiry moves it before it reads any root: a smaller id is being deleted, or is deleted.
+        """
+        return self._hint(EARLIEST)
+
+    def forget_latest(self) -> None:
+        """Take LATEST away: everybody lists then."""
+        self._file_io.delete(self._paths.snapshot_hint(LATEST))
+
+    def hint_latest(self, snapshot_id: int) -> None:
+        """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
+        self._write_hint(LATEST, snapshot_id, may_skip=True)
+
+    def hint_earliest(self, snapshot_id: int) -> None:
+        """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
+        self._write_hint(EARLIEST, snapshot_id)
+
+    def _write_hint(self, hint: str, snapshot_id: int, *, may_skip: bool = False) -> None:
+        path = self._paths.snapshot_hint(hint)
+        self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip)
+
+    def _hint(self, hint: str) -> int | None:
+        return hinted_id(self._file_io, self._paths.snapshot_hint(hint))
