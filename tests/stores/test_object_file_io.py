@@ -1,6 +1,7 @@
 """The FileIO contract on object stores, and what they add to it: retries, a probe, masked options."""
 
 import itertools
+import os
 import pickle
 import threading
 
@@ -246,12 +247,19 @@ def test_more_files_than_fit_in_a_page_or_a_batch(azure: StoreServer) -> None:
     assert storage.list("") == []
 
 
-@pytest.mark.sweep
-def test_s3mock_is_refused() -> None:
+def test_s3mock_is_refused_at_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it: LSM_PROBE_STARTS=50 python -m pytest tests/stores/test_object_file_io.py -k s3mock."""
+    from lsm_engine.io import object_clients
     from tests.stores import servers
 
-    with servers.s3mock() as server, pytest.raises(UnsupportedError, match="conditional creates"):
-        stored(server).publish("a", b"1")
+    starts = int(os.environ.get("LSM_PROBE_STARTS", "1"))
+    with servers.s3mock() as server:
+        for _ in range(starts):
+            monkeypatch.setattr(object_clients, "_made", {})  # a process that has asked nothing yet
+            storage = stored(server)
+            with pytest.raises(UnsupportedError, match="conditional creates"):
+                storage.publish("a", b"1")
+            assert not storage.exists("a")
 
 
 def test_obstore_reports_what_this_is_built_on() -> None:
