@@ -169,6 +169,7 @@ def test_manifests_that_nobody_came_for_are_forgotten(monkeypatch):
         for number in range(12):
             table.upsert([{"id": number, "v": number}])
         session = catalog.table("a.t").session
+        manifests._shared.clear()  # as in a process that has written none of them
         metas = session.manifest_metas(session.snapshots.latest())
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
         ahead = session.manifests.ahead(metas)
