@@ -57,7 +57,7 @@ def combined(plain: list[str]) -> list[str]:
     rng = random.Random(13)
     tests = [*plain, "s LIKE 'a%'", "s LIKE '%a%'", "day IS NULL", "d BETWEEN 1 AND 1.105"]
     found = []
-    for _ in range(int(os.environ.get("LSM_PREDICATES", "5"))):
+    for _ in range(int(os.environ.get("LSM_PREDICATES", "0"))):
         parts = [rng.choice(["", "NOT "]) + f"({each})" for each in rng.sample(tests, 3)]
         found.append(f"({parts[0]} {rng.choice(['AND', 'OR'])} {parts[1]}) AND {parts[2]}")
     return found
