@@ -49,8 +49,9 @@ class Cluster:
         return {
             "spark.driver.host": _HOST,
             "spark.driver.bindAddress": _HOST,
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
+            "spark.driver.memory": "2g",
+            "spark.executor.memory": "480m",  # Spark refuses 450
+            "spark.network.io.preferDirectBufs": "false",
             "spark.driver.extraJavaOptions": _QUICK,
             "spark.executor.extraJavaOptions": _QUICK,
             "spark.executorEnv.PYTHONPATH": str(ROOT),

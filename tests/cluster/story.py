@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from lsm_engine.spark import (
     upsert_dataframe,
 )
 from lsm_engine.spark.shared_storage import SHARED_DISK
+from tests.cluster.memory import PeakMemory, is_executor
 from tests.cluster.page import PAGE, block
 from tests.cluster.standalone import kill_tree
 
@@ -73,7 +75,7 @@ def executors_of(worker: int) -> list[int]:
     found = []
     for each in psutil.Process(worker).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+            if is_executor(each):
                 found.append(each.pid)
     return found
 
@@ -81,6 +83,15 @@ def executors_of(worker: int) -> list[int]:
 def kill_executors(worker: int) -> None:
     for pid in executors_of(worker):
         kill_tree(pid)
+
+
+@contextlib.contextmanager
+def measured(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Keep how long something took; the figure is for people."""
+    started = time.monotonic()
+    yield
+    seconds[what] = round(time.monotonic() - started, 1)
+    print(what, seconds[what], file=sys.stderr, flush=True)
 
 
 def data_files(directory: Path) -> set[str]:
@@ -137,22 +148,28 @@ def tell(story: dict[str, Any]) -> dict[str, Any]:
     spark = SparkSession.active()
     rows, files = story["rows"], Path(story["files"])
     one, two = story["workers"].values()
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"seconds": {}}
+    timed = partial(measured, facts["seconds"])
     refused(spark)
-    with lsm.open_catalog(
-        catalog_url, warehouse=story["warehouse"], executor=SparkExecutor(spark)
-    ) as catalog:
+    with (
+        PeakMemory({name: each["pid"] for name, each in story["workers"].items()}) as memory,
+        lsm.open_catalog(
+            catalog_url, warehouse=story["warehouse"], executor=SparkExecutor(spark)
+        ) as catalog,
+    ):
         catalog.create_database("shop")
         options = {"bucket": str(story["buckets"]), "write-only": "true"}
         table = catalog.create_table("shop.orders", SCHEMA, primary_key=["id"], options=options)
-        upsert_dataframe(table, frame(spark, 0, rows, "a"))
+        with timed("upsert"):
+            upsert_dataframe(table, frame(spark, 0, rows, "a"))
 
         # A worker dies with its disk while it prepares rows of the second upsert.
         stalled = Path(two["directory"])
         killed = when((stalled / MARKER).exists, lambda: kill_tree(two["pid"]))
         second = frame(spark, rows // 2, rows + rows // 2, "b")
         schema = second.schema
-        upsert_dataframe(table, second.mapInArrow(stall(two["directory"]), schema))
+        with timed("upsert, a worker killed"):
+            upsert_dataframe(table, second.mapInArrow(stall(two["directory"]), schema))
         killed.join()
         facts["worker killed"] = not psutil.pid_exists(two["pid"]) or (
             psutil.Process(two["pid"]).status() == psutil.STATUS_ZOMBIE
@@ -166,7 +183,8 @@ def tell(story: dict[str, Any]) -> dict[str, Any]:
         killed = when(
             lambda: len(data_files(files) - before) >= 2, lambda: kill_executors(one["pid"])
         )
-        table.compact(full=True)
+        with timed("compaction, an executor killed"):
+            table.compact(full=True)
         killed.join()
         facts["executor killed"] = bool(dying) and not any(map(psutil.pid_exists, dying))
         checked(table.scan().to_arrow(), rows)
@@ -176,10 +194,12 @@ def tell(story: dict[str, Any]) -> dict[str, Any]:
         source = spark.read.format("lsm").load(table.location)
         assert source.where("v like 'a %'").count() == rows // 2
         keys = spark.range(rows, rows * 2, 1, 4)
-        joined = lookup_join(keys, table, columns=["v"]).toArrow()
+        with timed("lookup join"):
+            joined = lookup_join(keys, table, columns=["v"]).toArrow()
         assert joined.num_rows == rows
         assert joined["v"].null_count == rows - rows // 2
-        actions = locate_dataframe(table, keys).groupBy("_action").count().collect()
+        with timed("tagging"):
+            actions = locate_dataframe(table, keys).groupBy("_action").count().collect()
         assert {row["_action"]: row["count"] for row in actions} == {
             "update": rows // 2, "insert": rows - rows // 2,
         }  # fmt: skip
@@ -191,13 +211,15 @@ def tell(story: dict[str, Any]) -> dict[str, Any]:
             stream.writeStream.format("memory").queryName("followed")
             .option("checkpointLocation", str(Path("checkpoint").absolute())).start()
         )  # fmt: skip
-        query.processAllAvailable()
+        with timed("streaming read"):
+            query.processAllAvailable()
         checked(spark.table("followed").toArrow(), rows)
         upsert_dataframe(table, frame(spark, 0, 5, "a"))
         query.processAllAvailable()
         assert spark.table("followed").count() == len(wanted(rows)) + 5
         query.stop()
 
+        facts["memory"] = memory.peaks
         orphans = table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
         facts["orphans"] = len(orphans.plan.orphans)
         again = table.remove_orphan_files(dry_run=True, older_than="0 s", force=True)

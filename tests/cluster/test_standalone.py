@@ -17,6 +17,7 @@ from tests.stores import servers
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
 ROWS = int(os.environ.get("LSM_CLUSTER_ROWS", "6000"))
+EXECUTOR_MEGABYTES = 1024  # the JVM and its Python processes
 BUCKETS = 50 if ROWS >= 100_000 else 6
 
 
@@ -57,6 +58,8 @@ def held(facts: dict[str, Any], table: Path) -> None:
     """Processes died, and each file that is there now is named by a root: removal found the others."""
     assert facts["worker killed"]
     assert facts["executor killed"]
+    print(json.dumps(facts))
+    assert 0 < facts["memory"]["executor"] <= EXECUTOR_MEGABYTES, facts["memory"]
     check_invariants(StoredTable(LocalFileIO(str(table))))
 
 
