@@ -88,6 +88,8 @@ def _s3(
         "secret_access_key": found.get("secret_key"),
         "session_token": found.get("session_token"),
         "region": found.get("region"),
+        # Bodies of uploads in parts are not hashed for the signature, nor by the server then: half of the time.
+        "unsigned_payload": retries is _PATIENT or None,
     }
     if endpoint:
         # Most servers that are not Amazon's know no bucket by its host name.
