@@ -13,6 +13,7 @@ from rich.tree import Tree
 import lsm_engine as lsm
 from lsm_assets.ledger.survey import survey
 from lsm_assets.model.pictures import bytes_text
+from lsm_assets.sample.local_s3 import command_words
 from lsm_assets.sample.origin import Origin, origin_of, worst_figure
 from lsm_assets.sample.tables import CARRIER_DAYS, FLIGHTS, TABLES
 from lsm_assets.settings import Settings
@@ -105,6 +106,5 @@ def _ui_command(settings: Settings) -> str:
     program = Path(sys.argv[0])
     shown = os.path.relpath(program) if program.is_absolute() else str(program)
     words = [shown if not shown.startswith("..") else str(program), "--days", "0", "--ui"]
-    if Path(settings.warehouse) != Path("lake").absolute():
-        words += ["--warehouse", settings.warehouse]
+    words += command_words(settings.warehouse, settings.dagster_home)
     return shlex.join(words)

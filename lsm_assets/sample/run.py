@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
 
 import click
 import dagster as dg
@@ -17,6 +18,7 @@ from lsm_assets.project import lsm_definitions
 from lsm_assets.resources import LsmResource
 from lsm_assets.sample.assets import sample_assets
 from lsm_assets.sample.jobs import sample_jobs
+from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
 from lsm_assets.sample.pipeline import SamplePipeline
 from lsm_assets.sample.report import print_report
 from lsm_assets.sample.tables import FLIGHTS, TABLES
@@ -43,6 +45,14 @@ OTHER_CHANGES = 4  # of one run: the schedule, corrections, weather, figures
     "./lake.  [default: ./lake]",
 )
 @click.option(
+    "--on",
+    type=click.Choice(["disk", "s3"]),
+    default="disk",
+    show_default=True,
+    help="s3: on a local S3 server, S3Proxy, which is started and, the first time, fetched by Maven. Everything "
+    "is in ./lake-s3 then, or in the directory of --warehouse.",
+)
+@click.option(
     "--executor",
     type=click.Choice(["spark", "local"]),
     help="What writes and compacts.  [default: spark]",
@@ -52,6 +62,7 @@ OTHER_CHANGES = 4  # of one run: the schedule, corrections, weather, figures
 def main(
     days: int,
     warehouse: str | None,
+    on: str,
     executor: str | None,
     ui: bool,  # noqa: FBT001 -- click calls by name
     port: int,
@@ -63,23 +74,37 @@ def main(
     """
     console = Console()
     try:
-        settings = _settings(warehouse, executor)
-        _replay(settings, days, console)
+        with _settings(warehouse, executor, on) as settings:
+            _replay(settings, days, console)
+            if ui:
+                _open_ui(
+                    settings, console, port
+                )  # this process becomes it; a server goes on beside it
     except (LsmError, dg.DagsterError) as error:
         console.print("The sample stopped:", style="bold red")
         console.print(str(error), markup=False, highlight=False)
         console.print("What was committed is safe; run the command again to continue.")
         raise SystemExit(1) from error
-    if ui:
-        _open_ui(settings, console, port)
 
 
-def _settings(warehouse: str | None, executor: str | None) -> Settings:
+@contextmanager
+def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[Settings]:
     environment = dict(os.environ)
     if executor:
         environment[EXECUTOR] = executor
-    settings = settings_from(environment)
-    return settings.with_warehouse(warehouse) if warehouse else settings
+    if on == "disk":
+        settings = settings_from(environment)
+        yield settings.with_warehouse(warehouse) if warehouse else settings
+        return
+    directory = Path(warehouse or DIRECTORY).absolute()
+    before = dict(os.environ)
+    with local_s3(directory, environment) as found:
+        os.environ.update(found)  # processes of Dagster and Spark find the store there
+        try:
+            yield settings_from(found)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def _replay(settings: Settings, count: int, console: Console) -> None:

@@ -88,7 +88,7 @@ class StoreServer:
 @contextmanager
 def s3proxy(directory: Path) -> Iterator[StoreServer]:
     """S3 over a directory: conditional writes have one winner. The bucket is a folder in it."""
-    jar = _program("s3proxy", ("mvn", "java"), _s3proxy)
+    jar = s3proxy_jar()
     (directory / BUCKET).mkdir(parents=True, exist_ok=True)
     port = free_port()
     settings = {
@@ -105,6 +105,11 @@ def s3proxy(directory: Path) -> Iterator[StoreServer]:
         command = (*_JAVA, "-Xmx512m", "-jar", str(jar), "--properties", str(written))
         with _running("s3proxy", port, command, scratch) as server:
             yield server
+
+
+def s3proxy_jar() -> Path:
+    """S3Proxy's program, fetched if need be."""
+    return _program("s3proxy", ("mvn", "java"), _s3proxy)
 
 
 @contextmanager

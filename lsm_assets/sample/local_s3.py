@@ -1,0 +1,136 @@
+"""S3 on this machine, for the sample: S3Proxy over a directory, as a process beside the sample's.
+
+It keeps conditional creates, on which commits rest; it needs Java, as Spark does. Nobody else gets in: it listens on
+the loopback address, and its key is made for each start.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from lsm_assets.home import LOOPBACK
+from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE
+from lsm_engine import NotFoundError, StorageError
+
+ARTIFACT = "org.gaul:s3proxy:4.1.0:jar:jar-with-dependencies"
+JAR = "LSM_S3PROXY_JAR"
+DIRECTORY = "lake-s3"
+_BUCKET = "lake"
+_LOCATION = f"s3://{_BUCKET}/sample"
+_OPTIONS = "LSM_STORAGE_S3_"
+_STARTS_WITHIN = 120.0  # seconds
+_JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+
+
+@contextmanager
+def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Run a server over `directory`/buckets; yield the environment with what opens a warehouse in it.
+
+    Catalog and Dagster's home lie in `directory`, too. Raises NotFoundError where Java or the server's jar is
+    missing and cannot be fetched, StorageError where the server does not start.
+    """
+    jar = _jar(directory, environment)
+    (directory / "buckets" / _BUCKET).mkdir(parents=True, exist_ok=True)
+    endpoint, key = f"http://{LOOPBACK}:{_free_port()}", secrets.token_hex(16)
+    settings = {
+        "s3proxy.endpoint": endpoint,
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": "sample",
+        "s3proxy.credential": key,
+        "jclouds.provider": "filesystem-nio2",
+        "jclouds.filesystem.basedir": str(directory / "buckets"),
+    }
+    written = directory / "s3proxy.conf"
+    with open(os.open(written, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as sink:
+        sink.writelines(f"{name}={value}\n" for name, value in settings.items())
+    with (directory / "s3proxy.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*_JAVA, "-jar", str(jar), "--properties", str(written)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        _wait_for(server, endpoint, directory)
+        others = {name: text for name, text in environment.items() if not name.startswith(_OPTIONS)}
+        yield {
+            **others,
+            f"{_OPTIONS}ENDPOINT": endpoint,
+            f"{_OPTIONS}ACCESS_KEY": "sample",
+            f"{_OPTIONS}SECRET_KEY": key,
+            WAREHOUSE: _LOCATION,
+            CATALOG_URL: f"sqlite:///{directory}/catalog.db",
+            DAGSTER_HOME: str(directory / "dagster"),
+        }
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def command_words(warehouse: str, dagster_home: str) -> list[str]:
+    """Return what the sample is started with for a warehouse; nothing for ./lake."""
+    if warehouse == Path("lake").absolute().as_posix():
+        return []
+    if warehouse != _LOCATION:
+        return ["--warehouse", warehouse]
+    home = Path(dagster_home).parent
+    return [
+        "--on",
+        "s3",
+        *([] if home == Path(DIRECTORY).absolute() else ["--warehouse", str(home)]),
+    ]
+
+
+def _jar(directory: Path, environment: Mapping[str, str]) -> Path:
+    given = environment.get(JAR)
+    if given:
+        if not Path(given).is_file():
+            raise NotFoundError(f"{JAR} names no file; correct it", path=given)
+        return Path(given)
+    found = sorted(directory.glob("s3proxy-*.jar"))
+    if not found:
+        maven = shutil.which("mvn")
+        remedy = f"install Maven, or name the file in {JAR}"
+        if maven is None:
+            raise NotFoundError(f"S3Proxy is fetched by Maven once; {remedy}", artifact=ARTIFACT)
+        directory.mkdir(parents=True, exist_ok=True)
+        where = (f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={directory}")
+        fetched = subprocess.run(
+            [maven, "-q", "-B", "dependency:copy", *where],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        found = sorted(directory.glob("s3proxy-*.jar"))
+        if fetched.returncode != 0 or not found:
+            raise NotFoundError(
+                f"S3Proxy could not be fetched by Maven; {remedy}",
+                artifact=ARTIFACT,
+                output=fetched.stdout[-500:],
+            )
+    return found[-1]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def _wait_for(server: "subprocess.Popen[bytes]", endpoint: str, directory: Path) -> None:
+    port = int(endpoint.rpartition(":")[2])
+    deadline = time.monotonic() + _STARTS_WITHIN
+    while True:
+        try:
+            socket.create_connection((LOOPBACK, port), timeout=1).close()
+            return
+        except OSError as cause:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise StorageError(
+                    "the local S3 server does not start; its log has the reason",
+                    log=str(directory / "s3proxy.log"),
+                ) from cause
+            time.sleep(0.1)
