@@ -3,10 +3,12 @@
     python -m tests.race.nemesis_worker TABLE GATE LOG NUMBER ROLE KIND
 
 A writer notes each commit in a file of its own, outside the table and durably: "trying" before, and
-"acknowledged" or "failed" after. Whoever is killed leaves its last one open.
+"acknowledged" or "failed" after, with the time in nanoseconds. Whoever rolls back notes "rolling", and
+"rolled" with the uuids of what it took. Whoever is killed leaves its last one open.
 """
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import CommitUnknownError, LsmError
+from lsm_engine.base.errors import CommitConflictError, CommitUnknownError, LsmError
 
 SHARED = 0
 
@@ -29,6 +31,10 @@ def main() -> None:
         if role == "write":
             write(table, Path(log), int(number) * 1_000_000 + turn, kind)
             continue
+        if role == "rollback":
+            roll_back(table, Path(log))
+            time.sleep(random.uniform(0.5, 2.0))
+            continue
         try:
             act(table, role, turn)
         except LsmError as error:  # what goes under them is reported to them
@@ -39,7 +45,7 @@ def main() -> None:
 def write(table: lsm.Table, log: Path, key: int, kind: str) -> None:
     """Commit one row of its own, and one that all add to."""
     rows = pa.table({"k": pa.array([key, SHARED], pa.int64()), "v": pa.array([1, 1], pa.int64())})
-    note(log, f"trying {key}")
+    note(log, f"trying {key} {time.time_ns()}")
     try:
         made = table.append(rows) if kind == "append" else table.upsert(rows)
     except CommitUnknownError:
@@ -47,7 +53,39 @@ def write(table: lsm.Table, log: Path, key: int, kind: str) -> None:
     except LsmError as error:
         note(log, f"failed {key} {error.kind.value}")
         return
-    note(log, f"acknowledged {key} {0 if made is None else made.id}")
+    assert made is not None
+    note(log, f"acknowledged {key} {time.time_ns()} {made.id} {made.uuid}")
+
+
+def roll_back(table: lsm.Table, log: Path) -> None:
+    """Return to one of the newest snapshots, or finish what was begun, by one that was killed."""
+    target = unfinished_target(log.parent)
+    if target is None:
+        others = table.snapshots()[-4:-1]
+        if not others:
+            return
+        target = random.choice(others).id
+    note(log, f"rolling {target} {time.time_ns()}")
+    try:
+        taken = table.rollback_to(target).plan.snapshots
+    except CommitConflictError as error:  # to be done again: it may be decided already
+        print("rollback", repr(error)[:200], flush=True)
+        return
+    except LsmError as error:  # the target has gone
+        print("rollback", repr(error)[:200], flush=True)
+        note(log, f"gave-up {target} {time.time_ns()}")
+        return
+    note(log, f"rolled {target} {time.time_ns()} {' '.join(str(one.uuid) for one in taken)}")
+
+
+def unfinished_target(folder: Path) -> int | None:
+    """Return the target of the last rollback if it has not come to an end; there is one process at a time."""
+    logs = [path for path in folder.glob("log-*") if path.read_text().startswith("rolling ")]
+    if not logs:
+        return None
+    newest = max(logs, key=lambda path: int(path.name.removeprefix("log-")))
+    word, target, *_ = newest.read_text().splitlines()[-1].split()
+    return int(target) if word == "rolling" else None
 
 
 def note(log: Path, text: str) -> None:
@@ -66,7 +104,7 @@ def act(table: lsm.Table, role: str, turn: int) -> None:
         case "orphans":
             table.remove_orphan_files(dry_run=False, older_than="1 d")
         case "tag":
-            names = [tag.name for tag in table.tags()]
+            names = [tag.name for tag in table.tags() if tag.name.startswith("tag-")]
             if len(names) > 3:
                 table.delete_tag(names[0])
             table.create_tag(f"tag-{time.time_ns()}")
