@@ -29,11 +29,11 @@ TABLE_ID = select(TABLES.c.table_id).where(
 )
 """The number of a table, by what names it."""
 
-RECORDED_DELTA = select(SNAPSHOTS.c.delta_manifest_list).where(
+RECORDED_DELTAS = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list).where(
     SNAPSHOTS.c.table_id == bindparam("table_id"),
-    SNAPSHOTS.c.snapshot_id == bindparam("snapshot_id"),
+    SNAPSHOTS.c.snapshot_id.in_(bindparam("snapshot_ids", expanding=True)),
 )
-"""The delta manifest list of a recorded snapshot, which no other snapshot has."""
+"""The delta manifest lists of recorded snapshots, each of which no other snapshot has."""
 
 
 def _insert_into(dialect: str, model: Table) -> Insert:

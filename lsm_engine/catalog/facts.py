@@ -178,3 +178,6 @@ class RemovalFacts:
     tags: tuple[str, ...] = ()
     file_count: int = 0
     freed_bytes: int = 0
+
+
+Fact = CommitFacts | TagFacts | TagDeletion | ExpiryFacts | RollbackFacts | RemovalFacts

@@ -1,79 +1,77 @@
-"""Lineage that the catalog did not take at once: kept as files, recorded when the catalog is well.
+"""Lineage behind the commit: kept in a file at once, recorded by the catalog soon, many facts together.
 
-A commit must not wait for a catalog that is locked, nor fail with one that is full, damaged or gone. So
-each fact gets a short attempt; what is not recorded becomes a file "<millis>-<count>-<id>.<kind>.json" in
-the directory "<catalog>.lineage-outbox", beside the catalog's file or, where that cannot be written to,
-in the warehouse. Later writes, every question to the lineage, and a rebuild record the files, oldest
-first, and delete them. All recording may be repeated, so a file that two processes record, or that
-outlives its recording, does no harm.
+A commit must not wait for a catalog that is busy or locked, nor fail with one that is full, damaged or
+gone. So each fact is appended to a journal on disk (`lineage_journal`), in the directory
+"<catalog>.lineage-outbox" beside the catalog's file or, where that cannot be written to, in the
+warehouse. A second later a thread records what waits, oldest first, and deletes the files; so does every
+question to the lineage, a rebuild, the closing of the catalog and the end of the process. Whoever finds
+journals records them, those of other processes and of killed ones, too. All recording may be repeated,
+so a file that two processes record, or that outlives its recording, does no harm.
 """
 
-import itertools
+import atexit
 import logging
-from collections.abc import Iterator, Sequence
+import os
+import weakref
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from threading import Lock, Timer
 
 from sqlalchemy import exc
 
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError, StorageError
-from lsm_engine.base.record import record
-from lsm_engine.catalog.facts import (
-    CommitFacts,
-    ExpiryFacts,
-    LineageError,
-    RemovalFacts,
-    RollbackFacts,
-    TagDeletion,
-    TagFacts,
-)
+from lsm_engine.catalog.facts import CommitFacts, Fact, LineageError, RollbackFacts
 from lsm_engine.catalog.lineage import Lineage
-from lsm_engine.codec.messages import decode_message, encode_message
-from lsm_engine.io.clock import SystemClock, SystemIds
-from lsm_engine.io.file_io import FileIO, FileStatus
+from lsm_engine.catalog.lineage_journal import Journal, Waiting, WaitingFact
+from lsm_engine.io.clock import SystemClock
+from lsm_engine.io.file_io import FileIO
 
 log = logging.getLogger(__name__)
 
-Fact = CommitFacts | TagFacts | TagDeletion | ExpiryFacts | RollbackFacts | RemovalFacts
-_KINDS: dict[str, type[Any]] = {
-    "commit": CommitFacts,
-    "tag": TagFacts,
-    "tag-deletion": TagDeletion,
-    "expiry": ExpiryFacts,
-    "rollback": RollbackFacts,
-    "removal": RemovalFacts,
-}
-_SUFFIX = ".json"
-_REFUSED = ".refused"
-_DRAINED_PER_WRITE = 4
-"""Kept facts that a write takes along at most: a commit does not wait for a long outbox."""
+LINGER_SECONDS = 1.0
+"""How long facts gather before they are recorded together."""
+_REST_SECONDS_MAX = 60.0
+"""The longest rest after attempts that failed one after the other; the first is LINGER_SECONDS."""
+_FACTS_PER_TRANSACTION = 256
+_LARGE = 1_000
+"""From so many files and manifests on, a commit is recorded by itself at once: as text it costs more."""
+_EXIT_SECONDS = 2.0
 
-_count = itertools.count()
-
-
-@record
-class _Kept:
-    """A file of the outbox."""
-
-    place: FileIO
-    name: str
-
-    @property
-    def kind(self) -> type[Any] | None:
-        """The class of the fact in it; None: a later version wrote it."""
-        return _KINDS.get(self.name.removesuffix(_SUFFIX).rpartition(".")[2])
+_outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
 class Outbox:
-    """Records facts now or later. `hurried` waits briefly for the database, `patient` long.
+    """Keeps facts and records them behind the commits. Threads may share one; a forked child begins anew.
 
-    Without `places`, as for a catalog in memory, what cannot be recorded now is a LineageError.
+    `hurried` waits briefly for the database, `background` longer, as nobody waits for it, `patient`
+    longest. Without `places`, as for a catalog in memory, facts are recorded at once, and what cannot
+    be recorded is a LineageError.
     """
 
-    def __init__(self, hurried: Lineage, patient: Lineage, places: Sequence[FileIO]) -> None:
+    def __init__(
+        self,
+        *,
+        hurried: Lineage,
+        background: Lineage,
+        patient: Lineage,
+        places: Sequence[FileIO],
+    ) -> None:
         self._hurried = hurried
+        self._background = background
         self._patient = patient
         self._places = tuple(places)
+        self._begin()
+        _outboxes.add(self)
+
+    def _begin(self) -> None:
+        self._journal = Journal(self._places)
+        self._waiting = Waiting(self._places, self._journal.remembered)
+        self._recording = Lock()
+        self._scheduling = Lock()
+        self._timer: Timer | None = None
+        self._has_more = False  # kept by this process and not recorded yet
+        self._failures = 0  # attempts in a row that the catalog did not take
+        self._rests_until_millis = 0
 
     @property
     def places(self) -> tuple[FileIO, ...]:
@@ -81,110 +79,199 @@ class Outbox:
         return self._places
 
     def deliver(self, fact: Fact) -> None:
-        """Record a fact after those that wait, or keep it with them; LineageError: neither."""
+        """Keep a fact, to be recorded soon; LineageError: it was neither kept nor recorded."""
+        if isinstance(fact, RollbackFacts) and fact.at_millis is None:
+            fact = replace(
+                fact, at_millis=SystemClock().now_millis()
+            )  # what is committed since stays
+        if not self._places or (_is_large(fact) and self._is_recorded(fact)):
+            if not self._places:
+                self._record_now(fact)
+            return
         try:
-            if not self._drained(self._hurried, at_most=_DRAINED_PER_WRITE):
-                self._keep(fact, None)
-                return
-            _record(self._hurried, fact)
-        except LineageError as error:
-            if _is_about_the_fact(error):
-                raise
-            self._keep(fact, error)
+            self._journal.append(fact, SystemClock().now_millis())
+        except (LsmError, UnicodeEncodeError) as error:
+            log.warning("lineage of %s cannot wait in a file: %s", fact.table, error)
+            self._record_now(fact)
+        else:
+            self._has_more = True
+            self._schedule()
 
     def drain(self, *, patiently: bool = False) -> None:
         """Record all that waits, as far as the catalog takes it; what it does not take goes on waiting."""
         try:
-            self._drained(self._patient if patiently else self._hurried)
+            self._record_waiting(self._patient if patiently else self._hurried)
         except LineageError as error:
             log.warning("lineage goes on waiting: %s", _reason(error))
 
-    def _drained(self, lineage: Lineage, at_most: int | None = None) -> bool:
-        """Record what waits, oldest first; whether nothing is left."""
-        waiting = self._waiting()
-        for kept in itertools.islice(waiting, at_most):
+    def close(self) -> None:
+        """Record what this process has kept, as `drain` does, and let go of its file."""
+        with self._scheduling:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self._has_more and not self._failures:
+            self.drain()
+        self._journal.close()
+
+    # ---- at once --------------------------------------------------------------------------------
+
+    def _is_recorded(self, fact: Fact) -> bool:
+        """Record a fact after those that wait; whether the catalog took it."""
+        try:
+            self._record_waiting(self._hurried)
+            self._record_now(fact)
+        except LineageError as error:
+            if _is_about_the_fact(error):
+                raise
+            return False
+        return True
+
+    def _record_now(self, fact: Fact) -> None:
+        """Record one fact; a catalog that has just failed is not waited for again, but left to rest."""
+        if SystemClock().now_millis() < self._rests_until_millis:
+            raise LineageError(
+                "lineage was not recorded, as the catalog failed a moment ago; the table itself is in "
+                "order; rebuild the lineage later",
+                table=fact.table.text,
+            )
+        try:
+            self._hurried.record(fact)
+        except LineageError as error:
+            if not _is_about_the_fact(error):
+                self._has_failed()
+            raise
+        self._failures = 0
+
+    def _has_failed(self) -> float:
+        """Count a failure; return the seconds to leave the catalog alone."""
+        rest = min(_REST_SECONDS_MAX, LINGER_SECONDS * 2.0 ** min(self._failures, 10))
+        self._failures += 1
+        self._rests_until_millis = SystemClock().now_millis() + int(rest * 1000)
+        return rest
+
+    # ---- behind the commit ----------------------------------------------------------------------
+
+    def _schedule(self, seconds: float = LINGER_SECONDS) -> None:
+        with self._scheduling:
+            if self._timer is None:
+                self._timer = Timer(seconds, self._run)
+                self._timer.name = "lsm-lineage"
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _run(self) -> None:
+        with self._scheduling:
+            self._timer = None
+        try:
+            self._record_waiting(self._background)
+        except LineageError as error:
+            rest = self._has_failed()
+            log.warning("lineage goes on waiting, for %.0f s: %s", rest, _reason(error))
+            self._schedule(rest)
+        except Exception:  # a thread of its own: nobody else would see it
+            log.exception("recording lineage failed")
+
+    def _record_waiting(self, lineage: Lineage) -> None:
+        """Record what waits, oldest first; LineageError: the catalog did not take it."""
+        with self._recording:
+            self._has_more = False  # what is kept from now on is scheduled anew
+            self._journal.close()
+            done: set[WaitingFact] = set()
+            left = self._waiting.facts()
             try:
-                _record(lineage, _fact(kept))
-            except NotFoundError:
-                continue  # another process was faster
+                while left:
+                    left = self._record_some(lineage, done)
+            except LineageError:
+                self._has_more = True
+                raise
+            self._failures = 0
+
+    def _record_some(self, lineage: Lineage, done: set[WaitingFact]) -> list[WaitingFact]:
+        """Record the oldest facts that wait; return the others.
+
+        They are listed under the write lock: what another process has recorded meanwhile is gone.
+        """
+        some: list[WaitingFact] = []
+        left: list[WaitingFact] = []
+
+        def load() -> list[Fact]:
+            waiting = [one for one in self._waiting.facts() if one not in done]
+            some[:] = waiting[:_FACTS_PER_TRANSACTION]
+            left[:] = waiting[_FACTS_PER_TRANSACTION:]
+            return [fact for one in some if (fact := self._read(one)) is not None]
+
+        try:
+            lineage.record_loaded(load)
+        except LineageError as error:
+            if not _is_about_the_fact(error):
+                raise
+            self._record_one_by_one(lineage, some)
+        done.update(some)
+        self._waiting.delete_all_but(left)
+        return left
+
+    def _record_one_by_one(self, lineage: Lineage, some: Sequence[WaitingFact]) -> None:
+        for one in some:
+            fact = self._read(one)
+            if fact is None:
+                continue
+            try:
+                lineage.record(fact)
             except LineageError as error:
                 if not _is_about_the_fact(error):
                     raise
-                _set_aside(kept, error)
-            except CorruptFileError as error:
-                _set_aside(kept, error)
-            else:
-                _take_away(kept)
-        return next(waiting, None) is None
+                _set_aside(one, error)
 
-    def _waiting(self) -> Iterator[_Kept]:
-        found = [
-            _Kept(place=place, name=status.name)
-            for place in self._places
-            for status in _listed(place)
-            if status.name.endswith(_SUFFIX)
-        ]
-        return iter(sorted(found, key=lambda kept: kept.name))
+    def _read(self, waiting: WaitingFact) -> Fact | None:
+        try:
+            return self._waiting.read(waiting)
+        except NotFoundError:
+            return None  # another process was faster
+        except CorruptFileError as error:
+            _set_aside(waiting, error)
+            return None
 
-    def _keep(self, fact: Fact, cause: LineageError | None) -> None:
-        now = SystemClock().now_millis()
-        if isinstance(fact, RollbackFacts):
-            fact = replace(fact, at_millis=now)  # what is committed until it is recorded stays
-        kind = next(name for name, of in _KINDS.items() if isinstance(fact, of))
-        name = f"{now:015d}-{next(_count):09d}-{SystemIds().new_id()}.{kind}{_SUFFIX}"
-        failure: Exception | None = cause
-        for place in self._places:
-            try:
-                place.publish(name, encode_message(fact))
-            except (LsmError, UnicodeEncodeError) as error:
-                failure = error
-            else:
-                log.warning("lineage of %s waits in %s: %s", fact.table, place, _reason(cause))
-                return
-        raise LineageError(
-            "lineage was neither recorded nor kept; the table itself is in order; rebuild the "
-            "lineage later",
-            table=fact.table.text,
-        ) from failure
+    # ---- processes ------------------------------------------------------------------------------
+
+    def begin_in_child(self) -> None:
+        """After a fork: what the parent has kept is the parent's."""
+        self._journal.close_in_child()
+        self._begin()
+
+    def record_at_exit(self) -> None:
+        """Record what this process has kept, if that is quick; others find the files."""
+        if self._has_more and not self._failures and self._recording.acquire(timeout=_EXIT_SECONDS):
+            self._recording.release()
+            self.drain()
 
 
-def _listed(place: FileIO) -> list[FileStatus]:
-    try:
-        return place.list("")
-    except LsmError as error:
-        log.warning("lineage that may wait in %s cannot be listed: %s", place, error)
-        return []
+def _begin_in_child() -> None:
+    for outbox in list(_outboxes):
+        outbox.begin_in_child()
 
 
-def _fact(kept: _Kept) -> Fact:
-    kind = kept.kind
-    if kind is None:
-        raise CorruptFileError("a later version keeps this kind of lineage", file=kept.name)
-    fact: Fact = decode_message(kept.place.read(kept.name), kind)
-    return fact
+def _record_at_exit() -> None:
+    for outbox in list(_outboxes):
+        outbox.record_at_exit()
 
 
-def _record(lineage: Lineage, fact: Fact) -> None:
-    match fact:
-        case CommitFacts():
-            lineage.record_commit(fact)
-        case TagFacts():
-            lineage.record_tag(fact)
-        case TagDeletion():
-            lineage.record_tag_deletion(fact.table, fact.tag_name)
-        case ExpiryFacts():
-            lineage.record_expiry(fact.table, fact.snapshot_ids, fact.removed_files)
-        case RollbackFacts():
-            lineage.record_rollback(fact.table, fact.to_snapshot_id, until_millis=fact.at_millis)
-        case RemovalFacts():
-            lineage.record_removal(fact)
+os.register_at_fork(after_in_child=_begin_in_child)
+atexit.register(_record_at_exit)
+
+
+def _is_large(fact: Fact) -> bool:
+    if not isinstance(fact, CommitFacts):
+        return False
+    manifests = sum(len(listed.manifests) for listed in fact.manifest_lists)
+    return len(fact.entries) + len(fact.changelog_entries) + manifests >= _LARGE
 
 
 def _is_about_the_fact(error: LineageError) -> bool:
     """Whether the database is well and would never take this fact."""
     cause = error.__cause__
     if not isinstance(cause, StorageError | CorruptFileError | OSError):
-        return True
+        return cause is not None
     refusal = cause.__cause__
     of_values = isinstance(refusal, exc.DataError | exc.IntegrityError)
     return of_values or (
@@ -192,22 +279,15 @@ def _is_about_the_fact(error: LineageError) -> bool:
     )
 
 
-def _reason(error: LsmError | None) -> object:
-    return "others wait before it" if error is None else error.__cause__ or error
+def _reason(error: LineageError) -> object:
+    return error.__cause__ or error
 
 
-def _take_away(kept: _Kept) -> None:
+def _set_aside(waiting: WaitingFact, error: LsmError) -> None:
+    """Copy a fact that never can be recorded to where it can be looked at, so that the others go on."""
+    reason = _reason(error) if isinstance(error, LineageError) else error
+    log.error("lineage in %s of %s is set aside: %s", waiting.name, waiting.place, reason)
     try:
-        kept.place.delete(kept.name)
-    except LsmError as error:
-        log.warning("lineage is recorded, its file stays: %s", error)
-
-
-def _set_aside(kept: _Kept, error: LsmError) -> None:
-    """Give a file that never can be recorded another name, so that the others go on."""
-    log.error("lineage in %s of %s is set aside: %s", kept.name, kept.place, _reason(error))
-    try:
-        kept.place.publish(kept.name + _REFUSED, kept.place.read(kept.name))
-        kept.place.delete(kept.name)
+        waiting.set_aside()
     except LsmError as failure:
         log.warning("lineage could not be set aside: %s", failure)

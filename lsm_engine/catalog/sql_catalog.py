@@ -85,9 +85,10 @@ class SqlCatalog:
         self._hurried = database.waiting(LINEAGE_WAIT_MILLIS)
         self._copying = database.waiting(COPY_WAIT_MILLIS)
         self.outbox = Outbox(
-            Lineage(self._hurried, catalog_key=catalog_key),
-            Lineage(database, catalog_key=catalog_key),
-            _outbox_places(database, warehouse, catalog_key),
+            hurried=Lineage(self._hurried, catalog_key=catalog_key),
+            background=Lineage(self._copying, catalog_key=catalog_key),
+            patient=Lineage(database, catalog_key=catalog_key),
+            places=_outbox_places(database, warehouse, catalog_key),
         )
         self.lineage = Lineage(database, catalog_key=catalog_key, before_reading=self.outbox.drain)
 
@@ -116,7 +117,8 @@ class SqlCatalog:
         return cls(database, warehouse=absolute_warehouse(warehouse), catalog_key=key)
 
     def close(self) -> None:
-        """Close idle connections; later calls open new ones."""
+        """Record the lineage that waits and close idle connections; later calls open new ones."""
+        self.outbox.close()
         self.database.close()
         self._hurried.close()
         self._copying.close()
@@ -135,6 +137,7 @@ class SqlCatalog:
     def rows_with_keys(self, name: TableName, held: HeldKeys) -> int:
         """Return how many rows about a table, on all its branches, hold a key or a gone partition."""
         of_table = self._rows.of_table(TABLES, name)
+        self.outbox.drain()
         return self.database.read(lambda connection: count_rows(connection, of_table, held))
 
     def forget_keys(self, name: TableName, held: HeldKeys) -> None:
@@ -216,7 +219,7 @@ class SqlCatalog:
             connection.execute(delete(TABLES).where(*self._rows.of_database(TABLES, name)))
             return [TableName(database=name, table=table) for table in tables]
 
-        self.outbox.drain()
+        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     # ---- tables ---------------------------------------------------------------------------------
@@ -310,7 +313,7 @@ class SqlCatalog:
                 )
             return self._table_info(connection, target)
 
-        self.outbox.drain()
+        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
@@ -324,7 +327,7 @@ class SqlCatalog:
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
             return True
 
-        self.outbox.drain()
+        self.outbox.drain(patiently=True)
         return self.database.write(work)
 
     # ---- inside a transaction -------------------------------------------------------------------

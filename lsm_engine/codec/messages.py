@@ -9,11 +9,12 @@ the records declare decide how it is read back: the text names no class and buil
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.codec.json_object import parse_object
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 def encode_message(message: object) -> bytes:
     """Return a record of meta/commit_message.py (or any part of one) as compact JSON."""
-    return json.dumps(_plain(message), ensure_ascii=False, separators=(",", ":")).encode()
+    return _WRITER.encode(message).encode()
 
 
 def decode_message(data: bytes, kind: type[T]) -> T:
@@ -44,21 +45,41 @@ def decode_message(data: bytes, kind: type[T]) -> T:
     return made
 
 
+def _members(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a record's members; None: a class that is no record."""
+    return tuple(member.name for member in fields(kind)) if is_dataclass(kind) else None
+
+
+_members_of = cast(
+    Callable[[type], tuple[str, ...] | None], cache(_members)
+)  # mypy: type is Hashable
+
+
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        members = ((member.name, getattr(value, member.name)) for member in fields(value))
-        return {name: _plain(member) for name, member in members if member is not None}
-    match value:
-        case Enum():
-            return value.value
-        case bytes():
-            return base64.b64encode(value).decode()
-        case tuple():
-            return [_plain(item) for item in value]
-        case Mapping():
-            return {_plain(key): _plain(item) for key, item in value.items()}
-        case _:
-            return value
+    """Return what the JSON writer, which asks for what it does not know, writes in place of a value."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {
+            _plain(key) if isinstance(key, bytes | Enum) else key: item
+            for key, item in value.items()
+        }
+    names = _members_of(type(value))
+    if names is None:
+        raise TypeError(f"{value!r} cannot be part of a message")
+    members = ((name, getattr(value, name)) for name in names)
+    return {
+        name: _plain(member) if isinstance(member, Mapping) else member
+        for name, member in members
+        if member is not None
+    }
+
+
+_WRITER = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), check_circular=False, default=_plain
+)
 
 
 def _made(value: Any, kind: Any) -> Any:

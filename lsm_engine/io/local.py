@@ -161,7 +161,7 @@ class LocalFileIO(OneByOne):
             if refusal is not None and not os.path.samestat(os.lstat(temporary), os.lstat(real)):
                 return False
             if self.durable:
-                _sync_path(os.path.dirname(real))
+                sync_path(os.path.dirname(real))
         except FileNotFoundError:
             if refusal is None:
                 raise CommitUnknownError(
@@ -219,13 +219,13 @@ class LocalFileIO(OneByOne):
                 if not self.durable:
                     os.stat(real)
                     continue
-                _sync_path(real)
+                sync_path(real)
             while real != self._real_root:
                 real = os.path.dirname(real)
                 directories[real] = path
         for real, path in sorted(directories.items(), reverse=True):  # deepest first
             with _naming_path(path):
-                _sync_path(real)
+                sync_path(real)
 
     # Paths.
 
@@ -287,7 +287,7 @@ class LocalFileIO(OneByOne):
         os.makedirs(directory, exist_ok=True)
         if self.durable:
             for made in missing:
-                _sync_path(os.path.dirname(made))
+                sync_path(os.path.dirname(made))
 
     def _write(self, real: str, data: bytes, *, sync: bool) -> None:
         descriptor = self._create(real)
@@ -380,7 +380,8 @@ def _read_all(file: Any, length: int | None) -> bytes:
     return b"".join(pieces)
 
 
-def _sync_path(real: str) -> None:
+def sync_path(real: str) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         os.fsync(descriptor)

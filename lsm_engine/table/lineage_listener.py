@@ -12,6 +12,7 @@ from lsm_engine.catalog.facts import (
     DELTA_LIST,
     CommitFacts,
     ExpiryFacts,
+    Fact,
     InheritedFiles,
     ManifestListFacts,
     RemovalFacts,
@@ -23,7 +24,6 @@ from lsm_engine.catalog.facts import (
 )
 from lsm_engine.catalog.forgotten_rows import HeldKeys
 from lsm_engine.catalog.lineage import Lineage
-from lsm_engine.catalog.lineage_outbox import Fact
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.meta.snapshot import Snapshot
@@ -82,9 +82,13 @@ class CatalogListener:
             )
         )
 
-    def rolled_back(self, table: str, to_snapshot_id: int) -> None:
-        """Delete the facts of the snapshots that a rollback removed."""
-        self._deliver(RollbackFacts(table=self._table(table), to_snapshot_id=to_snapshot_id))
+    def rolled_back(self, table: str, to_snapshot_id: int, sealed_millis: int | None) -> None:
+        """Delete the facts of the snapshots that a rollback removed, not of those committed since."""
+        self._deliver(
+            RollbackFacts(
+                table=self._table(table), to_snapshot_id=to_snapshot_id, at_millis=sealed_millis
+            )
+        )
 
     def removed(self, table: str, removal: Removal) -> None:
         """Record which files maintenance removed, and why."""

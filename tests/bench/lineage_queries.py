@@ -41,10 +41,10 @@ def filled(folder: Path, file_count: int, commits: int) -> tuple[SqlCatalog, lis
         facts = story.commit(
             *(add(file, partition=day) for file in files), run=run, inputs=[made_from]
         )
-        catalog.lineage.record_commit(facts)
+        catalog.lineage.record(facts)
         if number % 100 == 0:
             tag = Tag(name=f"t{number}", snapshot=facts.snapshot)
-            catalog.lineage.record_tag(TagFacts(table=ORDERS, tag=tag))
+            catalog.lineage.record(TagFacts(table=ORDERS, tag=tag))
         entries = []
         for at in range(0, per_commit - MERGED + 1, MERGED):
             # Keys do not overlap between groups, so that edges stay within them.
@@ -57,9 +57,7 @@ def filled(folder: Path, file_count: int, commits: int) -> tuple[SqlCatalog, lis
             if at == 0:
                 merged.append(made.file_name)
         compaction = Run(run_id=f"tidy-{number}", kind="compact")
-        catalog.lineage.record_commit(
-            story.commit(*entries, kind=CommitKind.COMPACT, run=compaction)
-        )
+        catalog.lineage.record(story.commit(*entries, kind=CommitKind.COMPACT, run=compaction))
     return catalog, merged
 
 

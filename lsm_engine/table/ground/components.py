@@ -71,7 +71,7 @@ class TableListener(Protocol):
         """Snapshots were taken by retention, and data files, by name, went with them."""
         ...
 
-    def rolled_back(self, table: str, to_snapshot_id: int) -> None:
+    def rolled_back(self, table: str, to_snapshot_id: int, sealed_millis: int | None) -> None:
         """Every snapshot after this one was removed; their ids will be used again."""
         ...
 

@@ -198,7 +198,11 @@ def _clean(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     for consumer in plan.consumers:
         session.consumers.reset(consumer.name, plan.target.id + 1)
     delete_sealed(session, plan, sign)
-    session.notify(lambda listener: listener.rolled_back(session.name, plan.target.id))
+    # What is committed after the seal stays, whenever this is recorded.
+    sealed_millis = max((seal.time_millis for seal in plan.seals), default=None)
+    session.notify(
+        lambda listener: listener.rolled_back(session.name, plan.target.id, sealed_millis)
+    )
     notify_removed(session, taken, "rollback")
 
 

@@ -7,7 +7,13 @@ import pytest
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import CommitKind
-from lsm_engine.catalog.facts import LineageError, inherited_files
+from lsm_engine.catalog.facts import (
+    ExpiryFacts,
+    LineageError,
+    RollbackFacts,
+    TagDeletion,
+    inherited_files,
+)
 from lsm_engine.catalog.provenance import Input, Run
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from tests.unit.catalog.stories import (
@@ -32,10 +38,10 @@ def another(tmp_path):
 def test_the_same_facts_twice(catalog):
     story = upsert_and_compact()
     for facts in story.facts:
-        catalog.lineage.record_commit(facts)
+        catalog.lineage.record(facts)
     once = dump(catalog.database)
     for facts in story.facts:
-        catalog.lineage.record_commit(facts)
+        catalog.lineage.record(facts)
     assert dump(catalog.database) == once
     assert len(once["lsm_snapshots"]) == 4
     assert [row["run_id"] for row in once["lsm_runs"]] == ["r1", "r2"]
@@ -47,7 +53,7 @@ def test_any_order_gives_the_same_rows(tmp_path):
     for number, order in enumerate(itertools.permutations(story.facts)):
         opened = SqlCatalog.open("sqlite://", warehouse=str(tmp_path / str(number)))
         for facts in order:
-            opened.lineage.record_commit(facts)
+            opened.lineage.record(facts)
         dumps.append(dump(opened.database))
         opened.close()
     assert all(other == dumps[0] for other in dumps[1:])
@@ -57,9 +63,9 @@ def test_a_rebuild_gives_what_recording_gave(catalog, another):
     story = upsert_and_compact()
     tags = [story.tag("v1", 2, created=(2013, 1, 2, 3, 4, 5, 6), retained_millis=86_400_000)]
     for facts in story.facts:
-        catalog.lineage.record_commit(facts)
+        catalog.lineage.record(facts)
     for tag in tags:
-        catalog.lineage.record_tag(tag)
+        catalog.lineage.record(tag)
     assert another.lineage.rebuild(ORDERS, iter(story.facts), tags) == 4
     assert dump(another.database) == dump(catalog.database)
     for keep_history in (True, False):
@@ -85,7 +91,7 @@ def test_a_rebuild_mends_a_damaged_table(catalog, another):
 def test_expired_snapshots_stay_as_history(catalog):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("v1", 2)])
-    catalog.lineage.record_expiry(ORDERS, [1, 2], removed_files=["f1"])
+    catalog.lineage.record(ExpiryFacts(table=ORDERS, snapshot_ids=(1, 2), removed_files=("f1",)))
     expected = dump(catalog.database)
     # Files of snapshots 1 and 2 are gone; what was live in them is told as inherited.
     inherited = inherited_files(
@@ -118,7 +124,7 @@ def test_a_rebuild_from_what_is_left(another):
 def test_deleted_tags_are_known_and_return(catalog):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("a", 1), story.tag("b", 2)])
-    catalog.lineage.record_tag_deletion(ORDERS, "a")
+    catalog.lineage.record(TagDeletion(table=ORDERS, tag_name="a"))
     assert catalog.lineage.tags(ORDERS).column("tag_name").to_pylist() == ["b"]
     catalog.lineage.rebuild(ORDERS, story.facts, [story.tag("a", 3)])
     tags = catalog.lineage.tags(ORDERS, with_deleted=True)
@@ -131,7 +137,7 @@ def test_deleted_tags_are_known_and_return(catalog):
 def test_rollback_and_reused_ids(catalog, another):
     story = upsert_and_compact()
     catalog.lineage.rebuild(ORDERS, story.facts)
-    catalog.lineage.record_rollback(ORDERS, 2)
+    catalog.lineage.record(RollbackFacts(table=ORDERS, to_snapshot_id=2))
     another.lineage.rebuild(ORDERS, story.facts[:2])
     assert dump(catalog.database) == dump(another.database)
 
@@ -144,8 +150,8 @@ def test_a_rollback_that_nobody_told(catalog, another):
     third = later.commit_as(3, add(data_file("n3")), millis=MILLIS + 9_000)
     fourth = later.commit_as(4, add(data_file("n4")), millis=MILLIS + 10_000)
     # Out of order: the new 4 before the new 3.
-    catalog.lineage.record_commit(fourth)
-    catalog.lineage.record_commit(third)
+    catalog.lineage.record(fourth)
+    catalog.lineage.record(third)
     another.lineage.rebuild(ORDERS, later.facts)
     assert dump(catalog.database) == dump(another.database)
 
@@ -154,7 +160,7 @@ def test_a_run_of_many_snapshots_spans_them(catalog):
     story = Story()
     run = Run(run_id="r", dagster_run_id="d1", asset_key="shop/orders")
     for facts in [story.commit(run=run) for _ in range(3)][::-1]:
-        catalog.lineage.record_commit(facts)
+        catalog.lineage.record(facts)
     (row,) = catalog.lineage.runs_of_snapshot(ORDERS, 2).to_pylist()
     assert (row["started_millis"], row["ended_millis"]) == (MILLIS + 1000, MILLIS + 3000)
     made = catalog.lineage.snapshots_of_run("d1")
@@ -164,14 +170,14 @@ def test_a_run_of_many_snapshots_spans_them(catalog):
 def test_a_run_of_two_assets_is_known_for_each(catalog):
     story = Story()
     for asset in ("a", "b"):
-        catalog.lineage.record_commit(story.commit(run=Run(run_id="r", asset_key=asset)))
+        catalog.lineage.record(story.commit(run=Run(run_id="r", asset_key=asset)))
     assert catalog.lineage.snapshots_of_run("r").column("asset_key").to_pylist() == ["a", "b"]
 
 
 def test_changelog_files_are_kept_apart(catalog):
     story = Story()
     change = add(data_file("changelog-1"))
-    catalog.lineage.record_commit(story.commit(add(data_file("f1")), changelog=[change]))
+    catalog.lineage.record(story.commit(add(data_file("f1")), changelog=[change]))
     changed = catalog.lineage.files_of_snapshot(ORDERS, 1)
     assert changed.select(["file_name", "content"]).to_pylist() == [
         {"file_name": "changelog-1", "content": "changelog"},
@@ -188,7 +194,7 @@ def test_names_that_are_sql(catalog):
         run=Run(run_id=nasty, user=nasty, asset_key=nasty),
         inputs=[Input(dataset=nasty, version=nasty, role=nasty, columns=((nasty, nasty),))],
     )
-    catalog.lineage.record_commit(facts)
+    catalog.lineage.record(facts)
     assert catalog.lineage.life_of_file(ORDERS, nasty).stages.num_rows == 1
     assert catalog.lineage.runs_of_snapshot(ORDERS, 1).column("user_name").to_pylist() == [nasty]
 
@@ -196,7 +202,7 @@ def test_names_that_are_sql(catalog):
 def test_many_files_at_once(catalog):
     story = Story()
     entries = [add(data_file(f"f{n:05}"), bucket=n % 2) for n in range(5_001)]
-    catalog.lineage.record_commit(story.commit(*entries))
+    catalog.lineage.record(story.commit(*entries))
     assert catalog.lineage.live_files_at(ORDERS, 1, bucket=1).num_rows == 2_500
 
 
@@ -204,7 +210,7 @@ def test_failures_have_one_name(catalog):
     story = Story()
     too_big = data_file("f1", rows=2**63)
     with pytest.raises(LineageError) as failed:
-        catalog.lineage.record_commit(story.commit(add(too_big)))
+        catalog.lineage.record(story.commit(add(too_big)))
     assert isinstance(failed.value, LsmError)
     assert failed.value.facts["table"] == "shop.orders"
     assert catalog.lineage.snapshots(ORDERS).num_rows == 0  # all or nothing

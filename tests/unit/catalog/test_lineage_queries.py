@@ -46,7 +46,7 @@ def test_history(lineage):
 
 def test_recent_activity(lineage):
     other = Story(table=TOTALS)
-    lineage.record_commit(other.commit(add(data_file("t1")), millis=MILLIS + 3_500))
+    lineage.record(other.commit(add(data_file("t1")), millis=MILLIS + 3_500))
     recent = lineage.recent_activity(limit=3)
     assert column(recent, "table_name") == ["shop.orders", "shop.totals", "shop.orders"]
     assert column(recent, "snapshot_id") == [4, 1, 3]

@@ -34,7 +34,7 @@ def record_commits(url, warehouse, me, gate):
         entries = [add(file)] if previous is None else [drop(previous), add(file)]
         run = Run(run_id=f"{table.text}-{number}")
         previous_state = Input(dataset="source", snapshot_id=number)
-        catalog.lineage.record_commit(story.commit(*entries, run=run, inputs=[previous_state]))
+        catalog.lineage.record(story.commit(*entries, run=run, inputs=[previous_state]))
         previous = file
     catalog.close()
 
@@ -76,7 +76,7 @@ def test_a_lock_held_for_seconds_is_waited_for(catalog, seconds):
     releasing = threading.Timer(seconds, lambda: holder.execute("COMMIT"))
     started = time.monotonic()
     releasing.start()
-    catalog.lineage.record_commit(facts)
+    catalog.lineage.record(facts)
     assert time.monotonic() - started > seconds - 0.5
     assert catalog.lineage.snapshots(ORDERS).num_rows == 1
     holder.close()
@@ -117,7 +117,7 @@ def test_queries_stay_fast_with_many_files(catalog):
             add(data_file(f"f{number}-{n}"), bucket=n % 2, partition=f"dt={number:02}".encode())
             for n in range(per_commit)
         ]
-        catalog.lineage.record_commit(story.commit(*entries))
+        catalog.lineage.record(story.commit(*entries))
     asked = [
         lambda: catalog.lineage.life_of_file(ORDERS, "f25-7"),
         lambda: catalog.lineage.live_files_at(ORDERS, commits, partition_path="dt=07", limit=100),

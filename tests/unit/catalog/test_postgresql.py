@@ -85,7 +85,7 @@ def test_a_catalog_of_every_older_version_is_brought_up(postgres, tmp_path, vers
     SqlCatalog.open(wanted_url, warehouse=str(tmp_path)).close()
     catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
     story = Story()
-    catalog.lineage.record_commit(story.commit(add(data_file("f1"))))
+    catalog.lineage.record(story.commit(add(data_file("f1"))))
     catalog.close()
     made_older(postgres, url, version)
     assert shape_of(postgres, url) != shape_of(postgres, wanted_url)
@@ -99,9 +99,9 @@ def test_a_catalog_of_every_older_version_is_brought_up(postgres, tmp_path, vers
     assert shape_of(postgres, url) == shape_of(postgres, wanted_url)
     catalog = opened[0]
     assert catalog.lineage.snapshots(ORDERS).num_rows == 1
-    catalog.lineage.record_commit(story.commit(add(data_file("f2"))))
+    catalog.lineage.record(story.commit(add(data_file("f2"))))
     assert catalog.lineage.live_files_at(ORDERS, 2).num_rows == 2
-    catalog.lineage.record_removal(
+    catalog.lineage.record(
         RemovalFacts(
             table=ORDERS,
             removal_id="r1",
@@ -148,13 +148,13 @@ def test_a_row_that_another_keeps_locked_is_waited_for(postgres, tmp_path) -> No
     url = postgres.fresh_url()
     catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
     story = Story()
-    catalog.lineage.record_commit(story.commit(add(data_file("f1"))))
+    catalog.lineage.record(story.commit(add(data_file("f1"))))
     holder = postgres.connect(url.rpartition("/")[2])
     holder.execute("BEGIN")
     holder.execute("LOCK TABLE lsm_files IN ACCESS EXCLUSIVE MODE")
     releasing = threading.Timer(1.0, lambda: holder.execute("COMMIT"))
     releasing.start()
-    catalog.lineage.record_commit(story.commit(add(data_file("f2"))))
+    catalog.lineage.record(story.commit(add(data_file("f2"))))
     releasing.join()
     holder.close()
     assert catalog.lineage.snapshots(ORDERS).num_rows == 2
@@ -216,7 +216,7 @@ def test_waits_for_locks_are_bounded_and_lineage_is_complete_afterwards(postgres
         table = catalog.create_table("shop.t", COLUMNS, primary_key=["id"])
         table.upsert([{"id": 0, "day": "a", "v": 0.0}])
         names = catalog._names
-        hurried = names.outbox._hurried._database
+        hurried = names._hurried
         with postgres.connect(url.rpartition("/")[2]) as holder, holder.transaction():
             holder.execute("LOCK TABLE lsm_tables, lsm_snapshots, paimon_tables")
             began = time.monotonic()
@@ -225,6 +225,6 @@ def test_waits_for_locks_are_bounded_and_lineage_is_complete_afterwards(postgres
             assert time.monotonic() - began < 5  # 45 ms on an idle machine
             for number in range(3):
                 table.upsert([{"id": number, "day": "b", "v": 1.0}])
-            assert list(tmp_path.rglob("*.lineage-outbox/*.json"))
+            assert list(tmp_path.rglob("*.lineage-outbox/*"))
         assert catalog.lineage.snapshots(TableName.parse("shop.t")).num_rows == 4
-        assert not list(tmp_path.rglob("*.lineage-outbox/*.json"))
+        assert not list(tmp_path.rglob("*.lineage-outbox/*"))

@@ -117,7 +117,7 @@ def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the catalog is elsewhere")
 
-    monkeypatch.setattr("lsm_engine.catalog.lineage.Lineage.record_tag", fail)
+    monkeypatch.setattr("lsm_engine.catalog.lineage_outbox.Outbox.deliver", fail)
     told = shop("tag", "create", "shop.orders", "x").stderr
     assert told.startswith("lsm: warning: ")
     assert len(told.splitlines()) == 1
