@@ -198,6 +198,7 @@ def test_a_rebuild_on_a_server_says_what_the_file_said(postgres, tmp_path) -> No
             orders.upsert(pa.Table.from_pylist(rows, schema=COLUMNS))
         orders.create_tag("six", retained="7 d")
         orders.compact(full=True)
+        catalog._names.outbox.drain(patiently=True)
         grown = dump(catalog._names.database)
     with lsm.open_catalog(postgres.fresh_url(), warehouse=warehouse) as catalog:
         assert catalog.rebuild() == {"shop.orders": len(catalog.table("shop.orders").snapshots())}
