@@ -58,7 +58,7 @@ def content(file: Path) -> dict[str, list[tuple[object, ...]]]:
 def test_a_lost_catalog_comes_back_equal(tmp_path: Path) -> None:
     file = grown(tmp_path)
     before = content(file)
-    for path in tmp_path.glob("catalog.db*"):
+    for path in filter(Path.is_file, tmp_path.glob("catalog.db*")):
         path.unlink()
     with lsm.open_catalog(f"sqlite:///{file}", warehouse=str(tmp_path / "lake")) as catalog:
         assert catalog.rebuild() == {
@@ -115,7 +115,7 @@ def test_a_rebuild_that_was_killed_is_done_again(tmp_path: Path, points: int | N
     before = content(file)
 
     def lose() -> None:
-        for path in tmp_path.glob("catalog.db*"):
+        for path in filter(Path.is_file, tmp_path.glob("catalog.db*")):
             path.unlink()
 
     lose()
