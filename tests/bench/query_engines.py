@@ -47,7 +47,7 @@ def wide_table(folder: Path, count: int, width: int = WIDTH) -> tuple[lsm.Table,
     schema = pa.schema(
         [pa.field("id", pa.int64(), nullable=False), *((n, pa.int64()) for n in names)]
     )
-    made = new_table(folder / "t", schema, options={"bucket": "1"})
+    made = new_table(folder / "t", schema, key=["id"], options={"bucket": "1"})
     for start in range(0, count, 500_000):
         ids = np.arange(start, min(start + 500_000, count))
         values = [pa.array((ids * (at + 1)) % (97 + at)) for at in range(1, width)]
