@@ -125,6 +125,11 @@ class StorageOptions:
             self._key = SystemIds().new_id()
             _given[self._key] = self._texts
 
+    @staticmethod
+    def of(given: "Mapping[str, Any] | StorageOptions | None") -> "StorageOptions":
+        """Return options, checked, unless they are already."""
+        return given if isinstance(given, StorageOptions) else StorageOptions(given)
+
     def __repr__(self) -> str:
         shown = {
             name: MASKED if _is_secret(name) else text for name, text in self._texts.items()
@@ -173,7 +178,29 @@ class StorageOptions:
         return self
 
 
+class SentOptions(StorageOptions):
+    """Options that go to other processes with their secrets, because they were given for that."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SentOptions, (self._texts,)
+
+
 NO_OPTIONS = StorageOptions()
+
+
+def is_storage_option(name: str) -> bool:
+    """Whether a name is that of a storage option."""
+    try:
+        _known(name)
+    except InvalidOptionError:
+        return False
+    return True
+
+
+def check_storage_name(name: str) -> None:
+    """Raise InvalidOptionError for a name that begins as storage options do, and is none."""
+    if any(name.lower().startswith(prefix) for family in _FAMILIES for prefix in family.prefixes):
+        _known(name)
 
 
 def _restored(shown: dict[str, str], secret: tuple[str, ...], key: str) -> StorageOptions:

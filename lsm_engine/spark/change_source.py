@@ -22,12 +22,12 @@ from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
+from lsm_engine.spark.source_storage import open_source
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
 from lsm_engine.table.changes.follow import emitted_state
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
 from lsm_engine.table.ground.bucket_context import BucketContext
-from lsm_engine.table.open_table import open_table
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
@@ -157,11 +157,11 @@ class LsmChangesReader(FilteredReader):
 
     def columns_to_filter(self) -> pa.Schema:
         """Return the columns of changes."""
-        return pa.schema([*CHANGE_FIELDS, *open_table(self._path).schema.arrow])
+        return pa.schema([*CHANGE_FIELDS, *open_source(self._path, self._options).schema.arrow])
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per snapshot and bucket."""
-        changes = open_table(self._path).changes(
+        changes = open_source(self._path, self._options).changes(
             **_range(self._options),
             mode=self._options.get(BETWEEN_MODE, "auto"),
             columns=self._schema.names,
@@ -188,7 +188,7 @@ class LsmStream(DataSourceStreamReader):
         """Return where `scan.mode` begins, or where the consumer stands."""
         at = self._options.get(SCAN_SNAPSHOT_ID)
         since = self._options.get(SCAN_TIMESTAMP)
-        follower = open_table(self._path).follow(
+        follower = open_source(self._path, self._options).follow(
             self._options.get(SCAN_MODE, "latest-full"),
             snapshot_id=None if at is None else int(at),
             timestamp_millis=None if since is None else int(since),
@@ -203,12 +203,12 @@ class LsmStream(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """Return the newest snapshot."""
         del limit  # all that is there
-        latest = open_table(self._path).session.snapshots.latest_id() or 0
+        latest = open_source(self._path, self._options).session.snapshots.latest_id() or 0
         return {_AFTER: max(latest, start[_AFTER])} if latest != start[_AFTER] else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the partitions of the snapshots after `start` up to `end`."""
-        table = open_table(self._path)
+        table = open_source(self._path, self._options)
         full = start.get(_FULL)
         after = start[_AFTER] if full is None else full
         made = [] if full is None else self._state(table, full)
@@ -230,7 +230,9 @@ class LsmStream(DataSourceStreamReader):
         """Let the consumer move on: everything up to `end` has been dealt with."""
         consumer = self._options.get(CONSUMER_ID)
         if consumer is not None:
-            open_table(self._path).session.consumers.advance(consumer, end[_AFTER] + 1)
+            open_source(self._path, self._options).session.consumers.advance(
+                consumer, end[_AFTER] + 1
+            )
 
     def stop(self) -> None:
         """Nothing is held open."""

@@ -7,6 +7,7 @@ task and bucket.
 
 import difflib
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
 from lsm_engine.io.storage_location import scheme_of
+from lsm_engine.io.storage_options import check_storage_name, is_storage_option
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, located, location_in, spark_schema
 from lsm_engine.spark.change_source import (
@@ -33,10 +35,10 @@ from lsm_engine.spark.change_source import (
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.shared_storage import refuse_disk
+from lsm_engine.spark.source_storage import open_source, storage_of
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
-from lsm_engine.table.open_table import open_table
 from lsm_engine.table.table import Table
 
 PATH = "path"
@@ -67,14 +69,23 @@ class LsmSource(DataSource):
     a no-op. Mode append upserts, mode overwrite replaces the partitions that the rows touch, or the
     table where it has none (option `dynamic-partition-overwrite` of the table).
 
+    Storage options (docs/object-stores.md) may be given too: they go to the tasks.
+
     System tables: `load("…/orders$files")`, and with the options `catalog` (its URL) and `warehouse`
     `load("sys.tables")`.
     """
+
+    storage_of_session: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def name(cls) -> str:
         """The format's name."""
         return "lsm"
+
+    @property
+    def _given(self) -> dict[str, str]:
+        """The options, over those of the session."""
+        return {**self.storage_of_session, **self.options}
 
     def schema(self) -> StructType:
         """The table's present columns, or those of a system table."""
@@ -99,7 +110,7 @@ class LsmSource(DataSource):
                 "a stream of a table holds changes: set read.changelog to true, and mind _row_kind",
                 key=READ_CHANGELOG,
             )
-        return LsmStream(self._path(schema), dict(self.options), schema)
+        return LsmStream(self._path(schema), self._given, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`, which may be fewer than the table's."""
@@ -111,8 +122,8 @@ class LsmSource(DataSource):
         self._table(schema)
         path = self._path(schema)
         if asks_for_changes(self.options):
-            return LsmChangesReader(path, dict(self.options), schema)
-        return LsmReader({**self.options, PATH: path}, schema)
+            return LsmChangesReader(path, self._given, schema)
+        return LsmReader({**self._given, PATH: path}, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Return a writer of rows of `schema`."""
@@ -121,6 +132,7 @@ class LsmSource(DataSource):
         plan = plan_write(
             self._path(schema),
             arrow_schema_of(schema),
+            storage=storage_of(self._given),
             replaces=overwrite,
             commit_user=self.options.get(COMMIT_USER),
             commit_identifier=None if identifier is None else int(identifier),
@@ -129,11 +141,11 @@ class LsmSource(DataSource):
 
     def _system(self, schema: StructType | None = None) -> SystemSource | None:
         self._check_options(schema)
-        return SystemSource.of(self.options, self._path(schema))
+        return SystemSource.of(self._given, self._path(schema))
 
     def _table(self, schema: StructType | None = None) -> Table:
         self._check_options(schema)
-        return open_table(self._path(schema))
+        return open_source(self._path(schema), self._given)
 
     def _path(self, schema: StructType | None = None) -> str:
         """Return the table's directory: the option, or where the columns of Spark's catalog know it to be."""
@@ -158,7 +170,8 @@ class LsmSource(DataSource):
         is_created = _CREATED in self.options
         for key in self.options:
             added = is_created and (key in _OF_SPARK or key.startswith("option."))
-            if key not in _OPTIONS and not added:
+            if key not in _OPTIONS and not added and not is_storage_option(key):
+                check_storage_name(key)
                 near = difflib.get_close_matches(key, _OPTIONS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_OPTIONS}"
                 raise InvalidOptionError(
@@ -198,12 +211,12 @@ class LsmReader(FilteredReader):
 
     def columns_to_filter(self) -> pa.Schema:
         """Return the table's columns."""
-        return open_table(self._options[PATH]).schema.arrow
+        return open_source(self._options[PATH], self._options).schema.arrow
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per split."""
         snapshot_id = self._options.get(SNAPSHOT_ID)
-        scan = open_table(self._options[PATH]).scan(
+        scan = open_source(self._options[PATH], self._options).scan(
             columns=self._schema.names,
             where=self.where,
             snapshot_id=None if snapshot_id is None else int(snapshot_id),

@@ -3,12 +3,14 @@
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.catalog.locations import absolute_warehouse
 from lsm_engine.spark.datasource import ClusterSource, LsmSource
 from lsm_engine.spark.procedures import register_procedures
 from lsm_engine.spark.session import engine_settings
 from lsm_engine.spark.session_tables import CATALOG_SETTING, WAREHOUSE_SETTING
 from lsm_engine.spark.shared_storage import runs_elsewhere
+from lsm_engine.spark.source_storage import mask_options, session_storage
 
 
 def register(
@@ -19,16 +21,28 @@ def register(
     An installed package is found without it. Also sets `engine_settings`, without which Spark hands no
     filter to Python data sources, and registers the procedures as table functions. On a cluster paths of disks are refused, unless `spark.lsm.shared-disk` is true by now. `warehouse`
     and `catalog` (a database URL, by default the warehouse's own) are where `lsm_engine.spark.sql` and
-    procedures look for tables by name: settings spark.lsm.warehouse and spark.lsm.catalog.
+    procedures look for tables by name: settings spark.lsm.warehouse and spark.lsm.catalog. Storage options
+    that the session has by now, such as `spark.lsm.s3.endpoint`, hold for every table of the format.
     """
     for key, value in engine_settings().items():
         spark.conf.set(key, value)
+    mask_options(spark)
+    source: type[LsmSource] = ClusterSource if runs_elsewhere(spark) else LsmSource
+    storage = session_storage(spark)
+    if storage:  # Spark's workers know nothing of the session: the class brings them along
+        source = type(source.__name__, (source,), {"storage_of_session": storage})
     try:
-        spark.dataSource.register(ClusterSource if runs_elsewhere(spark) else LsmSource)
+        spark.dataSource.register(source)
     except AnalysisException as found:
         # By itself, as `spark/discovery` installs it: Spark keeps that one.
         if found.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+        if storage:
+            raise InvalidOptionError(
+                "Spark has found the installed format by itself, which knows no settings of the session: "
+                "give storage options by .option(…), or to executors as variables (LSM_STORAGE_…)",
+                option=sorted(storage)[0],
+            ) from found
     if warehouse is not None:
         spark.conf.set(WAREHOUSE_SETTING, absolute_warehouse(warehouse))
     if catalog is not None:

@@ -12,6 +12,7 @@ from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -115,6 +116,7 @@ class WritePlan:
     """One write: to which table, on top of which snapshot, under which identity."""
 
     path: str
+    storage: StorageOptions
     staging: Staging
     base: Snapshot | None
     identity: CommitIdentity
@@ -122,7 +124,7 @@ class WritePlan:
 
     def publish(self, messages: list[CommitMessage]) -> WriteResult | None:
         """Commit, as the verbs of the table do."""
-        session = open_table(self.path, executor=StagedRows()).session
+        session = open_table(self.path, storage=self.storage, executor=StagedRows()).session
         if self.replaces:
             return overwrite(session, messages, None, self.identity)
         return land(session, self.identity, messages, planned_on=self.base)
@@ -132,12 +134,13 @@ def plan_write(
     path: str,
     rows: pa.Schema,
     *,
+    storage: StorageOptions = NO_OPTIONS,
     replaces: bool,
     commit_user: str | None = None,
     commit_identifier: int | None = None,
 ) -> WritePlan:
     """Return the plan of a write; raises InvalidInputError for columns that do not fit."""
-    session = open_table(path).session
+    session = open_table(path, storage=storage).session
     Conformer(rows, session.schema)
     if assigns_buckets(session.schema.bucket_mode):
         raise UnsupportedError(
@@ -155,6 +158,7 @@ def plan_write(
     base = session.snapshots.latest() if replaces else base_of_write(session, identity)
     return WritePlan(
         path=path,
+        storage=storage,
         staging=staging_on(session, base, replaces=replaces),
         base=base,
         identity=identity,

@@ -8,10 +8,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.record import record
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.source_storage import storage_of
 from lsm_engine.table.inspect.system_tables import TABLES
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.warehouse import open_catalog
@@ -29,16 +31,22 @@ class SystemSource:
     path: str | None = None
     catalog: str | None = None
     warehouse: str | None = None
+    storage: StorageOptions = NO_OPTIONS
 
     @staticmethod
     def of(options: Mapping[str, str], path: str) -> "SystemSource | None":
         """Return the system table that a path means; None for a table's own rows."""
         if options.get(CATALOG) is not None and path.startswith(f"{SYSTEM_DATABASE}."):
             return SystemSource(
-                name=path, catalog=options[CATALOG], warehouse=options.get(WAREHOUSE, "lake")
+                name=path,
+                catalog=options[CATALOG],
+                warehouse=options.get(WAREHOUSE, "lake"),
+                storage=storage_of(options),
             )
         table, dollar, name = path.rpartition("$")
-        return SystemSource(name=name, path=table) if dollar and "/" not in name else None
+        if not dollar or "/" in name:
+            return None
+        return SystemSource(name=name, path=table, storage=storage_of(options))
 
     def rows(
         self,
@@ -49,11 +57,11 @@ class SystemSource:
     ) -> pa.Table:
         """Return the rows, those for which `where` is true."""
         if self.path is not None:
-            table = open_table(self.path)
+            table = open_table(self.path, storage=self.storage)
             return table.system(self.name, snapshot_id, tag=tag, where=where, columns=columns)
         assert self.catalog is not None
         assert self.warehouse is not None
-        with open_catalog(self.catalog, warehouse=self.warehouse) as catalog:
+        with open_catalog(self.catalog, warehouse=self.warehouse, storage=self.storage) as catalog:
             return catalog.system(self.name, where=where, columns=columns)
 
     @property
@@ -65,7 +73,7 @@ class SystemSource:
         if known.schema is not None:
             return known.schema
         # The table's own columns, some of them: those of no row at all.
-        return known.make(open_table(self.path).session, None).schema
+        return known.make(open_table(self.path, storage=self.storage).session, None).schema
 
     def schema(self) -> StructType:
         """Return the columns as Spark knows them."""

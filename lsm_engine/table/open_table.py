@@ -17,7 +17,7 @@ from lsm_engine.table.table import Table
 def open_table(
     path: str,
     *,
-    storage: Mapping[str, Any] | None = None,
+    storage: Mapping[str, Any] | StorageOptions | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
@@ -28,7 +28,7 @@ def open_table(
     options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
     could not read it right.
     """
-    options = StorageOptions(storage)
+    options = StorageOptions.of(storage)
     schema = load_schema(open_directory(path, storage=options), path)
     components = Components(
         file_io=open_directory(

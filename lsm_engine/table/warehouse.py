@@ -49,7 +49,7 @@ def open_catalog(
     url: str | os.PathLike[str] | None = None,
     *,
     warehouse: str | os.PathLike[str] | None = None,
-    storage: Mapping[str, Any] | None = None,
+    storage: Mapping[str, Any] | StorageOptions | None = None,
     catalog_key: str | None = None,
     executor: Executor | None = None,
     clock: Clock | None = None,
@@ -67,7 +67,7 @@ def open_catalog(
     database that holds something else.
     """
     database, directory = _places(url, warehouse)
-    options = StorageOptions(storage)
+    options = StorageOptions.of(storage)
     if (
         directory is not None and scheme_of(directory) is not None
     ):  # what is wrong with it is known before a file is made

@@ -19,7 +19,13 @@ from lsm_engine.io.object_clients import clients_of
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.publish_probe import MARKER, WRITERS, require_one_winner
 from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.io.storage_options import (
+    S3,
+    SentOptions,
+    StorageOptions,
+    check_storage_name,
+    is_storage_option,
+)
 from lsm_engine.testing.file_io_suite import FileIOSuite
 from tests.stores.chaos_proxy import Faults, chaos_proxy
 from tests.stores.servers import StoreServer
@@ -273,3 +279,17 @@ def test_obstore_reports_what_this_is_built_on() -> None:
         "GenericError",
     } <= set(dir(exceptions))
     assert obstore.__version__
+
+
+def test_options_that_are_sent_keep_their_secrets_and_show_none() -> None:
+    sent = SentOptions({"s3.secret-key": "a-secret", "s3.endpoint": "http://here"})
+    come = pickle.loads(pickle.dumps(sent))
+    assert come == sent
+    assert come.settings(S3, {}) == {"secret_key": "a-secret", "endpoint": "http://here"}
+    assert "a-secret" not in repr(come)
+    assert [is_storage_option(name) for name in ("fs.s3a.access.key", "s3.kee", "path")] == [
+        True, False, False,
+    ]  # fmt: skip
+    with pytest.raises(InvalidOptionError, match=r"s3\.kee"):
+        check_storage_name("s3.kee")
+    check_storage_name("path")
