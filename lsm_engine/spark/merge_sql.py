@@ -91,7 +91,7 @@ def _equalities(
         statement.takes("AND")
         pair = _pair(part, sides, table, frame)
         pairs.append(pair) if pair else others.append(f"({part})")
-    return tuple(p for p in pairs if p), SparkSql(text=" AND ".join(others)) if others else None
+    return tuple(pairs), SparkSql(text=" AND ".join(others)) if others else None
 
 
 def _is_conjunction(statement: Statement) -> bool:

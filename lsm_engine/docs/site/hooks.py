@@ -1,0 +1,144 @@
+"""What the documentation site needs beside the pages of lsm_engine/docs: hooks of mkdocs.
+
+Pages of the repository that lie elsewhere get a place on the site, and links to them lead there; the API
+reference, the command line's reference and the list of decisions are made of the sources.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import lsm_engine
+from lsm_engine.cli.main import lsm
+
+DOCS = Path(__file__).parent.parent
+ROOT = DOCS.parent.parent
+ASSETS = ROOT / "lsm_assets" / "docs"
+ELSEWHERE = {
+    "assets.md": ASSETS / "assets.md",
+    **{f"pictures/{path.name}": path for path in sorted((ASSETS / "pictures").glob("*.png"))},
+    "about.md": ROOT / "README.md",
+    "contributing.md": ROOT / "CONTRIBUTING.md",
+    "changes.md": ROOT / "CHANGELOG.md",
+    "security.md": ROOT / "SECURITY.md",
+    "LICENSE": ROOT / "LICENSE",
+}
+"""Files below other folders of the repository, by their place on the site."""
+
+PLACES = {path: place for place, path in ELSEWHERE.items()} | {
+    DOCS / "decisions": "decisions/index.md"
+}
+LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
+
+API = {
+    "Catalogs and tables": ["open_catalog", "open_table", "Catalog", "Table", "StreamWriter"],
+    "Reading": ["Scan", "col", "Predicate", "Follower", "StartMode", "ChangeMode"],
+    "Schemas and their changes": [
+        *("AddColumn", "DropColumn", "RenameColumn", "MoveColumn", "ChangeType", "SetNullable"),
+        *("SetColumnComment", "SetColumnDefault", "SetComment", "SetOption", "RemoveOption"),
+        *("TableSchema", "DataField", "ScalarType", "parse_type", "type_text"),
+    ],
+    "Errors": [
+        *("LsmError", "AlreadyExistsError", "CommitConflictError", "CommitUnknownError"),
+        *("CorruptFileError", "ExpiredError", "InvalidInputError", "InvalidOptionError"),
+        *("NotFoundError", "StorageError", "UnsafePathError", "UnsupportedError", "ErrorKind"),
+    ],
+}
+"""Names of `lsm_engine` by the section in which the reference lists them; all others come last."""
+
+SPARK = [
+    *("register", "sql", "local_session", "SparkExecutor", "read_dataframe", "upsert_dataframe"),
+    *("upsert_files", "merge_dataframe", "lookup_join", "locate_dataframe"),
+]
+
+
+def decisions() -> dict[str, str]:
+    """Titles of the decisions by their page."""
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    return {path.name: path.read_text("utf-8").partition("\n")[0][2:] for path in pages}
+
+
+def decisions_page() -> str:
+    """The list of decisions."""
+    lines = [f"- [{title}]({page})" for page, title in decisions().items()]
+    opening = "# Decisions\n\nWhat was chosen, what was not, and why.\n\n"
+    return opening + "\n".join(lines) + "\n"
+
+
+def api_page() -> str:
+    """The directives from which mkdocstrings makes the API reference."""
+    listed = {name for names in API.values() for name in names}
+    others = [name for name in lsm_engine.__all__ if name[0].isupper() and name not in listed]
+    functions = [name for name in lsm_engine.__all__ if name.islower() and name not in listed]
+    left_out = {"__version__", "core_options"}
+    sections = {
+        heading: [f"lsm_engine.{name}" for name in names if name not in left_out]
+        for heading, names in {
+            **API,
+            "Other functions": functions,
+            "Results and other values": [name for name in others if not name.isupper()],
+        }.items()
+    }
+    sections["On Spark"] = [f"lsm_engine.spark.{name}" for name in SPARK]
+    opening = "# Python API\n\nAll names are those of `import lsm_engine as lsm`.\n"
+    return opening + "".join(
+        f"\n## {heading}\n\n" + "".join(f"::: {name}\n    options: {{heading_level: 3}}\n\n" for name in names)
+        for heading, names in sections.items()
+    )  # fmt: skip
+
+
+def verbs(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each verb of the command line with the text of its `--help`."""
+    context = click.Context(command, info_name=" ".join(words), terminal_width=88)
+    yield " ".join(words), command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from verbs(found, (*words, name))
+
+
+def commands_page() -> str:
+    """The reference of the command line: what `--help` prints."""
+    return "# Command line\n\nWhat `--help` prints, verb by verb.\n" + "".join(
+        f"\n## {name}\n\n```text\n{help_text}\n```\n" for name, help_text in verbs(lsm, ("lsm",))
+    )
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Put every decision below the entry of their list."""
+    project: list[Any] = next(entry["Project"] for entry in config.nav if "Project" in entry)
+    project[-1] = {
+        "Decisions": ["decisions/index.md", *(f"decisions/{page}" for page in decisions())]
+    }
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add what lies elsewhere, and what is made."""
+    for place, path in ELSEWHERE.items():
+        files.append(File.generated(config, place, abs_src_path=str(path)))
+    made = {"api.md": api_page, "commands.md": commands_page, "decisions/index.md": decisions_page}
+    for place, page in made.items():
+        files.append(File.generated(config, place, content=page()))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links to files that have another place on the site lead there."""
+    here = page.file.src_uri
+    source = ELSEWHERE.get(here, DOCS / here)
+
+    def placed(found: re.Match[str]) -> str:
+        target = Path(os.path.normpath(source.parent / found[1]))
+        place = PLACES.get(target)
+        if place is None and target.is_relative_to(DOCS) and here in ELSEWHERE:
+            place = target.relative_to(DOCS).as_posix()
+        return found[1] if place is None else os.path.relpath(place, Path(here).parent)
+
+    return LINK.sub(placed, markdown)

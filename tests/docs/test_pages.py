@@ -1,0 +1,24 @@
+"""Python on the pages of the site runs as it stands: the blocks of a page one after another."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import DOCS, blocks
+
+PAGES = ("index", "the-tree", "buckets", "rows-by-key", "changelog-producers")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = [text for language, text in blocks(DOCS / f"{page}.md") if language == "python"]
+    assert examples
+    exec("\n".join(examples), {})
+
+
+def test_trees_on_the_page_are_those_of_the_tour() -> None:
+    """Each drawn line has the shape that `lsm show tree` draws."""
+    drawn = [text for language, text in blocks(DOCS / "the-tree.md") if language == "text"]
+    assert [len(re.findall(r"^  L\d  █+.? +[\d.]+ KB +3 rows", text, re.M)) for text in drawn] == [2, 1]  # fmt: skip
