@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.pins import Pin
 from lsm_assets.settings import CATALOG_URL, Settings
 from lsm_engine import (
     CommitMessage,
@@ -91,12 +92,18 @@ class LsmResource(dg.ConfigurableResource):
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
     _catalog: lsm.Catalog | None = PrivateAttr(default=None)
+    _pins: dict[tuple[str, dg.AssetKey], Pin] = PrivateAttr(default_factory=dict)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Close the catalog; a Spark session is kept, as the next run may use it."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
+
+    @property
+    def pins(self) -> dict[tuple[str, dg.AssetKey], Pin]:
+        """What each step of this run has read of which table, by step and asset."""
+        return self._pins
 
     @property
     def catalog(self) -> lsm.Catalog:

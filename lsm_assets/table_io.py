@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.ledger.pinning import version_snapshot
+from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
 from lsm_assets.ledger.recording import run_properties_of
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.declaration import TableDeclaration
@@ -48,8 +49,13 @@ class LsmIOManager(dg.ConfigurableIOManager):
             return
         declaration = declaration_of(context.asset_key, context.definition_metadata, obj)
         table = self.lsm.table(declaration)
+        inputs = pinned_inputs(context.step_context, self.lsm)
         properties = run_properties_of(
-            context.run_id, declaration.keys, AssetKind.TABLE, engine=self.lsm.executor
+            context.run_id,
+            declaration.keys,
+            AssetKind.TABLE,
+            engine=self.lsm.executor,
+            inputs=inputs,
         )
         user = f"dagster-{context.run_id}"
         if self.mode == "overwrite":
@@ -60,7 +66,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
         if newest is None:
             return
         looked = survey(table, newest)
-        context.step_context.set_data_version(context.asset_key, dg.DataVersion(str(newest.id)))
+        version = data_version(table, self.lsm.catalog.lineage)
+        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
         context.add_output_metadata(
             {
                 **files_metadata(
@@ -73,19 +80,26 @@ class LsmIOManager(dg.ConfigurableIOManager):
                     primary_key=table.schema.primary_keys,
                     location=table.location,
                     row_count=row_count(table, declaration, newest),
+                    inputs=inputs_markdown(inputs, reasons_of(context.step_context, self.lsm)),
                 ),
             }
         )
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
-        name = keys_of(context.asset_key).name
-        noted = context.step_context.maybe_fetch_and_get_input_asset_version_info(context.asset_key)
-        version = noted.data_version.value if noted and noted.data_version else ""
-        table = self.lsm.catalog.table(name)
-        scan = table.scan(
-            where=_partition_filter(context, table), snapshot_id=version_snapshot(version)
+        column, keys = _partition_column(context), []
+        if column is not None:
+            keys = list(context.asset_partition_keys)
+        table = self.lsm.catalog.table(keys_of(context.asset_key).name)
+        of_partitions = column is not None and table.schema.partition_keys == (column,)
+        pinned = pin_input(
+            context.step_context,
+            self.lsm,
+            context.asset_key,
+            [{column: key} for key in keys] if column and of_partitions else None,
         )
+        where = None if column is None else _partition_filter(table, column, keys)
+        scan = pinned.table.scan(where=where, **pinned.at)
         return _as(scan, context.dagster_type.typing_type)
 
 
@@ -133,16 +147,18 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, dg.MetadataValue) else value
 
 
-def _partition_filter(context: dg.InputContext, table: lsm.Table) -> pc.Expression | None:
+def _partition_column(context: dg.InputContext) -> str | None:
+    """Return the column that holds the keys of the upstream partitions that are read, if any are."""
     upstream = context.upstream_output
-    column = (
-        _plain((upstream.definition_metadata or {}).get(PARTITION_COLUMN)) if upstream else None
-    )
-    if column is None or not context.has_asset_partitions:
+    if upstream is None or not context.has_asset_partitions:
         return None
+    column = _plain((upstream.definition_metadata or {}).get(PARTITION_COLUMN))
+    return None if column is None else str(column)
+
+
+def _partition_filter(table: lsm.Table, column: str, keys: list[str]) -> pc.Expression:
     kind = table.schema.arrow.field(column).type
-    keys = pa.array(list(context.asset_partition_keys)).cast(kind)
-    return pc.field(column).isin(keys)
+    return pc.field(column).isin(pa.array(keys).cast(kind))
 
 
 def _as(scan: Any, wanted: Any) -> Any:

@@ -7,9 +7,10 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
-from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run
+from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import files_event, recorded, run_properties
-from lsm_assets.ledger.survey import data_version, row_count, survey
+from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -30,9 +31,10 @@ def write_table(
     also when the writer had nothing to change.
     """
     table: lsm.Table = context.resources.lsm.table(declaration)
-    inputs = inputs_of_run(context, declaration)
     commits: list[Snapshot] = []
     for number, change in enumerate(changes_of(writer(context, table))):
+        # A writer has read its inputs by the time that it yields.
+        inputs = inputs_of_run(context, declaration)
         made = _commit(context, declaration, table, change, number, inputs)
         for snapshot in _with_compactions(table, made):
             commits.append(snapshot)
@@ -42,7 +44,7 @@ def write_table(
         looked = survey(table, newest)
         yield files_event(declaration.keys, looked)
         yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
-    yield _materialised(declaration, table, newest, commits, inputs)
+    yield _materialised(context, declaration, table, newest, commits)
 
 
 def changes_of(written: Any) -> Iterator[Change]:
@@ -111,16 +113,18 @@ def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snaps
 
 
 def _materialised(
+    context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
     table: lsm.Table,
     newest: Snapshot | None,
     commits: list[Snapshot],
-    inputs: tuple[Input, ...],
 ) -> dg.MaterializeResult[Any]:
-    version = data_version(table)
+    resource = context.resources.lsm
+    version = dg.DataVersion(data_version(table, resource.catalog.lineage).text)
+    inputs, step = inputs_of_run(context, declaration), context.get_step_execution_context()
     key = declaration.keys.asset(AssetKind.TABLE)
-    if version is None or newest is None:
-        return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion("0"))
+    if newest is None:
+        return dg.MaterializeResult(asset_key=key, data_version=version)
     found: Mapping[str, Any] = table_metadata(
         declaration.keys,
         newest,
@@ -129,8 +133,6 @@ def _materialised(
         location=table.location,
         row_count=row_count(table, declaration, newest),
         commits=commits,
-        inputs=inputs_markdown(inputs),
+        inputs=inputs_markdown(inputs, reasons_of(step, resource)),
     )
-    return dg.MaterializeResult(
-        asset_key=key, metadata=found, data_version=dg.DataVersion(str(version))
-    )
+    return dg.MaterializeResult(asset_key=key, metadata=found, data_version=version)

@@ -9,15 +9,19 @@ import dagster as dg
 import lsm_engine as lsm
 from lsm_assets.automation.cursor import read_cursor, write_cursor
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.ledger.commits import NOTHING, data_version, recorded_commits
 from lsm_assets.ledger.recording import (
     dagster_run_of,
     files_event,
+    recorded_version,
+    recorded_versions,
     snapshot_events,
     table_event,
     tag_event,
 )
-from lsm_assets.ledger.survey import is_data_change, survey
+from lsm_assets.ledger.survey import survey
 from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.partitions import (
     partition_set_name,
     snapshot_partition,
@@ -25,7 +29,8 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_engine import LsmError, Snapshot
+from lsm_assets.model.versions import TableVersion, version_of
+from lsm_engine import ExpiredError, Lineage, LsmError, NotFoundError, Snapshot
 
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000
@@ -63,10 +68,17 @@ def sync_sensor(
         for declaration in declarations:
             try:
                 table = context.resources.lsm.existing_table(declaration.name)
-                if table is None:
+                if table is None and declaration.name not in states:
                     continue
                 plan = look(context.instance, declaration, table, states)
-                events += events_of(declaration, table, plan)
+                if table is not None:
+                    events += events_of(declaration, table, plan)
+                lineage = context.resources.lsm.catalog.lineage
+                state = states.setdefault(declaration.name, {})
+                if not plan.is_recording:
+                    events += moved_versions(context.instance, declaration, table, lineage, state)
+                if table is None:
+                    del states[declaration.name]
                 requests += partition_requests(declaration, plan)
             except LsmError as error:
                 context.log.error("cannot look at %s: %s", declaration.name, error)
@@ -86,7 +98,7 @@ def sync_sensor(
 
 def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
     """Return in one line what a tick did; it requests no runs."""
-    if not requests:
+    if not requests and not events:
         return "Dagster knows every snapshot and tag"
     added, removed = (
         sum(len(each.partition_keys) for each in requests if isinstance(each, kind))
@@ -98,26 +110,26 @@ def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest])
 def look(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
-    table: lsm.Table,
+    table: lsm.Table | None,
     states: dict[str, dict[str, Any]],
 ) -> SyncPlan:
     """Compare one table with its partitions, and remember the tags that it has now.
 
-    Two listings per table and tick; only snapshots that are new are read.
+    Two listings per table and tick; only snapshots that are new are read. `table` None: it was dropped.
     """
     keys = declaration.keys
     known = set(instance.get_dynamic_partitions(partition_set_name(snapshot_partitions(keys))))
     known_tags = instance.get_dynamic_partitions(partition_set_name(tag_partitions(keys)))
-    live, tags = table.snapshot_ids(), table.tag_names()
+    live, tags = (table.snapshot_ids(), table.tag_names()) if table is not None else ([], [])
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
-    commits = commits_of(table, live)
-    states[declaration.name] = {"tags": tags, "commits": commits}
+    commits = commits_of(table, live) if table is not None else {}
+    states[declaration.name] = {**state, "tags": tags, "commits": commits}
     fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]
     return plan_sync(
         live=live,
         known=known,
-        unrecorded_yet=being_recorded(instance, table, fresh[-EVENTS_MAX:]),
+        unrecorded_yet=being_recorded(instance, table, fresh[-EVENTS_MAX:]) if table else (),
         live_tags=tags,
         known_tags=set(known_tags),
         seen_tags=seen_tags,
@@ -176,12 +188,51 @@ def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -
         events.append(
             sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
         )
-    if any(is_data_change(snapshot) for snapshot in fresh):
-        events.append(table_event(declaration, table, fresh[-1], fresh))
     for name in plan.report_tags:
         with suppress(lsm.NotFoundError):
             events.append(tag_event(table, keys, table.tag(name)))
     return events
+
+
+def moved_versions(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table | None,
+    lineage: Lineage,
+    state: dict[str, Any],
+) -> list[Event]:
+    """Return the table's data version, if something outside Dagster has moved it.
+
+    Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
+    a partitioned asset those partitions move as well whose recorded commit is no longer part of the
+    table. `state` remembers the version, so that a quiet table asks Dagster nothing.
+    """
+    version = data_version(table, lineage) if table is not None else NOTHING
+    seen, state["version"] = state.get("version"), version.text
+    if seen == version.text:
+        return []
+    key = declaration.keys.asset(AssetKind.TABLE)
+    events: list[Event] = []
+    recorded = recorded_version(instance, key)
+    known = recorded is not None and recorded.is_same(version)
+    if not known and not (recorded is None and version == NOTHING):
+        events.append(table_event(declaration, table, version))
+    for name, of_partition in recorded_versions(instance, key).items():
+        if of_partition != version and is_taken_back(table, lineage, of_partition):
+            events.append(table_event(declaration, table, version, partition=name))
+    return events
+
+
+def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
+    """Whether a commit is not part of the table any more: rolled back, or of a table that was dropped."""
+    newest = table.latest_snapshot() if table is not None else None
+    if table is None or newest is None or recorded.snapshot_id > newest.id:
+        return recorded != NOTHING
+    with suppress(NotFoundError, ExpiredError):
+        return not version_of(table.snapshot(recorded.snapshot_id)).is_same(recorded)
+    number = recorded.snapshot_id
+    past = recorded_commits(table, lineage, number - 1, number + 1)
+    return bool(past) and not past[0].version.is_same(recorded)
 
 
 def partition_requests(declaration: TableDeclaration, plan: SyncPlan) -> list[PartitionsRequest]:

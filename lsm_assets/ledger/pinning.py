@@ -1,46 +1,169 @@
-"""Read an upstream table at the very snapshot that Dagster records as the input of this run."""
+"""Read an upstream table at the very state that Dagster records as the input of this run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import dagster as dg
+from dagster._core.execution.context.system import StepExecutionContext
 
-from lsm_assets.ledger.recording import DATA_VERSION_TAG
+import lsm_engine as lsm
+from lsm_assets.ledger.commits import (
+    NOTHING,
+    commits_since,
+    holders,
+    live_versions,
+    recorded_commits,
+)
+from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import keys_of
 from lsm_assets.model.metadata import snapshot_link
 from lsm_assets.model.pictures import without_html
+from lsm_assets.model.pins import Gone, Pin, resolve_pin
+from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.resources import LsmResource
+from lsm_engine import ExpiredError, Lineage, NotFoundError, record
 from lsm_engine import LineageInput as Input
 
 
-def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int | None:
-    """Return the upstream snapshot that this run is recorded to have read.
+@record
+class PinnedTable:
+    """A table, or its branch, and which state of it to read: `table.scan(**at)`.
 
-    A table's data version is its last data-changing snapshot, and Dagster notes the versions of all
-    inputs when a step starts: reading that snapshot makes the recorded provenance true. None if the
-    upstream asset has no such version, because it is no table or was never materialised.
+    `at` has `snapshot_id` or `tag`, as `scan` and `read_dataframe` take them.
+    """
+
+    table: lsm.Table
+    at: Mapping[str, Any]
+    pin: Pin | None = None
+
+
+def pinned_table(
+    context: dg.AssetExecutionContext,
+    key: dg.AssetKey,
+    partitions: Iterable[Mapping[str, Any]] | None = None,
+) -> PinnedTable:
+    """Return an upstream table at the state that this run is recorded to have read.
+
+    A table's data version is its last data-changing commit, and Dagster notes the versions of all
+    inputs when a step starts. Has that snapshot expired, the state is read from a tag or a branch
+    that holds it, or else at the newest snapshot in which the `partitions` that are read, each as
+    {column: value}, are unchanged since; None: the whole table. Which one is logged, and shown with
+    the run's inputs. Raises dagster.Failure, with what to do, where the rows are nowhere. Of an asset
+    that was never materialised the newest state is read.
     """
     step = context.get_step_execution_context()
+    return pin_input(step, context.resources.lsm, key, partitions)
+
+
+def input_snapshot(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int | None:
+    """Return the upstream snapshot to read for what this run is recorded to have read.
+
+    As `pinned_table`, for the whole table; None if the upstream asset is no table or was never
+    materialised. Raises dagster.Failure also where only a tag or a branch has the state.
+    """
+    step = context.get_step_execution_context()
+    if recorded_input(step, key) is None:
+        return None
+    pin = pinned_table(context, key).pin
+    if pin is not None and (pin.tag or pin.branch):
+        raise dg.Failure(f"{pin.why}: use pinned_table, which reads tags and branches")
+    return None if pin is None else pin.snapshot_id
+
+
+def pin_input(
+    step: StepExecutionContext,
+    resource: LsmResource,
+    key: dg.AssetKey,
+    partitions: Iterable[Mapping[str, Any]] | None = None,
+) -> PinnedTable:
+    """As `pinned_table`, for whoever has the step and the resource, such as an I/O manager."""
+    table = resource.catalog.table(keys_of(key).name)
+    recorded = recorded_input(step, key)
+    if recorded is None or (recorded.is_same(NOTHING) and table.latest_snapshot() is None):
+        return PinnedTable(table=table, at={})
+    paths = None if partitions is None else frozenset(map(table.partition_path, partitions))
+    pin = find_pin(table, resource.catalog.lineage, recorded, paths)
+    if isinstance(pin, Gone):
+        raise dg.Failure(_failure(table.name, key, pin))
+    if pin.why:
+        step.log.warning("%s: %s", table.name, pin.why)
+    resource.pins[step.step.key, key] = pin
+    if pin.tag is not None:
+        return PinnedTable(table=table, at={"tag": pin.tag}, pin=pin)
+    source = table.branch(pin.branch) if pin.branch is not None else table
+    return PinnedTable(table=source, at={"snapshot_id": pin.snapshot_id}, pin=pin)
+
+
+def find_pin(
+    table: lsm.Table,
+    lineage: Lineage,
+    recorded: TableVersion,
+    partitions: frozenset[str] | None = None,
+) -> Pin | Gone:
+    """Return where the rows of a recorded version are, looking no further than has to be."""
+    wanted = recorded.snapshot_id
+    try:
+        at = resolve_pin(recorded, live={wanted: version_of(table.snapshot(wanted))})
+    except (NotFoundError, ExpiredError):
+        at = None
+    if isinstance(at, Pin):
+        return at
+    live = live_versions(table)
+    past = recorded_commits(table, lineage, wanted - 1, wanted + 1)
+    return resolve_pin(
+        recorded,
+        live=live,
+        holders=list(holders(table, recorded)),
+        past=past[0] if past else None,
+        since=commits_since(table, lineage, wanted, live) if live else (),
+        partitions=partitions,
+    )
+
+
+def recorded_input(step: StepExecutionContext, key: dg.AssetKey) -> TableVersion | None:
+    """Return the version of an upstream table that this step is recorded to read; None if none is.
+
+    The versions of upstream partitions come hashed together: the newest of them covers them all.
+    """
     noted = step.maybe_fetch_and_get_input_asset_version_info(key)
     if noted is None or noted.data_version is None:
         return None
-    snapshot_id = version_snapshot(noted.data_version.value)
-    if snapshot_id is not None or not (
-        context.has_partition_key or context.has_partition_key_range
-    ):
-        return snapshot_id
-    # The versions of several partitions come hashed together: the newest run covers them all.
-    return _newest_of_partitions(context, key)
+    whole = parse_version(noted.data_version.value)
+    name = step.job_def.asset_layer.get_node_input_name(step.node_handle, key)
+    if whole is not None or name is None or not step.has_asset_partitions_for_input(name):
+        return whole
+    subset = step.asset_partitions_subset_for_input(name, require_valid_partitions=False)
+    known = recorded_versions(step.instance, key, list(subset.get_partition_keys()))
+    return max(known.values(), key=lambda version: version.snapshot_id, default=None)
 
 
 def inputs_of_run(
     context: dg.AssetExecutionContext, declaration: TableDeclaration
 ) -> tuple[Input, ...]:
-    """Return what this run reads, for the properties of the snapshots that it makes."""
+    """Return what this run reads, for the properties of the snapshots that it makes.
+
+    What a writer has read by `pinned_table` is the state that it was given; of other upstream tables
+    it is the recorded version.
+    """
     return tuple(_inputs(context, declaration))
 
 
-def inputs_markdown(inputs: Iterable[Input]) -> str:
-    """Return as Markdown which snapshots were read; empty text for none."""
+def pinned_inputs(step: StepExecutionContext, resource: LsmResource) -> tuple[Input, ...]:
+    """Return the tables that a step has read by a pin, as inputs of what it makes."""
+    return tuple(
+        Input(dataset=keys_of(key).name, snapshot_id=pin.snapshot_id)
+        for key, pin in _pins(step, resource).items()
+    )
+
+
+def reasons_of(step: StepExecutionContext, resource: LsmResource) -> dict[str, str]:
+    """Return, by table, why a step has read another state than the recorded snapshot."""
+    return {keys_of(key).name: pin.why for key, pin in _pins(step, resource).items() if pin.why}
+
+
+def inputs_markdown(inputs: Iterable[Input], reasons: Mapping[str, str] | None = None) -> str:
+    """Return as Markdown which snapshots were read, with the reasons of `reasons_of`; "" for none."""
     shown = []
     for each in inputs:
         dataset = without_html(each.dataset)
@@ -50,13 +173,18 @@ def inputs_markdown(inputs: Iterable[Input]) -> str:
         else:
             key = dg.AssetKey(each.dataset.split("."))
             link = snapshot_link(keys_of(key), each.snapshot_id)
-            shown.append(f"- {dataset} at {link}")
+            why = (reasons or {}).get(each.dataset)
+            shown.append(f"- {dataset} at {link}" + (f" ({without_html(why)})" if why else ""))
     return "\n".join(shown)
 
 
 def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> Iterable[Input]:
+    step = context.get_step_execution_context()
+    pins = _pins(step, context.resources.lsm)
     for key in declaration.deps:
-        snapshot_id = input_snapshot(context, key)
+        pin, recorded = pins.get(key), recorded_input(step, key)
+        known = recorded.snapshot_id if recorded is not None else None
+        snapshot_id = known if pin is None else pin.snapshot_id
         columns = tuple(
             (column, name)
             for column, sources in declaration.column_lineage.items()
@@ -67,13 +195,14 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
         yield Input(dataset=dataset, snapshot_id=snapshot_id, columns=columns)
 
 
-def _newest_of_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> int | None:
-    wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=list(context.partition_keys))
-    found = context.instance.fetch_materializations(wanted, limit=1).records
-    event = found[0].asset_materialization if found else None
-    return version_snapshot((event.tags or {}).get(DATA_VERSION_TAG, "")) if event else None
+def _pins(step: StepExecutionContext, resource: LsmResource) -> Mapping[dg.AssetKey, Pin]:
+    return {key: pin for (of, key), pin in resource.pins.items() if of == step.step.key}
 
 
-def version_snapshot(version: str) -> int | None:
-    """Return the snapshot that a data version names, None for versions of another kind."""
-    return int(version) if version.isdecimal() and len(version) < 19 else None
+def _failure(name: str, key: dg.AssetKey, gone: Gone) -> str:
+    return (
+        f"The rows of {name} that Dagster records as the input of this run are nowhere: {gone.why}. "
+        f"Materialise {key.to_user_string()} again, for a partitioned asset the partitions that this "
+        "run reads, or wait until the sensor lsm_sync has reported the table's present version; "
+        "then run this again."
+    )

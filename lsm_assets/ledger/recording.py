@@ -7,7 +7,7 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.ledger import insides
-from lsm_assets.ledger.survey import Survey, data_version, manifest_counts
+from lsm_assets.ledger.survey import Survey, manifest_counts
 from lsm_assets.model import metadata
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.insides import lineage_link
@@ -17,6 +17,7 @@ from lsm_assets.model.partitions import (
     snapshot_partition,
     snapshot_partitions,
 )
+from lsm_assets.model.versions import TableVersion, parse_version
 from lsm_assets.settings import lineage_page_url
 from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, provenance_properties
 from lsm_engine import LineageInput as Input
@@ -36,13 +37,13 @@ def snapshot_events(
             keys.asset(AssetKind.MANIFEST_LISTS),
             metadata.manifest_lists_metadata(keys, snapshot, counts)
             | insides.manifests_of(table, snapshot),
-            snapshot.id,
+            partition,
             partition,
         ),
         _event(
             keys.asset(AssetKind.SNAPSHOTS),
             snapshot_page(table, keys, snapshot, run_id=run_id),
-            snapshot.id,
+            partition,
             partition,
         ),
     ]
@@ -73,13 +74,19 @@ def files_event(keys: TableKeys, looked: Survey) -> dg.AssetMaterialization:
 
 def table_event(
     declaration: TableDeclaration,
-    table: lsm.Table,
-    newest: Snapshot,
-    commits: Sequence[Snapshot],
+    table: lsm.Table | None,
+    version: TableVersion,
+    commits: Sequence[Snapshot] = (),
+    partition: str | None = None,
 ) -> dg.AssetMaterialization:
-    """Return the event of the table itself, for data that was committed outside Dagster."""
-    keys, version = declaration.keys, data_version(table)
-    assert version is not None, "a table that changed has a data-changing snapshot"
+    """Return the event of the table itself, or of a partition, for what happened outside Dagster.
+
+    `table` None: it was dropped.
+    """
+    keys = declaration.keys
+    newest = table.latest_snapshot() if table is not None else None
+    if table is None or newest is None:
+        return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition)
     found = metadata.table_metadata(
         keys,
         newest,
@@ -89,13 +96,13 @@ def table_event(
         row_count=None,  # a sensor has no time for a merge-read
         commits=commits,
     )
-    return _event(keys.asset(AssetKind.TABLE), found, version, None)
+    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition)
 
 
 def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterialization:
     """Return the event of a tag's partition."""
     found = metadata.tag_metadata(keys, tag) | insides.calendar_of(table, keys)
-    return _event(keys.asset(AssetKind.TAGS), found, tag.snapshot.id, tag.name)
+    return _event(keys.asset(AssetKind.TAGS), found, str(tag.snapshot.id), tag.name)
 
 
 def recorded(
@@ -114,19 +121,41 @@ def remove_partitions(instance: dg.DagsterInstance, name: str, partitions: Seque
         instance.delete_dynamic_partition(name, partition)
 
 
+def recorded_versions(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str] | None = None
+) -> dict[str, TableVersion]:
+    """Return the newest recorded version of each partition of a table asset; None: of all."""
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        key,
+        dg.DagsterEventType.ASSET_MATERIALIZATION,
+        [DATA_VERSION_TAG],
+        asset_partitions=None if partitions is None else list(partitions),
+    )
+    texts = {name: found.get(DATA_VERSION_TAG, "") for name, found in tags.items()}
+    parsed = {name: parse_version(text) for name, text in texts.items()}
+    return {name: version for name, version in parsed.items() if version is not None}
+
+
+def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> TableVersion | None:
+    """Return the version that Dagster last recorded of a table asset; None if none."""
+    entry = instance.get_latest_materialization_event(key)
+    event = entry.asset_materialization if entry is not None else None
+    return parse_version((event.tags or {}).get(DATA_VERSION_TAG, "")) if event else None
+
+
 def dagster_run_of(snapshot: Snapshot) -> str | None:
     """Return the Dagster run that made a snapshot, by its own properties."""
     return (snapshot.properties or {}).get(RUN_DAGSTER_ID)
 
 
 def _event(
-    key: dg.AssetKey, found: Mapping[str, Any], version: int, partition: str | None
+    key: dg.AssetKey, found: Mapping[str, Any], version: str, partition: str | None
 ) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=key,
         partition=partition,
         metadata=found,
-        tags={DATA_VERSION_TAG: str(version)},
+        tags={DATA_VERSION_TAG: version},
     )
 
 

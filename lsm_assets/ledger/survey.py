@@ -57,11 +57,6 @@ def is_data_change(snapshot: Snapshot) -> bool:
     return snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 
-def data_version(table: lsm.Table) -> int | None:
-    """Return the id of the last data-changing snapshot that is there, None if there is none."""
-    return next((each.id for each in table.newest_snapshots() if is_data_change(each)), None)
-
-
 def manifest_counts(table: lsm.Table, snapshot: Snapshot) -> Mapping[str, Sequence[int]]:
     """Per kind of manifest list: manifests, and the files that they add and delete."""
     return {

@@ -19,11 +19,13 @@ class SyncPlan:
     remove_tags: tuple[str, ...] = ()
     report_snapshots: tuple[int, ...] = ()
     report_tags: tuple[str, ...] = ()
+    is_recording: bool = False
+    """Whether a run has committed and still has to record it: it reports the table's version itself."""
 
     @property
     def is_empty(self) -> bool:
         """Whether Dagster knows it all."""
-        return self == SyncPlan()
+        return self == SyncPlan(is_recording=self.is_recording)
 
 
 def plan_sync(
@@ -59,4 +61,5 @@ def plan_sync(
         remove_tags=tuple(sorted(dead_tags)),
         report_snapshots=tuple(to_report[-events_max:]) if events_max else (),
         report_tags=tuple(new_tags[-events_max:]) if events_max else (),
+        is_recording=bool(unrecorded_yet),
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import lsm_engine as lsm
 from lsm_assets.assets.table import Writer
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
-from lsm_assets.ledger.pinning import input_snapshot
+from lsm_assets.ledger.pinning import pinned_table
 from lsm_assets.model.changes import Upsert
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -71,27 +71,27 @@ def write_weather(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert
 
 
 def write_carrier_days(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
-    """Compute figures from the snapshots of flights and airlines that this run is recorded to read."""
+    """Compute figures from the states of flights and airlines that this run is recorded to read."""
     resource: LsmResource = context.resources.lsm
     days = days_of(context)
-    flights, airlines = resource.table(FLIGHTS), resource.table(AIRLINES)
+    months = [{"month": month} for month in sorted({day.month for day in days})]
+    flights = pinned_table(context, FLIGHTS.keys.asset(AssetKind.TABLE), months)
+    airlines = pinned_table(context, AIRLINES.keys.asset(AssetKind.TABLE))
     read_flights: dict[str, Any] = {
         "columns": list(FLIGHT_COLUMNS),
         "where": days_filter(days),
-        "snapshot_id": input_snapshot(context, FLIGHTS.keys.asset(AssetKind.TABLE)),
-    }
-    read_airlines: dict[str, Any] = {
-        "snapshot_id": input_snapshot(context, AIRLINES.keys.asset(AssetKind.TABLE))
+        **flights.at,
     }
     rows: Any
     if resource.executor == "spark":
         rows = carrier_days_frame(
-            read_dataframe(flights, **read_flights, spark=resource.spark),
-            read_dataframe(airlines, **read_airlines, spark=resource.spark),
+            read_dataframe(flights.table, **read_flights, spark=resource.spark),
+            read_dataframe(airlines.table, **airlines.at, spark=resource.spark),
         )
     else:
         rows = carrier_days(
-            flights.scan(**read_flights).to_arrow(), airlines.scan(**read_airlines).to_arrow()
+            flights.table.scan(**read_flights).to_arrow(),
+            airlines.table.scan(**airlines.at).to_arrow(),
         )
     return Upsert(rows=rows, label=_span("figures", days))
 

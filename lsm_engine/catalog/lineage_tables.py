@@ -1,12 +1,14 @@
 """All that is recorded of a table, newest first, for exports and pictures."""
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, and_, case, null, select
+from sqlalchemy import ColumnElement, and_, case, null, or_, select
 
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS
 from lsm_engine.catalog.lineage_origins import LineageOrigins
 from lsm_engine.catalog.models import (
     COLUMN_INPUTS,
+    DATA,
     FILE_EDGES,
     FILES,
     INPUTS,
@@ -90,6 +92,34 @@ class LineageTables(LineageOrigins):
             .order_by(FILES.c.added_by.desc(), FILES.c.file_name)
             .limit(limit)
         )
+
+    def commits_of_table(self, table: TableName, *, after: int, before: int) -> pa.Table:
+        """Return the commits between two snapshots, oldest first, and the partitions that each changed.
+
+        Expired ones included, as long as they were recorded. One row per commit and partition; the
+        partition is null where a commit changed no data file, and for compactions, which change no rows.
+        """
+        rows, files = SNAPSHOTS.c, FILES.c
+        changed = and_(
+            files.table_id == rows.table_id,
+            files.content == DATA,
+            rows.commit_kind != CommitKind.COMPACT.value,
+            or_(files.added_by == rows.snapshot_id, files.deleted_by == rows.snapshot_id),
+        )
+        return self._ask(
+            select(
+                rows.snapshot_id, rows.commit_kind, rows.delta_manifest_list, rows.index_manifest,
+                files.partition_path,
+            )
+            .join(FILES, changed, isouter=True)
+            .where(
+                rows.table_id == self._number(table),
+                rows.snapshot_id > after,
+                rows.snapshot_id < before,
+            )
+            .distinct()
+            .order_by(rows.snapshot_id, files.partition_path)
+        )  # fmt: skip
 
     def edges_of_table(self, table: TableName, *, since: int = 0, limit: int = 20_000) -> pa.Table:
         """Return which files compactions turned into which, the newest first."""

@@ -16,6 +16,7 @@ from lsm_engine.plan.pressure_forecast import BucketForecast
 from lsm_engine.plan.retention_pins import RetentionSimulation
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
+from lsm_engine.table.ground.partition_specs import stored_partition
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.history.expire import retention_of
@@ -26,6 +27,7 @@ from lsm_engine.table.inspect import (
     lookup_metrics,
     system_tables,
 )
+from lsm_engine.table.inspect.changed_partitions import changed_partitions
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
@@ -79,8 +81,13 @@ class TableInspect:
         at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
         return bucket_trees(self.session, at)
 
-    def partition_path(self, partition: bytes) -> str:
-        """Return the directory of a partition as it is stored in facts, such as `dt=2024-01-01`."""
+    def partition_path(self, partition: bytes | Mapping[str, object]) -> str:
+        """Return the directory of a partition, such as `dt=2024-01-01`.
+
+        Given as it is stored in facts, or by its values: {"dt": "2024-01-01"}, all columns named.
+        """
+        if not isinstance(partition, bytes):
+            partition = stored_partition(self.session.schema, partition)
         return self.session.context().partition_path(partition)
 
     def pressure(self) -> list[BucketPressure]:
@@ -121,6 +128,15 @@ class TableInspect:
             )
         first = None if first_id is None else self.session.snapshots.load(first_id)
         return compare(self.session, first, second)
+
+    def changed_partitions(self, snapshot: Snapshot | int) -> frozenset[str] | None:
+        """Return the partitions whose rows a commit may have changed, as `dt=2024-01-01`; None: any.
+
+        "" stands for the whole of a table without partitions. A compaction changes none. What expired
+        snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
+        """
+        at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_partitions(self.session, at)
 
     # --- explain ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from lsm_assets.factory import LsmTableAssets
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.partitions import partition_set_name, snapshot_partitions, tag_partitions
+from lsm_assets.model.versions import parse_version
 from lsm_assets.project import lsm_definitions
 from lsm_assets.resources import LsmResource, resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
@@ -33,6 +34,13 @@ KEYS = ORDERS.keys
 
 def rows(*ids: int, name: str = "x") -> pa.Table:
     return pa.table({"id": list(ids), "name": [name] * len(ids)}, schema=SCHEMA)
+
+
+def version_id(version: str) -> int:
+    """Return the snapshot of a data version; its mark tells commits of one id apart."""
+    found = parse_version(version)
+    assert found is not None, version
+    return found.snapshot_id
 
 
 @dataclass

@@ -10,7 +10,7 @@ from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.pinning import input_snapshot
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
+from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows, version_id
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
 
@@ -93,6 +93,6 @@ def test_a_reader_reads_the_snapshot_that_is_recorded_as_its_input(two_tables: L
         COUNTS.keys.asset(AssetKind.TABLE), limit=1
     ).records
     tags = event.asset_materialization.tags
-    assert tags["dagster/input_data_version/shop/orders"] == "1"
+    assert version_id(tags["dagster/input_data_version/shop/orders"]) == 1
     inputs = counts.latest_snapshot().properties["lsm.inputs"]
     assert '"snapshot":1' in inputs

@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.prune.partition import partition_mask, partition_predicate
+from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import TableSchema
 
 
@@ -23,3 +26,26 @@ class PartitionTest:
         stored = pa.array([partition], pa.binary())
         masks = (partition_mask(one, stored, self._fields) for one in self._predicates)
         return any(bool(mask[0]) for mask in masks)
+
+
+def stored_partition(schema: TableSchema, spec: Mapping[str, object]) -> bytes:
+    """Return the stored row of one partition, whose spec has to name every partition column.
+
+    Raises InvalidInputError for other names, and for values that do not fit.
+    """
+    fields = schema.select(schema.partition_keys)
+    if set(spec) != set(schema.partition_keys):
+        raise InvalidInputError(
+            "a partition is named by all its columns: "
+            + (", ".join(schema.partition_keys) or "none"),
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            given=sorted(spec),
+        )
+    try:
+        columns = [pa.array([spec[field.name]]).cast(arrow_type(field.type)) for field in fields]
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"no partition has these values: {error}", given=dict(spec)
+        ) from error
+    types = [field.type for field in fields]
+    return encode_stored(columns, types, reserve_null_wide=True, row_count=1)[0]

@@ -1,0 +1,93 @@
+"""What is known of a table's commits: the live ones from the table, expired ones from the lineage."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
+
+import lsm_engine as lsm
+from lsm_assets.ledger.survey import is_data_change
+from lsm_assets.model.pins import CommitFacts, Holder
+from lsm_assets.model.versions import TableVersion, marked, version_of
+from lsm_engine import CommitKind, ExpiredError, Lineage, NotFoundError, Snapshot, TableName
+
+NOTHING = TableVersion(snapshot_id=0)
+"""The version of a table without a snapshot."""
+
+_LOOKED_BACK = 1_000
+_ROWS_UNCHANGED = (CommitKind.COMPACT.value, CommitKind.ANALYZE.value)
+
+
+def data_version(table: lsm.Table, lineage: Lineage) -> TableVersion:
+    """Return the last commit that changed rows, live or expired; NOTHING for an empty table.
+
+    Where it has expired and nothing recorded it, the oldest snapshot that is left stands for it.
+    """
+    oldest: Snapshot | None = None
+    for each in table.newest_snapshots():
+        if is_data_change(each):
+            return version_of(each)
+        oldest = each
+    if oldest is None:
+        return NOTHING
+    expected = oldest.id
+    for commit in reversed(recorded_commits(table, lineage, oldest.id - _LOOKED_BACK, oldest.id)):
+        expected -= 1
+        if commit.version.snapshot_id != expected:
+            break
+        if commit.partitions != frozenset():
+            return commit.version
+    return version_of(oldest)
+
+
+def live_versions(table: lsm.Table) -> dict[int, TableVersion]:
+    """Return the versions of the snapshots that are there, by id, oldest first."""
+    return {snapshot.id: version_of(snapshot) for snapshot in table.snapshots()}
+
+
+def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[Holder]:
+    """Yield the tags and branches that hold a commit."""
+    for tag in table.tags():
+        held = version_of(tag.snapshot)
+        if held.is_same(recorded):
+            yield Holder(version=held, tag=tag.name)
+    for name in table.branches():
+        with suppress(NotFoundError, ExpiredError):
+            held = version_of(table.branch(name).snapshot(recorded.snapshot_id))
+            yield Holder(version=held, branch=name)
+
+
+def commits_since(
+    table: lsm.Table, lineage: Lineage, snapshot_id: int, live: Mapping[int, TableVersion]
+) -> Iterator[CommitFacts]:
+    """Yield what is known of the commits after a snapshot, oldest first; live ones as they are asked for."""
+    earliest = min(live)
+    yield from recorded_commits(table, lineage, snapshot_id, earliest)
+    for number, version in live.items():
+        if number > snapshot_id:
+            with suppress(NotFoundError, ExpiredError):
+                yield CommitFacts(version=version, partitions=table.changed_partitions(number))
+
+
+def recorded_commits(
+    table: lsm.Table, lineage: Lineage, after: int, before: int
+) -> list[CommitFacts]:
+    """Return what the lineage has of the commits between two ids, oldest first."""
+    try:
+        found = lineage.commits_of_table(TableName.parse(table.name), after=after, before=before)
+    except NotFoundError:
+        return []
+    known = []
+    for number, group in groupby(found.to_pylist(), key=lambda row: int(row["snapshot_id"])):
+        rows = list(group)
+        paths = frozenset(
+            row["partition_path"] for row in rows if row["partition_path"] is not None
+        )
+        by_vectors = not table.schema.primary_keys and rows[0]["index_manifest"] is not None
+        is_change = rows[0]["commit_kind"] not in _ROWS_UNCHANGED
+        known.append(
+            CommitFacts(
+                version=marked(number, rows[0]["delta_manifest_list"]),
+                partitions=None if is_change and by_vectors else paths,
+            )
+        )
+    return known

@@ -1,0 +1,119 @@
+"""Where the rows of a recorded snapshot can still be read: one rule for all readers, over facts alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lsm_assets.model.versions import TableVersion
+from lsm_engine import record
+
+
+@record
+class Holder:
+    """A tag (by its name) or a branch that still has the state of a commit."""
+
+    version: TableVersion
+    tag: str | None = None
+    branch: str | None = None
+
+
+@record
+class CommitFacts:
+    """A commit and the partitions that it changed, as `dt=2024-01-01`; None: any of them."""
+
+    version: TableVersion
+    partitions: frozenset[str] | None
+
+
+@record
+class Pin:
+    """What to read in place of a recorded snapshot. `why` is a sentence if it is not that snapshot.
+
+    With `tag` it is read by the tag's name; with `branch` on that branch, by `snapshot_id`.
+    """
+
+    snapshot_id: int
+    tag: str | None = None
+    branch: str | None = None
+    why: str = ""
+
+
+@record
+class Gone:
+    """No state with the recorded rows is left, and why."""
+
+    why: str
+
+
+def resolve_pin(
+    recorded: TableVersion,
+    *,
+    live: Mapping[int, TableVersion],
+    holders: Sequence[Holder] = (),
+    past: CommitFacts | None = None,
+    since: Iterable[CommitFacts] = (),
+    partitions: frozenset[str] | None = None,
+) -> Pin | Gone:
+    """Return where the rows of `recorded` can be read in `partitions` (None: in all).
+
+    The recorded snapshot if it is live; else a tag or a branch that has it; else the newest live
+    snapshot in which the partitions are unchanged since, which compactions leave them. `live`: by id.
+    `past`: what is recorded under the id of an expired snapshot, None if nothing is. `since`: the
+    commits after it, oldest first, read no further than the first that changed a partition.
+    """
+    wanted = recorded.snapshot_id
+    at = live.get(wanted)
+    if at is not None and at.is_same(recorded):
+        return Pin(snapshot_id=wanted)
+    for holder in holders:
+        if holder.version.is_same(recorded):
+            return _held(holder)
+    if not live:
+        return Gone(why=f"the table has no snapshot, and {wanted} is recorded")
+    if at is not None or wanted > min(live):
+        return Gone(why=f"snapshot {wanted} was rolled back, or the table was created anew")
+    if past is None:
+        return Gone(
+            why=f"snapshot {wanted} has expired, and the catalog's lineage has no record of it"
+        )
+    if not past.version.is_same(recorded):
+        return Gone(why=f"snapshot {wanted} was replaced, or the table was created anew")
+    return _unchanged(wanted, live, since, partitions)
+
+
+def _held(holder: Holder) -> Pin:
+    wanted = holder.version.snapshot_id
+    where = f"tag {holder.tag!r}" if holder.tag else f"branch {holder.branch!r}"
+    return Pin(
+        snapshot_id=wanted,
+        tag=holder.tag,
+        branch=holder.branch,
+        why=f"snapshot {wanted} is gone; read from {where}, which holds it",
+    )
+
+
+def _unchanged(
+    wanted: int,
+    live: Mapping[int, TableVersion],
+    since: Iterable[CommitFacts],
+    partitions: frozenset[str] | None,
+) -> Pin | Gone:
+    found, reason = None, "nothing is recorded of what came after it"
+    for expected, commit in enumerate(since, wanted + 1):
+        number = commit.version.snapshot_id
+        if number != expected:
+            reason = f"the catalog's lineage has no record of snapshot {expected}"
+            break
+        if _changes(commit, partitions):
+            reason = f"snapshot {number} has changed what is read here"
+            break
+        found = number if number in live else found
+    if found is None:
+        return Gone(why=f"snapshot {wanted} has expired, and {reason}")
+    what = "the table is" if partitions is None else "the partitions read are"
+    why = f"snapshot {wanted} has expired; read at {found}, the newest in which {what} unchanged"
+    return Pin(snapshot_id=found, why=why)
+
+
+def _changes(commit: CommitFacts, partitions: frozenset[str] | None) -> bool:
+    if commit.partitions is None or partitions is None:
+        return commit.partitions != frozenset()
+    return bool(commit.partitions & partitions)
