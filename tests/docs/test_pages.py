@@ -7,7 +7,10 @@ import pytest
 
 from tests.docs.blocks import DOCS, blocks
 
-PAGES = ("index", "the-tree", "buckets", "rows-by-key", "changelog-producers")
+PAGES = (
+    *("index", "the-tree", "buckets", "rows-by-key", "changelog-producers"),
+    "long-lived-writers",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

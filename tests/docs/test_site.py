@@ -92,4 +92,5 @@ def test_the_references_are_whole(site: dict[Path, Page]) -> None:
     assert {f"lsm_engine.{name}" for name in classes} <= named
     verbs = {name for name in dir(lsm.Table) if name[0] != "_" and callable(getattr(lsm.Table, name))}  # fmt: skip
     assert {f"lsm_engine.Table.{verb}" for verb in verbs} <= named
+    assert {"lsm_engine.spark.sql", "lsm_assets.factory.lsm_table_assets"} <= named
     assert {"lsm-upsert", "lsm-show-tree", "lsm-doctor"} <= site[place / "commands.html"].ids

@@ -4,6 +4,7 @@ Pages of the repository that lie elsewhere get a place on the site, and links to
 reference, the command line's reference and the list of decisions are made of the sources.
 """
 
+import ast
 import os
 import re
 from collections.abc import Iterator
@@ -53,10 +54,13 @@ API = {
 }
 """Names of `lsm_engine` by the section in which the reference lists them; all others come last."""
 
-SPARK = [
-    *("register", "sql", "local_session", "SparkExecutor", "read_dataframe", "upsert_dataframe"),
-    *("upsert_files", "merge_dataframe", "lookup_join", "locate_dataframe"),
+DAGSTER = [
+    *("factory.lsm_table_assets", "project.lsm_definitions", "model.declaration.TableDeclaration"),
+    *("model.changes.Upsert", "model.changes.Delete", "model.changes.Overwrite"),
+    *("table_io.LsmIOManager", "component.LsmTableComponent", "model.translator.LsmTranslator"),
+    "ledger.pinning.input_snapshot",
 ]
+"""Names of `lsm_assets` that its page uses."""
 
 
 def decisions() -> dict[str, str]:
@@ -70,6 +74,17 @@ def decisions_page() -> str:
     lines = [f"- [{title}]({page})" for page, title in decisions().items()]
     opening = "# Decisions\n\nWhat was chosen, what was not, and why.\n\n"
     return opening + "\n".join(lines) + "\n"
+
+
+def spark_names() -> list[str]:
+    """The names of `lsm_engine.spark`, which is not imported: the site is built without Spark."""
+    tree = ast.parse((ROOT / "lsm_engine" / "spark" / "__init__.py").read_text("utf-8"))
+    (names,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    return list(ast.literal_eval(names))
 
 
 def api_page() -> str:
@@ -86,8 +101,12 @@ def api_page() -> str:
             "Results and other values": [name for name in others if not name.isupper()],
         }.items()
     }
-    sections["On Spark"] = [f"lsm_engine.spark.{name}" for name in SPARK]
-    opening = "# Python API\n\nAll names are those of `import lsm_engine as lsm`.\n"
+    sections["On Spark"] = [f"lsm_engine.spark.{name}" for name in spark_names()]
+    sections["In Dagster"] = [f"lsm_assets.{name}" for name in DAGSTER]
+    opening = (
+        "# Python API\n\nNames are those of `import lsm_engine as lsm`, but in the last two sections, where "
+        "they are those of `lsm_engine.spark` and of modules of `lsm_assets`.\n"
+    )
     return opening + "".join(
         f"\n## {heading}\n\n" + "".join(f"::: {name}\n    options: {{heading_level: 3}}\n\n" for name in names)
         for heading, names in sections.items()
