@@ -1,9 +1,15 @@
 """The compaction asset: merge sorted runs on the executor, and show the tree before and after."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import (
+    AUTO_MATERIALIZE_TAG,
+    AUTOMATION_CONDITION_TAG,
+    SCHEDULE_NAME_TAG,
+    SENSOR_NAME_TAG,
+)
 from pydantic import Field
 
 import lsm_engine as lsm
@@ -67,6 +73,18 @@ def _compact(
     return snapshot
 
 
+def reason_of(tags: Mapping[str, str]) -> str:
+    """Return why a run compacts, by its tags."""
+    if REASON_TAG in tags:
+        return tags[REASON_TAG]
+    if AUTOMATION_CONDITION_TAG in tags or AUTO_MATERIALIZE_TAG in tags:
+        return "asked for by its automation condition"
+    for tag, what in ((SENSOR_NAME_TAG, "sensor"), (SCHEDULE_NAME_TAG, "schedule")):
+        if tag in tags:
+            return f"asked for by the {what} {tags[tag]}"
+    return "asked for by hand"
+
+
 def _result(
     context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
@@ -85,7 +103,7 @@ def _result(
             before=before.tree,
             after=after.tree,
             level_count=after.level_count,
-            reason=context.run.tags.get(REASON_TAG, "asked for by hand"),
+            reason=reason_of(context.run.tags),
             cost=table.amplification(HISTORY_LENGTH),
         ),
     )

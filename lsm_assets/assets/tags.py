@@ -10,6 +10,7 @@ from lsm_assets.ledger.insides import calendar_of
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import tag_metadata
+from lsm_assets.model.partitions import partition_set_name, tag_partitions
 from lsm_engine import Tag
 
 
@@ -33,6 +34,9 @@ def create_tag(
             allow_retries=False,
         )
     name = context.partition_key
+    # A run may name a partition that nobody has added: it would fail after the tag was made.
+    tags = partition_set_name(tag_partitions(declaration.keys))
+    context.instance.add_dynamic_partitions(tags, [name])
     tag = find_tag(table, name)
     if tag is None:
         table.create_tag(name, config.snapshot_id, retained=config.retained)

@@ -70,6 +70,9 @@ def _request(
         return None
     states[declaration.name] = {"snapshot": newest.id}
     due = [bucket for bucket in table.pressure() if bucket.compactable]
+    picked = table.due_buckets() if due else frozenset()
+    # Rows that wait for a bucket are assigned one by a compaction, and are no tree to pick from.
+    due = [each for each in due if each.bucket < 0 or (each.partition, each.bucket) in picked]
     if not due:
         return None
     reason = f"{due[0].reason} ({len(due)} buckets are due)"

@@ -275,10 +275,10 @@ def manifest_lists_metadata(
     counts = manifests or {}
     blank: Sequence[Any] = ("", "", "")
     rows = [
-        (kind, name, "" if size is None else size, *counts.get(kind, blank))
+        (kind, name, "" if size is None else pictures.bytes_text(size), *counts.get(kind, blank))
         for kind, name, size in lists
     ]
-    headings = ["list", "file", "bytes", "manifests", "files added", "files deleted"]
+    headings = ["list", "file", "size", "manifests", "files added", "files deleted"]
     link = asset_link(keys.asset(AssetKind.SNAPSHOTS), partition)
     found: Metadata = {
         "lsm/snapshot": dg.MetadataValue.md(f"[snapshot {snapshot.id}]({link})"),

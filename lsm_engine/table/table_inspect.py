@@ -94,6 +94,13 @@ class TableInspect:
         """Return the compaction debt of each bucket, the greatest first."""
         return pressure.bucket_pressures(self.session)
 
+    def due_buckets(self) -> frozenset[tuple[bytes, int]]:
+        """Return the (partition, bucket) pairs, as in `pressure()`, that `compact()` would work on now.
+
+        Fewer than `pressure()` calls due where the sizes of runs make no compaction worth its cost.
+        """
+        return pressure.due_buckets(self.session)
+
     def forecast(self) -> list[BucketForecast]:
         """Return each bucket's debt, and when it is due at the pace of the newest commits."""
         return pressure.bucket_forecasts(self.session)

@@ -1,13 +1,16 @@
 """Sensors and schedules: what happens by itself, and that it happens once."""
 
+import hashlib
 from datetime import datetime
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
+from lsm_assets.assets.compaction import reason_of
 from lsm_assets.automation import sync_sensor
 from lsm_assets.model.keys import AssetKind
-from tests.dagster.lake import KEYS, MARKS, Lake, rows, version_id
+from tests.dagster.lake import KEYS, MARKS, SCHEMA, Lake, rows, version_id
 
 pytestmark = MARKS
 
@@ -182,3 +185,35 @@ def test_a_run_that_seems_to_run_for_ever_is_not_waited_for(
     table.upsert(rows(1), properties={"lsm.run.id": "r", "lsm.run.dagster-id": run.run_id})
     monkeypatch.setattr(sync_sensor, "RECORDING_MILLIS_MAX", -1)
     assert lake.sync().asset_events
+
+
+def test_a_bucket_that_no_pick_would_touch_is_not_asked_for(lake: Lake) -> None:
+    """Each run is far smaller than the one before it: merging them would cost more than it saves."""
+    sizes = [2_000 // 4**number for number in range(5)]
+    for size in sizes:
+        names = [hashlib.sha512(str((size, number)).encode()).hexdigest() for number in range(size)]
+        lake.write(pa.table({"id": list(range(size)), "name": names}, schema=SCHEMA))
+    table = lake.lsm.existing_table("shop.orders")
+    (bucket,) = table.pressure()
+    assert bucket.compactable
+    assert table.due_buckets() == frozenset()
+    assert not lake.tick("lsm_compaction").run_requests
+    assert table.compact() is None
+
+    lake.write(rows(9))
+    assert table.due_buckets() == {(bucket.partition, bucket.bucket)}
+    assert lake.tick("lsm_compaction").run_requests
+    assert table.compact() is not None
+
+
+@pytest.mark.parametrize(
+    ("tags", "reason"),
+    [
+        ({}, "asked for by hand"),
+        ({"dagster/from_automation_condition": "true"}, "asked for by its automation condition"),
+        ({"dagster/schedule_name": "nightly"}, "asked for by the schedule nightly"),
+        ({"dagster/sensor_name": "s", "lsm/reason": "6 sorted runs"}, "6 sorted runs"),
+    ],
+)
+def test_a_compaction_names_who_asked_for_it(tags: dict[str, str], reason: str) -> None:
+    assert reason_of(tags) == reason

@@ -138,6 +138,13 @@ def test_a_tag_is_made_by_materialising_its_partition(lake: Lake) -> None:
     assert lake.events(AssetKind.TAGS)[-1].tags["dagster/data_version"] == "2"
 
 
+def test_a_tag_run_adds_the_partition_that_nobody_added(lake: Lake) -> None:
+    lake.write(rows(1))
+    lake.materialise(AssetKind.TAGS, tags={"dagster/partition": "v1"})  # as a launched run
+    assert lake.tags == ["v1"]
+    assert [event.partition for event in lake.events(AssetKind.TAGS)] == ["v1"]
+
+
 def test_a_tag_is_never_moved_in_silence(lake: Lake) -> None:
     lake.write(rows(1))
     lake.write(rows(2))

@@ -4,6 +4,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.plan.pressure import BucketPressure, pressures
 from lsm_engine.plan.pressure_forecast import BucketForecast, arrivals_of, forecasts
+from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.roots import delta_entries
 
@@ -22,6 +23,14 @@ def bucket_pressures(session: TableSession) -> list[BucketPressure]:
             stop_trigger=session.options.stop_trigger,
         )
     )
+
+
+def due_buckets(session: TableSession) -> frozenset[tuple[bytes, int]]:
+    """Return the (partition, bucket) pairs in which a compaction would find something to do now."""
+    latest = session.snapshots.latest()
+    if latest is None or not session.schema.has_primary_key:
+        return frozenset()
+    return frozenset((work.partition, work.bucket) for work in plan_compaction(session, latest))
 
 
 def bucket_forecasts(session: TableSession) -> list[BucketForecast]:
