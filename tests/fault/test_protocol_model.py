@@ -33,6 +33,7 @@ from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.store.snapshot_removal import delete_states
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.store.tags import TagStore
 from lsm_engine.table.commit import fence
@@ -185,7 +186,9 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
     """A session over a store; with a name it has tags, and can roll back."""
     file_io: Any = store._file_io
     nothing = SimpleNamespace(all=list, list=list, stable_listing=list)
-    return SimpleNamespace(
+    session = SimpleNamespace(
+        paths=PATHS,
+        file_io=file_io,
         snapshots=store,
         options=given_options({"commit.fsync": "false"}),
         tags=TagStore(file_io, PATHS) if name else nothing,
@@ -199,6 +202,8 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         schema=None,
         name="t",
     )
+    session.gathered = lambda paths=(): session
+    return session
 
 
 def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "") -> object:
@@ -212,12 +217,12 @@ def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "")
     choice = expire.ExpiryChoice(expired=tuple(there[:-1]), kept=tuple(there[-1:]), reason="")
     if choice.expired:
         try:
-            expire._raise_fence(session_of(store, name), choice)
+            session = session_of(store, name)
+            expire._raise_fence(session, session, choice)
         except CommitConflictError:
             store.mend_earliest()
             return "conflict"
-        for one in choice.expired:
-            store.delete_state(one)
+        delete_states(store._file_io, store, choice.expired)
     return "done"
 
 
