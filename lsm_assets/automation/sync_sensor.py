@@ -29,7 +29,7 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_assets.model.versions import TableVersion, version_of
+from lsm_assets.model.versions import TableVersion, parse_version, version_of
 from lsm_engine import ExpiredError, Lineage, LsmError, NotFoundError, Snapshot
 
 INTERVAL_SECONDS = 30
@@ -205,20 +205,22 @@ def moved_versions(
 
     Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
     a partitioned asset those partitions move as well whose recorded commit is no longer part of the
-    table. `state` remembers the version, so that a quiet table asks Dagster nothing.
+    table. `state` remembers the version: of partitions only those recorded since are looked at.
     """
     version = data_version(table, lineage) if table is not None else NOTHING
-    seen, state["version"] = state.get("version"), version.text
-    if seen == version.text:
-        return []
+    seen, state["version"] = parse_version(state.get("version", "")), version.text
     key = declaration.keys.asset(AssetKind.TABLE)
+    recorded = recorded_version(instance, key) or NOTHING
+    if recorded.is_same(version) and seen == version:
+        return []
     events: list[Event] = []
-    recorded = recorded_version(instance, key)
-    known = recorded is not None and recorded.is_same(version)
-    if not known and not (recorded is None and version == NOTHING):
+    if not recorded.is_same(version):
         events.append(table_event(declaration, table, version))
+    # What came before a commit that is still part of the table is part of it as well.
+    is_whole = seen is not None and not is_taken_back(table, lineage, seen)
+    kept = seen.snapshot_id if seen is not None and is_whole else 0
     for name, of_partition in recorded_versions(instance, key).items():
-        if of_partition != version and is_taken_back(table, lineage, of_partition):
+        if of_partition.snapshot_id > kept and is_taken_back(table, lineage, of_partition):
             events.append(table_event(declaration, table, version, partition=name))
     return events
 

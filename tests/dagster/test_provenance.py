@@ -135,6 +135,19 @@ def test_a_rollback_moves_the_data_version_back(reader: Lake) -> None:
     assert read(lake)[0] == 3
 
 
+def test_a_commit_that_was_taken_back_between_two_looks_is_noticed(reader: Lake) -> None:
+    lake = reader
+    lake.write(rows(1))
+    lake.sync()
+    lake.write(rows(2))
+    assert read(lake)[0] == 2
+    orders(lake).rollback_to(1)
+    lake.sync()
+    assert statuses(lake)["counts"] == {StaleStatus.STALE}
+    assert read(lake)[0] == 1
+    assert not lake.sync().asset_events
+
+
 def test_an_id_given_again_is_not_taken_for_the_commit_that_had_it(reader: Lake) -> None:
     lake = reader
     lake.write(rows(1), rows(2))
