@@ -23,13 +23,15 @@ def lineage_page(
     tables: Iterable[TableName] | None = None,
     *,
     snapshots_max: int = SNAPSHOTS_MAX,
+    served: bool = False,
 ) -> str:
     """Return the page for some tables, or all; `#shop.orders/12` opens it at a snapshot.
 
-    `#shop.orders/file/<name>` opens it at a data file.
+    `#shop.orders/file/<name>` opens it at a data file. `served`: by `lsm ui`, to whose pages it then links.
     """
     names = lineage.tables() if tables is None else list(tables)
-    facts = {"tables": [_table(lineage, name, snapshots_max) for name in names]}
+    tables_ = [_table(lineage, name, snapshots_max) for name in names]
+    facts = {"tables": tables_, "served": served}
     template = resources.files("lsm_engine.catalog").joinpath(_TEMPLATE).read_text("utf-8")
     # Inside of a script element only "<" could end it, or begin a comment.
     text = json.dumps(facts, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")

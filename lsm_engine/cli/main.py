@@ -30,6 +30,7 @@ from lsm_engine.cli.commands.forget import forget
 from lsm_engine.cli.commands.lineage import lineage
 from lsm_engine.cli.commands.system import show, system, verb_of
 from lsm_engine.cli.failures import INTERRUPTED
+from lsm_engine.cli.ui.command import ui
 from lsm_engine.cli.verb import Lsm, Verb
 
 
@@ -104,7 +105,7 @@ lsm.add(
         write.update_columns,
     ],
 )
-lsm.add("Insides", [show, look.verify, lineage])
+lsm.add("Insides", [show, ui, look.verify, lineage])
 lsm.add(
     "Upkeep",
     [

@@ -7,7 +7,14 @@ import click
 import pyarrow as pa
 
 from lsm_engine import KEY_VERSION_FACTS as FACTS
-from lsm_engine import ErrorKind, FileExplanation, InvalidInputError, RetentionSimulation, Table
+from lsm_engine import (
+    ErrorKind,
+    FileExplanation,
+    InvalidInputError,
+    RetentionSimulation,
+    Table,
+    type_text,
+)
 from lsm_engine import FileCommit as Commit
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.read import explain as scan
@@ -18,7 +25,7 @@ from lsm_engine.cli.verb import Verb, VerbGroup
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
 _WITH_VALUE = ("--catalog", "--warehouse")
-_WHY = [
+VERSION_COLUMNS = [
     code("_position", "merged"), words("_row_kind", "kind"), code("_sequence_number", "sequence"),
     code("_snapshot_id", "snapshot"), code("_level", "level"), code("_run", "run"),
     words("_verdict", "outcome"), words("_file_name", "file"),
@@ -31,7 +38,7 @@ _PINS = [
     words("root", "kept by"), number("files"), size("size_bytes", "size"),
     number("only_files", "files it alone keeps"), size("only_size_bytes", "size of those"),
 ]  # fmt: skip
-_CHANGES = [
+CHANGE_COLUMNS = [
     words("change"), words("partition"), code("bucket"), code("level"),
     number("record_count", "rows"), size("file_size_in_bytes", "size"), words("file_path", "file"),
 ]  # fmt: skip
@@ -100,7 +107,9 @@ def key(
         call.out.rows([words("column"), words("rule")], rules, empty="")
     names = [name for name in found.versions.schema.names if name not in FACTS.names]
     values = [words(name, name) for name in names if name not in found.key]
-    call.out.rows([*_WHY[:3], *values, *_WHY[3:]], versions, empty="no version")
+    call.out.rows(
+        [*VERSION_COLUMNS[:3], *values, *VERSION_COLUMNS[3:]], versions, empty="no version"
+    )
     call.out.text(found.verdict)
 
 
@@ -116,7 +125,15 @@ def key_of(table: Table, words_: Sequence[str]) -> dict[str, Any]:
                 kind=ErrorKind.INVALID_KEY,
                 given=word,
             )
-        values[name] = parsed(pa.array([text]), table.schema.arrow.field(name).type)[0].as_py()
+        kind = table.schema.arrow.field(name).type
+        try:
+            values[name] = parsed(pa.array([text]), kind)[0].as_py()
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"{name} is {type_text(table.schema.field(name).type)}, which {text!r} does not fit",
+                kind=ErrorKind.INVALID_KEY,
+                given=word,
+            ) from error
     return values
 
 
@@ -249,4 +266,4 @@ def diff(call: Call, *, table: str, first: int, second: int | None) -> None:
         call.out.facts({**facts, "byte_change": found.byte_change, "files": files})
         return
     call.out.text(found.text())
-    call.out.rows(_CHANGES, files, empty="the same files")
+    call.out.rows(CHANGE_COLUMNS, files, empty="the same files")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from lsm_engine import Snapshot, Table, format_bytes, type_text, unsupported_options
+from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.failures import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
@@ -59,6 +59,17 @@ def schema(call: Call, *, table: str, history: bool) -> None:
         _show(call, opened, "schemas", columns)
         return
     found = opened.schema
+    rows = schema_rows(found)
+    described = [words("comment")] if any(row["comment"] for row in rows) else []
+    call.out.rows(
+        [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
+    )
+    for one in unsupported_options(found.options):
+        call.out.note(str(one))
+
+
+def schema_rows(found: TableSchema) -> list[dict[str, Any]]:
+    """Return a schema's columns as rows: id, name, type, what it is for, comment."""
     rows = []
     for field in found.fields:
         roles = [
@@ -80,12 +91,7 @@ def schema(call: Call, *, table: str, history: bool) -> None:
                 "comment": field.description,
             }
         )
-    described = [words("comment")] if any(row["comment"] for row in rows) else []
-    call.out.rows(
-        [code("id"), words("column"), words("type"), words("roles"), *described], rows, empty=""
-    )
-    for one in unsupported_options(found.options):
-        call.out.note(str(one))
+    return rows
 
 
 @click.command(

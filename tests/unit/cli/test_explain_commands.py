@@ -21,6 +21,8 @@ def test_explain_key(shop) -> None:
     assert "newest version" in text
     shop("explain", "key", ORDERS, "price=3", code=(3, 5))
     shop("explain", "key", ORDERS, "order_id", code=(3, 5))
+    wrong = shop("explain", "key", ORDERS, "order_id=two", "day=mon", code=5)
+    assert "order_id is BIGINT NOT NULL, which 'two' does not fit" in wrong.stderr
 
 
 def test_explain_file(shop) -> None:

@@ -1,0 +1,238 @@
+"""The facts of pages, read from a catalog: a table opened per request, in as few reads as a page needs."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_engine import (
+    Catalog,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+    Snapshot,
+    Table,
+    Tag,
+    col,
+    doctor,
+    type_text,
+)
+from lsm_engine.cli.commands.explain import key_of
+from lsm_engine.cli.commands.look import schema_rows, system_rows
+from lsm_engine.cli.ui.history_pages import History, SnapshotFacts
+from lsm_engine.cli.ui.key_page import KeyAnswer, KeyFacts
+from lsm_engine.cli.ui.table_list import TableFacts, TableList, TableState, keys_text
+from lsm_engine.cli.ui.tree_pages import TreeFacts
+from lsm_engine.cli.values import plain_rows
+
+TABLES_PER_PAGE = 50
+SNAPSHOTS_PER_PAGE = 100
+BUCKETS_PER_PAGE = 40
+ROWS_MAX = 500
+"""Files that one page lists."""
+IN_FLIGHT = 16
+"""Small files of an object store that are read together: most of the time is spent on waiting."""
+
+
+def opened(catalog: Catalog, name: str) -> Table:
+    """Open a table by its name in the catalog, "shop.orders@fix" at a branch; never by a path."""
+    table, _, branch = name.partition("@")
+    found = catalog.table(table)
+    return found.branch(branch) if branch else found
+
+
+def list_of_tables(
+    catalog: Catalog, searched: str, page: int, states: Callable[[list[str]], list[TableState]]
+) -> TableList:
+    """Return a page of the tables whose names hold `searched`; `states` looks at those of the page."""
+    if catalog.is_in_memory:
+        catalog.register_found_tables()  # names of tables that came since
+    known = [name for name in catalog.list_tables() if searched.lower() in name.lower()]
+    shown = known[page * TABLES_PER_PAGE :][:TABLES_PER_PAGE]
+    return TableList(
+        warehouse=catalog.warehouse,
+        searched=searched,
+        found=len(known),
+        number=page,
+        page_size=TABLES_PER_PAGE,
+        tables=states(shown),
+    )
+
+
+def state_of(catalog: Catalog, name: str) -> TableState:
+    """Return a table's newest state and health; of one that cannot be read, why."""
+    try:
+        return _state(opened(catalog, name), name)
+    except LsmError as error:
+        return TableState(name=name, problem=error.message)
+
+
+def _state(table: Table, name: str) -> TableState:
+    report = doctor(table, depth="shallow")
+    try:
+        buckets = table.pressure()
+    except LsmError as error:  # the doctor's finding, which goes into more detail
+        return TableState(name=name, report=report, problem=error.message)
+    return TableState(
+        name=name,
+        report=report,
+        newest=table.latest_snapshot(),
+        debt_bytes=sum(each.debt_bytes for each in buckets),
+        due=sum(each.compactable for each in buckets),
+    )
+
+
+def overview(table: Table, name: str) -> TableFacts:
+    """Return the facts of a table's own page."""
+    schema = table.schema
+    facts = {
+        "location": table.location,
+        "comment": schema.comment,
+        "primary_key": keys_text(schema.primary_keys),
+        "partitioned_by": keys_text(schema.partition_keys),
+    }
+    return TableFacts(
+        state=_state(table, name),
+        facts=facts,
+        schema=schema_rows(schema),
+        options=list(system_rows(table.system("options"))),
+        branches=() if "@" in name else table.branches(),
+        consumers=list(system_rows(table.system("consumers"))),
+    )
+
+
+def history(table: Table, name: str, newest: int | None) -> History:
+    """Return the page of snapshots that begins at `newest` and goes back; only those are read."""
+    ids = table.snapshot_ids()[::-1]
+    start = 0 if newest is None else sum(1 for each in ids if each > newest)
+    shown = ids[start : start + SNAPSHOTS_PER_PAGE]
+    with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-ui") as pool:
+        snapshots = [one for one in pool.map(lambda each: _found(table, each), shown) if one]
+    after = start + SNAPSHOTS_PER_PAGE
+    return History(
+        table=name,
+        snapshots=snapshots,
+        tags=table.tags(),
+        total=len(ids),
+        newer=ids[max(0, start - SNAPSHOTS_PER_PAGE)] if start else None,
+        older=ids[after] if after < len(ids) else None,
+    )
+
+
+def _found(table: Table, snapshot_id: int) -> Snapshot | None:
+    try:
+        return table.snapshot(snapshot_id)
+    except NotFoundError:  # expired since it was listed
+        return None
+
+
+def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts:
+    """Return a snapshot with its tags, manifest lists and the files that it changed."""
+    ids = table.snapshot_ids()
+    older = [each for each in ids if each < snapshot.id]
+    newer = [each for each in ids if each > snapshot.id]
+    count, changes = 0, None
+    if snapshot.id in ids and (snapshot.id == 1 or (older and older[-1] == snapshot.id - 1)):
+        diff = table.diff_snapshots(snapshot.id - 1 or None, snapshot.id)
+        kinds = (("added", diff.added), ("removed", diff.removed), ("moved", diff.moved))
+        count = sum(rows.num_rows for _, rows in kinds)
+        changes = [
+            {"change": word, **row} for word, rows in kinds for row in plain_rows(rows[:ROWS_MAX])
+        ]
+    return SnapshotFacts(
+        table=name,
+        snapshot=snapshot,
+        tags=[tag.name for tag in table.tags() if tag.snapshot.id == snapshot.id],
+        manifest_lists=_manifest_lists(table, snapshot) if snapshot.id in ids else (),
+        changes=changes,
+        change_count=count,
+        before=max(older, default=None),
+        after=min(newer, default=None),
+    )
+
+
+def _manifest_lists(table: Table, snapshot: Snapshot) -> list[dict[str, Any]]:
+    return list(plain_rows(table.system("manifest_lists", snapshot_id=snapshot.id)))
+
+
+def snapshot_at(table: Table, query: Mapping[str, str]) -> tuple[Snapshot | None, str]:
+    """Return the snapshot that `snapshot` or `tag` of an address names, else the newest; and words for it."""
+    tag, number = query.get("tag"), query.get("snapshot")
+    if tag:
+        held: Tag = table.tag(tag)
+        return held.snapshot, f"tag {tag}, snapshot {held.snapshot.id}"
+    found = table.snapshot(whole_number("snapshot", number)) if number else table.latest_snapshot()
+    return found, "nothing committed yet" if found is None else f"snapshot {found.id}"
+
+
+def whole_number(name: str, text: str) -> int:
+    """Return a number of an address; InvalidInputError if it is none of at most 18 digits."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidInputError(f"{name} has to be a whole number, not {text!r}", given=text)
+    return int(text)
+
+
+def tree(table: Table, name: str, query: Mapping[str, str], page: int) -> TreeFacts:
+    """Return a page of a table's buckets."""
+    snapshot, at = snapshot_at(table, query)
+    trees = [] if snapshot is None else table.tree(snapshot)
+    start = page * BUCKETS_PER_PAGE
+    most = sorted(trees, key=lambda each: -len(each.runs))[start : start + BUCKETS_PER_PAGE]
+    return TreeFacts(
+        table=name,
+        at=at,
+        query={key: query[key] for key in ("snapshot", "tag") if key in query},
+        buckets=most,
+        total=len(trees),
+        size_bytes=sum(each.size_bytes for each in trees),
+        page=page,
+        page_size=BUCKETS_PER_PAGE,
+    )
+
+
+def files(table: Table, query: Mapping[str, str]) -> tuple[str, str, list[dict[str, Any]], int]:
+    """Return words for the snapshot and the bucket of an address, its files by level, and how many there are."""
+    snapshot, at = snapshot_at(table, query)
+    partition, bucket = query.get("partition", ""), whole_number("bucket", query["bucket"])
+    given = {"tag": query["tag"]} if query.get("tag") else {"snapshot_id": snapshot and snapshot.id}
+    where = (col("bucket") == bucket) & (col("partition") == partition)
+    found: pa.Table = table.system("files", where=where, **given)
+    ordered = found.sort_by([("level", "ascending"), ("max_sequence_number", "descending")])
+    return at, f"{partition} bucket {bucket}".strip(), _rows(ordered), found.num_rows
+
+
+def _rows(found: pa.Table) -> list[dict[str, Any]]:
+    rows: Iterable[dict[str, Any]] = system_rows(found[:ROWS_MAX])
+    return [{**row, "file_path": str(row["file_path"]).rpartition("/")[2]} for row in rows]
+
+
+def key(table: Table, name: str, query: Mapping[str, str]) -> KeyFacts:
+    """Return what a table's files hold of the key in an address; of one that does not fit, why."""
+    schema = table.schema
+    columns = {
+        field.name: type_text(field.type)
+        for field in schema.fields
+        if field.name in schema.primary_keys
+    }
+    at = {
+        each: query[each] for each in ("snapshot", "tag") if each not in columns and query.get(each)
+    }
+    given = {each: query[each] for each in columns if each in query}
+    asked = KeyFacts(table=name, columns=columns, given=given, at=at)
+    if not columns or set(given) != set(columns):
+        return asked
+    number = whole_number("snapshot", at["snapshot"]) if "snapshot" in at else None
+    try:
+        typed = key_of(table, [f"{each}={text}" for each, text in given.items()])
+        found = table.explain_key(typed, snapshot_id=number, tag=at.get("tag"))
+    except InvalidInputError as error:
+        return KeyFacts(table=name, columns=columns, given=given, at=at, problem=error.message)
+    answer = KeyAnswer(
+        rule=found.rule,
+        column_rules=found.column_rules,
+        verdict=found.verdict,
+        names=found.versions.schema.names,
+        versions=list(plain_rows(found.versions)),
+    )
+    return KeyFacts(table=name, columns=columns, given=given, at=at, answer=answer)

@@ -1,0 +1,111 @@
+"""`lsm ui` in a real browser: nothing runs but its own script, keys work, a phone is wide enough."""
+
+import html
+import json
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.cli.ui.routes import Reply, Site
+from lsm_engine.cli.ui.server import PageServer
+from tests.browser.chromium import _RESULT, run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+HOSTILE = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
+LONG = "a_name_that_is_wider_than_any_telephone_that_there_is"
+DARK = "--blink-settings=preferredColorScheme=0"
+PROBE = """
+addEventListener("load", () => {
+  const out = document.createElement("pre"), followed = [];
+  out.id = "acted";
+  addEventListener("click", event => { followed.push(event.target.getAttribute("href")); event.preventDefault(); });
+  const press = key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+  press("n"); press("p"); press("/");
+  const style = getComputedStyle(document.body);
+  // Headless windows are 500 pixels wide at least, which the rules for telephones reach as well.
+  document.documentElement.style.width = "390px";
+  const whole = [...document.body.querySelectorAll("*")].filter(each => !each.closest(".wide *, .timeline *"));
+  out.textContent = JSON.stringify({
+    followed, focus: document.activeElement.name, title: document.title,
+    scripts: [...document.scripts].map(script => script.getAttribute("src")),
+    images: document.images.length, background: style.backgroundColor, font: style.fontSize,
+    right: Math.max(...whole.map(each => each.getBoundingClientRect().right)), width: innerWidth,
+  });
+  document.body.append(out);
+});
+"""
+
+
+class Probed(Site):
+    """The site, with one more script of its own on each page."""
+
+    def reply(self, target: str) -> Reply:
+        if target == "/probe.js":
+            return Reply(status=200, body=PROBE.encode(), content_type="text/javascript")
+        found = super().reply(target)
+        if not found.content_type.startswith("text/html") or target.startswith("/lineage"):
+            return found
+        body = found.body.replace(b"</body>", b'<script src="/probe.js"></script></body>')
+        return Reply(status=found.status, body=body)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("ui")
+    columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with lsm.open_catalog(root) as catalog, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("lsm_engine.cli.ui.table_facts.SNAPSHOTS_PER_PAGE", 2)
+        options = {"bucket": "1", "write-only": "true"}
+        table = catalog.create_table(
+            f"shop.{LONG}", columns, primary_key=["id"], options=options, comment=HOSTILE
+        )
+        for at in range(5):
+            table.upsert([{"id": 1, "name": HOSTILE}, {"id": at, "name": "x"}])
+        table.create_tag(HOSTILE.replace("/", ""), 3)
+        with PageServer(Probed(catalog, str), 0) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            yield server.url
+            server.shutdown()
+            thread.join()
+
+
+def seen(address: str, profile, *flags: str):
+    text = run("--virtual-time-budget=5000", *flags, "--dump-dom", address, profile=profile)
+    found = _RESULT.search(text)
+    assert found, text[-2000:]
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.mark.parametrize(
+    "page", ["", "/key?id=1", "/snapshots?from=4"], ids=["table", "key", "snapshots"]
+)
+def test_a_phone_shows_a_page_whole_and_runs_nothing_of_the_data(url, tmp_path, page) -> None:
+    found = seen(f"{url}t/shop.{LONG}{page}", tmp_path, "--window-size=390,800", DARK)
+    assert found["width"] == 500
+    assert found["right"] <= 390
+    assert found["scripts"] == ["/ui.js", "/probe.js"]
+    assert (found["images"], "run" in found["title"]) == (0, False)
+    assert found["background"] == "rgb(17, 21, 28)"
+    assert found["focus"] == "q"
+
+
+def test_keys_turn_the_pages_in_the_light(url, tmp_path) -> None:
+    found = seen(f"{url}t/shop.{LONG}/snapshots?from=3", tmp_path, "--window-size=1200,800")
+    pages = f"/t/shop.{LONG}/snapshots?from="
+    assert found["followed"] == [f"{pages}1", f"{pages}5"]
+    assert found["background"] == "rgb(255, 255, 255)"
+    assert found["font"] == "15px"
+
+
+def test_the_lineage_runs_its_own_script_and_leads_back(url, tmp_path) -> None:
+    page = f"{url}lineage?table=shop.{LONG}#shop.{LONG}/3"
+    text = run("--virtual-time-budget=5000", "--dump-dom", page, profile=tmp_path)
+    assert 'data-ready="yes"' in text
+    assert f"snapshot 5 of shop.{LONG}" in text
+    assert f'href="/t/shop.{LONG}/snapshot/3"' in text
+    assert "<img" not in text
