@@ -93,6 +93,7 @@ def test_options_of_the_format_reach_tasks_and_are_masked(spark, tmp_path, monke
         query.processAllAvailable()
         query.stop()
         assert spark.table("stored").count() == 100
+        spark.catalog.dropTempView("stored")
 
         for name, text in given.items():
             spark.conf.set(f"spark.lsm.{name}", text)
