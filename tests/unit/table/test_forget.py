@@ -550,7 +550,7 @@ def test_what_is_left_of_a_branch_goes_once_it_is_old(
     table = catalog.table("db.t")
     assert table.branches() == []
     table.delete_tag("early")
-    listed = sorted(tmp_path.rglob("*"))
+    listed = sorted((tmp_path / "lake").rglob("*"))
     refused = {
         "allow rewrite_branches": {**AT_ONCE, "rewrite_branches": False},
         "being made": {**AT_ONCE, "unreferenced_older_than": "1 d"},
@@ -558,7 +558,7 @@ def test_what_is_left_of_a_branch_goes_once_it_is_old(
     for why, scope in refused.items():
         with pytest.raises(lsm.InvalidInputError, match=f"branch 'side'.*{why}"):
             table.forget([{"k": PERSON}], False, **scope)
-        assert sorted(tmp_path.rglob("*")) == listed
+        assert sorted((tmp_path / "lake").rglob("*")) == listed
     report = forgotten(table, {"k": PERSON})
     assert "what is left of branch 'side'" in str(report.plan)
     assert not directory.exists()
