@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import struct
 import subprocess
 import sys
@@ -92,16 +93,16 @@ def in_a_terminal(shop, *words, columns: int = 80, **environment) -> str:
         stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL,
         env={**inherited, "TERM": "xterm-256color", **environment},
     )  # fmt: skip
-    os.close(theirs)
     read = b""
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # Linux answers so when nobody is at the other end any more
+    while (
+        True
+    ):  # our end of theirs stays open: what is written last may be lost when the last one closes
+        has_ended = process.poll() is not None
+        if select.select([ours], [], [], 0.2)[0]:
+            read += os.read(ours, 65536)
+        elif has_ended:
             break
-        if not piece:
-            break
-        read += piece
+    os.close(theirs)
     os.close(ours)
     assert process.wait(60) == 0
     return read.decode().replace("\r\n", "\n")
