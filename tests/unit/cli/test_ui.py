@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -423,8 +424,7 @@ def test_a_warehouse_without_a_catalog_is_shown(tmp_path: Path) -> None:
     with lsm.open_catalog(tmp_path) as catalog:
         catalog.create_table("a.b", COLUMNS, primary_key=["id"]).upsert([{"id": 1, "name": "x"}])
     for file in tmp_path.glob("catalog.db*"):
-        if file.is_file():  # beside the outbox
-            file.unlink()
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
     process = started("--warehouse", str(tmp_path), "ui", "--port", "0", "--no-browser", "--json")
     assert process.stdout is not None
     port = int(json.loads(process.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
