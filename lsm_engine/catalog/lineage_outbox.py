@@ -81,12 +81,12 @@ class Outbox:
     def deliver(self, fact: Fact) -> None:
         """Keep a fact, to be recorded soon; LineageError: it was neither kept nor recorded."""
         if isinstance(fact, RollbackFacts) and fact.at_millis is None:
-            fact = replace(
-                fact, at_millis=SystemClock().now_millis()
-            )  # what is committed since stays
-        if not self._places or (_is_large(fact) and self._is_recorded(fact)):
-            if not self._places:
-                self._record_now(fact)
+            # What is committed since stays.
+            fact = replace(fact, at_millis=SystemClock().now_millis())
+        if not self._places:
+            self._record_now(fact)
+            return
+        if _is_large(fact) and self._is_recorded(fact):
             return
         try:
             self._journal.append(fact, SystemClock().now_millis())

@@ -1,5 +1,8 @@
 """The rows of one split, in Spark's Arrow types: what a reading task yields."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
@@ -60,22 +63,32 @@ class SplitReader:
 
 def scanned_frame(scan: Scan, schema: StructType, spark: SparkSession) -> DataFrame:
     """Return a scan's rows as a DataFrame of a session."""
-    plan = scan.plan
-    if not plan.splits:
+    reader = SplitReader.of(scan, arrow_schema_of(schema))
+    return frame_of_splits(scan.plan.splits, reader.batches, schema, spark)
+
+
+def frame_of_splits(
+    splits: Sequence[Any],
+    read: Callable[[Any], Batches],
+    schema: StructType,
+    spark: SparkSession,
+) -> DataFrame:
+    """Return the rows that `read`, which is pickled, yields for each split, a task reading some of them."""
+    if not splits:
         return spark.createDataFrame([], schema)
     task = SplitTask(
-        reader=SplitReader.of(scan, arrow_schema_of(schema)),
-        splits=tuple(_closures.dumps(split) for split in plan.splits),  # type: ignore[no-untyped-call]
+        read=read,
+        splits=tuple(_closures.dumps(split) for split in splits),  # type: ignore[no-untyped-call]
     )
-    numbers = spark.range(0, len(plan.splits), 1, min(len(plan.splits), TASK_COUNT_MAX))
+    numbers = spark.range(0, len(splits), 1, min(len(splits), TASK_COUNT_MAX))
     return map_arrow(numbers, task, schema)
 
 
 @record
 class SplitTask:
-    """What a reading task runs: the splits whose numbers it is handed."""
+    """What a reading task runs: `read`, for the splits whose numbers it is handed."""
 
-    reader: SplitReader
+    read: Callable[[Any], Batches]
     splits: tuple[bytes, ...]
 
     def __call__(self, batches: Batches) -> Batches:
@@ -83,4 +96,4 @@ class SplitTask:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]
-                yield from self.reader.batches(split)
+                yield from self.read(split)
