@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.schema.arrow_types import arrow_fields
+from lsm_engine.schema.plain_types import plain_schema
 from lsm_engine.schema.types import DataField, parse_type
 
 _OF_PYTHON: dict[type, pa.DataType] = {
@@ -51,13 +52,7 @@ def columns_of(given: Any) -> pa.Schema:
 def _exported(given: Any, capsule: str) -> pa.Schema:
     if capsule == "__arrow_c_schema__":
         return pa.schema(given)
-    return _without_views(pa.RecordBatchReader.from_stream(given).schema)
-
-
-def _without_views(schema: pa.Schema) -> pa.Schema:
-    """Return a frame's schema with plain text and bytes where it has views of them."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([field.with_type(plain.get(field.type, field.type)) for field in schema])
+    return plain_schema(pa.RecordBatchReader.from_stream(given).schema)
 
 
 def _field(pair: Any) -> pa.Field:

@@ -15,6 +15,7 @@ from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.defaults import default_of
+from lsm_engine.schema.plain_types import decoded
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
@@ -66,7 +67,8 @@ def _from_dictionaries(rows: list[Any]) -> pa.Table:
 def open_rows(rows: Any) -> pa.RecordBatchReader:
     """Return a stream over anything with `__arrow_c_stream__`, or over a list of dictionaries.
 
-    Raises InvalidInputError for anything else, and for two columns of one name.
+    Views and dictionaries, which polars makes of text and categories, come as plain values. Raises
+    InvalidInputError for anything else, and for two columns of one name.
     """
     if isinstance(rows, pa.RecordBatchReader):
         reader = rows
@@ -87,7 +89,7 @@ def open_rows(rows: Any) -> pa.RecordBatchReader:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
-    return reader
+    return decoded(reader)
 
 
 class Conformer:
