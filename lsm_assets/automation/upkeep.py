@@ -45,7 +45,6 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
         if table is None:
             return {"act": False}
         report = table.remove_orphan_files(dry_run=True, older_than=config.older_than)
-        paths = [path for path, _ in report.plan.orphans]
         rows = [(path, pictures.bytes_text(size)) for path, size in report.plan.orphans]
         found: Metadata = {
             "lsm/orphans": dg.MetadataValue.text(str(report)),
@@ -54,7 +53,10 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
             ),
         }
         log_observation(context, declaration, "orphan files, as planned", found)
-        return {"act": bool(paths) and not config.dry_run, "older_than": config.older_than}
+        return {
+            "act": not report.plan.is_empty and not config.dry_run,
+            "older_than": config.older_than,
+        }
 
     @dg.op(name=keys.op("remove_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
     def act(context: dg.OpExecutionContext, planned: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from lsm_engine.base.errors import UnsafePathError
 from lsm_engine.base.record import record
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 
 @record
@@ -193,6 +194,18 @@ class FileIO(Protocol):
 
     def list_files(self, directory: str) -> Iterator[FileStatus]:
         """Yield every file below a directory, in no particular order, from listings page by page."""
+        ...
+
+    def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
+        """Return uploads in parts below a directory ("": all) that were begun and not completed.
+
+        They are no files yet, and may be billed all the same. UnsupportedError: this store is not asked
+        for them, the message has what to do instead.
+        """
+        ...
+
+    def abort_uploads(self, uploads: Iterable[UnfinishedUpload]) -> None:
+        """Give uploads up; those that have ended meanwhile are no error."""
         ...
 
     def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "FileIO":

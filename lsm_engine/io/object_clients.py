@@ -79,10 +79,7 @@ def _s3(
     location: StorageLocation, options: StorageOptions, retries: Mapping[str, Any]
 ) -> tuple[Any, str]:
     found = options.settings(S3)
-    endpoint = found.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
-    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
-    if endpoint and "://" not in endpoint:
-        endpoint = f"https://{endpoint}"
+    endpoint, path_style = s3_address(found)
     config: dict[str, Any] = {
         "access_key_id": found.get("access_key"),
         "secret_access_key": found.get("secret_key"),
@@ -92,8 +89,6 @@ def _s3(
         "unsigned_payload": retries is _PATIENT or None,
     }
     if endpoint:
-        # Most servers that are not Amazon's know no bucket by its host name.
-        path_style = _is_true(found.get("path_style", "true"))
         config["virtual_hosted_style_request"] = not path_style
         config["endpoint"] = endpoint if path_style else _with_bucket(endpoint, location.authority)
     made = S3Store(
@@ -104,6 +99,16 @@ def _s3(
         credential_provider=_profile(found["profile"]) if "profile" in found else None,
     )
     return made, endpoint or f"s3.{found.get('region') or _aws_region()}.amazonaws.com"
+
+
+def s3_address(found: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the endpoint that options or the environment name, "" for Amazon's, and if the bucket is in the path."""
+    endpoint = found.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
+    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"https://{endpoint}"
+    # Most servers that are not Amazon's know no bucket by its host name.
+    return endpoint, bool(endpoint) and _is_true(found.get("path_style", "true"))
 
 
 def _aws_region() -> str:
@@ -121,7 +126,8 @@ def _profile(name: str) -> Any:
         provider = import_module("obstore.auth.boto3").Boto3CredentialProvider
     except ModuleNotFoundError as cause:
         raise UnsupportedError(
-            "profiles (s3.profile) are read by boto3: pip install boto3", option="s3.profile"
+            "profiles (s3.profile) are read by boto3: pip install 'lsm-assets[aws]'",
+            option="s3.profile",
         ) from cause
     return provider(session)
 

@@ -23,6 +23,7 @@ from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
 from lsm_engine.io.object_requests import FAILURES, Requests
+from lsm_engine.io.object_uploads import UploadsInParts
 from lsm_engine.io.object_written import FilesUnderWay
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner
@@ -43,7 +44,7 @@ def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) 
     return ObjectFileIO(location, options)
 
 
-class ObjectFileIO:
+class ObjectFileIO(UploadsInParts):
     """Files below a location. A value: equal by location and options, and may be used by any thread.
 
     Pickles without secrets and connections: both are found anew where it is unpickled.

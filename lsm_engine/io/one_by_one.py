@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.io.clock import SystemIds
 from lsm_engine.io.file_io import FileIO, FileStatus, StoreFacts
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 
 class OneByOne:
@@ -67,6 +68,13 @@ class OneByOne:
                 yield from self.list_files(status.path)
             else:
                 yield status
+
+    def unfinished_uploads(self: FileIO, _: str) -> Sequence[UnfinishedUpload]:
+        """Return none: what is being written is a file."""
+        return ()
+
+    def abort_uploads(self: FileIO, _: Iterable[UnfinishedUpload]) -> None:
+        """Do nothing: there are none."""
 
     def sync_directory(self: FileIO, directory: str) -> None:
         """Wait for the disk."""

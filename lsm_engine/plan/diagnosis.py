@@ -249,6 +249,12 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
             f"{_counted(facts.orphan_count, 'file')} that nothing names, older than a day",
             f"{format_bytes(facts.orphan_bytes)} on disk", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
+    if facts.unfinished_uploads:
+        yield _of(
+            facts, "orphans", Severity.WARNING,
+            f"{_counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
+            "no listing shows their parts, which are billed", ("orphans", facts.table, "--yes"),
+        )  # fmt: skip
 
 
 # --- options -------------------------------------------------------------------------------------

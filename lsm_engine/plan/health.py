@@ -154,5 +154,6 @@ class TableFacts:
     other_problems: tuple[str, ...] = ()
     orphan_count: int = 0
     orphan_bytes: int = 0
+    unfinished_uploads: int = 0
     refused_options: tuple[tuple[str, str], ...] = ()
     at_odds: tuple[OptionsAtOdds, ...] = ()

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 DAY_MILLIS = 86_400_000
 
@@ -35,12 +36,21 @@ class ListedFile(Protocol):
 
 @record
 class OrphanPlan:
-    """Orphans by path, and how many files were listed, reachable, or too young to judge."""
+    """Orphans by path, and how many files were listed, reachable, or too young to judge.
+
+    `uploads`: those that were begun and never completed, of writers that died; the young ones are counted.
+    """
 
     orphans: tuple[tuple[str, int], ...]  # path, size in bytes
     listed_count: int
     reachable_count: int
     young_count: int
+    uploads: tuple[UnfinishedUpload, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove or abort."""
+        return not self.orphans and not self.uploads
 
     @property
     def freed_bytes(self) -> int:
@@ -55,8 +65,9 @@ def plan_orphans(
     store_now_millis: int,
     older_than_millis: int,
     force: bool = False,
+    uploads: Iterable[UnfinishedUpload] = (),
 ) -> OrphanPlan:
-    """Return the listed files that no root reaches and that are older than an age.
+    """Return the listed files that no root reaches, and the uploads, that are older than an age.
 
     `listed` must have been gathered before `reachable`: a file that a commit adds in between is then
     reachable or not listed, never an orphan. `reachable` holds the paths that any snapshot,
@@ -83,9 +94,12 @@ def plan_orphans(
             young_count += 1
         else:
             orphans[file.path] = file.size
+    begun = tuple(uploads)
+    dead = [one for one in begun if store_now_millis - one.begun_millis > older_than_millis]
     return OrphanPlan(
         orphans=tuple(sorted(orphans.items())),
         listed_count=listed_count,
         reachable_count=reachable_count,
-        young_count=young_count,
+        young_count=young_count + len(begun) - len(dead),
+        uploads=tuple(dead),
     )

@@ -26,7 +26,7 @@ with lsm.open_catalog("lake") as catalog:
     assert table.to_arrow(where="id = 7")["name"].to_pylist() == ["seven"]
     assert table.verify(deep=True).is_clean
 assert "site-packages" in lsm.__file__, lsm.__file__
-extras = {"pyspark", "dagster", "pandas", "polars", "duckdb", "obstore"}
+extras = {"pyspark", "dagster", "pandas", "polars", "duckdb", "obstore", "boto3"}
 assert not extras & set(sys.modules), extras & set(sys.modules)
 print(lsm.__version__)
 """

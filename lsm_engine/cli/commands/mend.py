@@ -38,17 +38,21 @@ def orphans(
     """
     opened = call.table(table)
     report = opened.remove_orphan_files(older_than=older_than, force=force)
-    if report.plan.orphans and not dry_run:
+    if not report.plan.is_empty and not dry_run:
         if not yes:
             _show_orphans(call, report)
         size_text = format_bytes(report.plan.freed_bytes)
-        asked(f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text})?", yes=yes)
+        uploads = len(report.plan.uploads)
+        more = f" and abort {counted(uploads, 'unfinished upload')}" if uploads else ""
+        asked(f"Delete {counted(len(report.plan.orphans), 'file')} ({size_text}){more}?", yes=yes)
         report = opened.remove_orphan_files(dry_run=False, older_than=older_than, force=force)
     elif not call.as_json:
         _show_orphans(call, report)
     facts = {
         "dry_run": report.dry_run,
         "files": [path for path, _ in report.plan.orphans],
+        "uploads": [one.path for one in report.plan.uploads],
+        "uploads_unknown": report.uploads_unknown,
         "freed_bytes": report.plan.freed_bytes,
         "listed": report.plan.listed_count,
         "young": report.plan.young_count,

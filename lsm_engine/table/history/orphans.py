@@ -4,9 +4,10 @@ Listing comes first: a file that a commit adds meanwhile is then named by its sn
 """
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind, ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
@@ -16,6 +17,7 @@ from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.io.together import both
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 from lsm_engine.plan.expire import KeptRoot, MetadataNames, empty_plan
 from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
@@ -29,19 +31,28 @@ log = logging.getLogger(__name__)
 
 @record
 class OrphanReport:
-    """What was removed, or with `dry_run` would be."""
+    """What was removed, or with `dry_run` would be.
+
+    `uploads_unknown`: why the store could not be asked for unfinished uploads; None if it was.
+    """
 
     plan: OrphanPlan
     dry_run: bool
+    uploads_unknown: str | None = None
 
     def __str__(self) -> str:
         verb = "would remove" if self.dry_run else "removed"
         plan = self.plan
-        return (
+        text = (
             f"{verb} {len(plan.orphans)} orphan files ({format_bytes(plan.freed_bytes)}); of "
             f"{plan.listed_count} files {plan.reachable_count} are named by a root and "
             f"{plan.young_count} are too young to judge"
         )
+        if plan.uploads:
+            text += f"; {'would abort' if self.dry_run else 'aborted'} {len(plan.uploads)} unfinished uploads"
+        if self.uploads_unknown is not None:
+            text += f"; unfinished uploads are not known: {self.uploads_unknown}"
+        return text
 
 
 def remove_orphans(
@@ -56,6 +67,7 @@ def remove_orphans(
     age = parse_age(older_than)
     file_io = session.file_io
     now, ghosts = both(file_io, file_io.now_millis, lambda: _ghosts(session.gathered()))
+    uploads, unknown = _uploads(session)
     listed = list(_listed(session, ghosts))
     plan = plan_orphans(
         listed,
@@ -63,11 +75,25 @@ def remove_orphans(
         store_now_millis=now,
         older_than_millis=age,
         force=force,
+        uploads=uploads,
     )
-    log.info("orphan plan table=%s files=%d", session.name, len(plan.orphans))
+    log.info(
+        "orphan plan table=%s files=%d uploads=%d",
+        session.name, len(plan.orphans), len(plan.uploads),
+    )  # fmt: skip
+    if not dry_run and plan.uploads:
+        file_io.abort_uploads(plan.uploads)
     if not dry_run and plan.orphans:
         _carry_out(session, plan, ghosts)
-    return OrphanReport(plan=plan, dry_run=dry_run)
+    return OrphanReport(plan=plan, dry_run=dry_run, uploads_unknown=unknown)
+
+
+def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | None]:
+    """Return uploads of this table, or why they are not known: files are removed all the same."""
+    try:
+        return session.file_io.unfinished_uploads(session.paths.at("").rstrip("/")), None
+    except LsmError as error:
+        return (), error.message
 
 
 def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:

@@ -325,4 +325,9 @@ def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
                 for pin in facts.get(kind, ())
             )
     plan = remove_orphans(session, dry_run=True, older_than=_ORPHAN_AGE, force=False).plan
-    return {**found, "orphan_count": len(plan.orphans), "orphan_bytes": plan.freed_bytes}
+    return {
+        **found,
+        "orphan_count": len(plan.orphans),
+        "orphan_bytes": plan.freed_bytes,
+        "unfinished_uploads": len(plan.uploads),
+    }

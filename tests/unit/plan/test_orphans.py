@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 from lsm_engine.plan.orphans import DAY_MILLIS, OrphanPlan, plan_orphans
 
 NOW = 10 * DAY_MILLIS
@@ -37,6 +38,20 @@ def test_orphans() -> None:
     assert [path for path, _ in found.orphans] == ["bucket-0/just-old-enough", "bucket-0/lost"]
     assert (found.listed_count, found.reachable_count, found.young_count) == (5, 1, 2)
     assert found.freed_bytes == 20
+
+
+def test_uploads_go_by_their_age_alone() -> None:
+    begun = [
+        UnfinishedUpload(path="bucket-0/live", upload_id=str(age), begun_millis=NOW - age)
+        for age in (0, DAY_MILLIS, DAY_MILLIS + 1)
+    ]
+    found = plan_orphans(
+        [], {"bucket-0/live"}, store_now_millis=NOW, older_than_millis=DAY_MILLIS, uploads=begun
+    )
+    assert found.uploads == (begun[2],)
+    assert found.young_count == 2
+    assert not found.is_empty
+    assert plan().is_empty
 
 
 def test_young_orphans_need_force() -> None:
