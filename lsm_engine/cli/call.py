@@ -5,22 +5,15 @@ import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from lsm_engine import (
-    Catalog,
-    ErrorKind,
-    Executor,
-    NotFoundError,
-    Table,
-    absolute_warehouse,
-    default_catalog_url,
-    open_catalog,
-    open_table,
-    set_damaged_file_aside,
-)
-from lsm_engine.cli.output import Output
+import lsm_engine as engine  # whose names are loaded where they are used: help needs none of them
+
+if TYPE_CHECKING:
+    from lsm_engine import Catalog, Executor, Table
+    from lsm_engine.cli.output import Output
 
 CATALOG_VARIABLES = ("LSM_CATALOG", "LSM_CATALOG_URL")
 WAREHOUSE_VARIABLE = "LSM_WAREHOUSE"
@@ -41,15 +34,17 @@ class Call:
         self.open = ExitStack()
 
     @property
-    def out(self) -> Output:
+    def out(self) -> "Output":
         """Where results go."""
+        from lsm_engine.cli.output import Output  # noqa: PLC0415 -- help needs no Arrow
+
         return Output(as_json=self.as_json, quiet=self.quiet)
 
     @property
     def warehouse(self) -> str:
         """Where tables lie: --warehouse, LSM_WAREHOUSE, or ./lake."""
         given = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE) or "lake"
-        return absolute_warehouse(given)
+        return engine.absolute_warehouse(given)
 
     @property
     def _catalog_named(self) -> str | None:
@@ -64,7 +59,7 @@ class Call:
         """
         given = self._catalog_named
         if given is None:
-            return default_catalog_url(self.warehouse)
+            return engine.default_catalog_url(self.warehouse)
         # A path is what people have at hand for a database file; a URL has a scheme.
         is_url = "://" in given or given.startswith("jdbc:")
         return given if is_url else f"{_SQLITE}{os.path.abspath(given)}"
@@ -79,7 +74,7 @@ class Call:
         options = [shlex.join((name, value)) for name, value in given if value]
         return " ".join(["lsm", *options, words])
 
-    def catalog(self, *, create: bool = False, executor: Executor | None = None) -> Catalog:
+    def catalog(self, *, create: bool = False, executor: "Executor | None" = None) -> "Catalog":
         """Open the catalog, made if it does not exist and `create`.
 
         A warehouse that others made has tables and no catalog of ours: these tables are named in
@@ -89,11 +84,11 @@ class Call:
         if create or not self._is_missing:
             return self._opened(self.catalog_url, executor)
         if self._catalog_named is not None:
-            raise NotFoundError(
+            raise engine.NotFoundError(
                 f"the catalog {self._catalog_named} does not exist, or is empty: correct --catalog or "
                 f"LSM_CATALOG; or {self.line('catalog rebuild')} makes it of the tables in the warehouse, "
                 "lsm create with a first table",
-                kind=ErrorKind.NO_SUCH_DATABASE,
+                kind=engine.ErrorKind.NO_SUCH_DATABASE,
                 catalog=self.catalog_url,
             )
         catalog = self._named_in_memory(executor)
@@ -103,12 +98,12 @@ class Call:
         )
         return catalog
 
-    def catalog_to_rebuild(self) -> tuple[Catalog, str | None]:
+    def catalog_to_rebuild(self) -> "tuple[Catalog, str | None]":
         """Open the catalog, made where there are tables, and return where its damaged file was moved to.
 
         NotFoundError if there is neither a catalog nor a table.
         """
-        aside = set_damaged_file_aside(self.catalog_url)
+        aside = engine.set_damaged_file_aside(self.catalog_url)
         if self._is_missing and aside is None:
             self._named_in_memory(None)
         return self._opened(self.catalog_url, None), aside
@@ -123,21 +118,21 @@ class Call:
         path = Path(file)
         return not path.exists() or (path.is_file() and path.stat().st_size == 0)
 
-    def _named_in_memory(self, executor: Executor | None) -> Catalog:
+    def _named_in_memory(self, executor: "Executor | None") -> "Catalog":
         if "://" in self.warehouse or Path(self.warehouse).is_dir():
             catalog = self._opened("sqlite://", executor)
             if catalog.register_found_tables():
                 return catalog
-        raise NotFoundError(
+        raise engine.NotFoundError(
             f"there is no catalog here yet, and no table of the form {self.warehouse}/DATABASE.db/TABLE; "
             "'lsm create' makes one, --catalog and --warehouse name others",
-            kind=ErrorKind.NO_SUCH_DATABASE,
+            kind=engine.ErrorKind.NO_SUCH_DATABASE,
             catalog=self.catalog_url,
         )
 
-    def _opened(self, url: str, executor: Executor | None) -> Catalog:
+    def _opened(self, url: str, executor: "Executor | None") -> "Catalog":
         named = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)
-        catalog = open_catalog(
+        catalog = engine.open_catalog(
             url,
             # A catalog of other clients knows its warehouse.
             warehouse=self.warehouse if named or self._catalog_named is None else None,
@@ -146,13 +141,13 @@ class Call:
         )
         return self.open.enter_context(catalog)
 
-    def table(self, name: str, *, executor: Executor | None = None) -> Table:
+    def table(self, name: str, *, executor: "Executor | None" = None) -> "Table":
         """Open a table by its catalog name, or, if `name` is a path, by its directory.
 
         "shop.orders@fix" is branch fix of shop.orders.
         """
         if is_path(name):
-            return open_table(absolute_warehouse(name), executor=executor)
+            return engine.open_table(engine.absolute_warehouse(name), executor=executor)
         table, _, branch = name.partition("@")
         opened = self.catalog(executor=executor).table(table)
         return opened.branch(branch) if branch else opened

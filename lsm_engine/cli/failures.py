@@ -5,42 +5,10 @@ import traceback
 
 import click
 
-from lsm_engine import (
-    AlreadyExistsError,
-    CommitConflictError,
-    CommitUnknownError,
-    CorruptFileError,
-    ErrorKind,
-    InvalidInputError,
-    InvalidOptionError,
-    LsmError,
-    NotFoundError,
-    StorageError,
-    UnsafePathError,
-    UnsupportedError,
-)
+from lsm_engine import CorruptFileError, ErrorKind, LsmError
 from lsm_engine.cli.call import Call
-from lsm_engine.cli.output import BROKEN_PIPE
-from lsm_engine.cli.values import json_text, neutral
-
-REFUSED = 1
-INTERRUPTED = 130
-INTERNAL = 70
-OTHER = 12
-
-EXIT_CODES: tuple[tuple[type[LsmError], int, str], ...] = (
-    (NotFoundError, 3, "no such table, snapshot, tag, column or file (or it has expired)"),
-    (AlreadyExistsError, 4, "the name is taken"),
-    (InvalidOptionError, 5, "an option or setting is wrong"),
-    (InvalidInputError, 5, "rows, names, a filter or a file are wrong; nothing was written"),
-    (CommitConflictError, 6, "another commit came first; nothing is visible, run it again"),
-    (CommitUnknownError, 7, "it may or may not have been committed; look before running it again"),
-    (UnsupportedError, 8, "a feature of the format that this version refuses"),
-    (CorruptFileError, 9, "stored bytes are wrong"),
-    (StorageError, 10, "the disk or the store failed"),
-    (UnsafePathError, 11, "a path leaves the table's directory"),
-    (LsmError, OTHER, "any other failure"),
-)
+from lsm_engine.cli.exit_codes import INTERNAL, exit_code_of
+from lsm_engine.cli.safe_text import json_text, neutral
 
 _REMEDIES = {
     ErrorKind.NO_SUCH_DATABASE: "databases",
@@ -53,28 +21,6 @@ _REMEDIES = {
     ErrorKind.COMMIT_UNKNOWN: "show snapshots TABLE",
     ErrorKind.CORRUPT: "verify TABLE",
 }
-
-
-def exit_code_of(error: LsmError) -> int:
-    """Return the exit code of an error's class."""
-    return next(number for kind, number, _ in EXIT_CODES if isinstance(error, kind))
-
-
-def exit_code_lines() -> list[tuple[str, str]]:
-    """Return exit codes and their meanings for the help page."""
-    meanings: dict[int, list[str]] = {
-        0: ["done"],
-        REFUSED: [
-            "'doctor', 'verify' or 'forget' found something, or you answered no to a question"
-        ],
-        2: ["the command line is wrong"],
-    }
-    for _, number, meaning in EXIT_CODES:
-        meanings.setdefault(number, []).append(meaning)
-    meanings[INTERNAL] = ["a bug in lsm; --debug shows where"]
-    meanings[INTERRUPTED] = ["interrupted by Ctrl-C"]
-    meanings[BROKEN_PIPE] = ["whoever read the output stopped reading"]
-    return [(str(number), "; ".join(meaning)) for number, meaning in sorted(meanings.items())]
 
 
 def report_error(call: Call, error: LsmError) -> int:

@@ -1,40 +1,79 @@
-"""The command `lsm`: its verbs, by what people want to do."""
+"""The command `lsm`: its verbs, by what people want to do. A verb is loaded once it is asked for."""
 
 import os
-import platform
 import sys
 
 import click
-import pyarrow as pa
 
-from lsm_engine import SNAPSHOT_VERSION, __version__
-from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands import (
-    catalog,
-    history,
-    keys,
-    look,
-    maintain,
-    mend,
-    origins,
-    read,
-    transfer,
-    write,
-)
-from lsm_engine.cli.commands.alter import alter
-from lsm_engine.cli.commands.cache import cache
-from lsm_engine.cli.commands.changes import changelog
-from lsm_engine.cli.commands.doctor import doctor
-from lsm_engine.cli.commands.explain import explain
-from lsm_engine.cli.commands.forget import forget
-from lsm_engine.cli.commands.lineage import lineage
-from lsm_engine.cli.commands.system import show, system, verb_of
-from lsm_engine.cli.failures import INTERRUPTED
-from lsm_engine.cli.ui.command import ui
-from lsm_engine.cli.verb import Lsm, Verb
+from lsm_engine import __version__
+from lsm_engine.cli.exit_codes import INTERRUPTED
+from lsm_engine.cli.verb import Lsm
+
+SECTIONS = {
+    "Tables": {
+        "databases": ("catalog:databases", "List databases."),
+        "tables": ("catalog:tables", "List tables with their newest snapshot."),
+        "create": ("catalog:create", "Create a table; the catalog too if there is none."),
+        "alter": ("alter:alter", "Change columns, options and comments."),
+        "rename": ("catalog:rename", "Give a table another name or database."),
+        "drop": ("catalog:drop", "Drop a table with its files, or a database."),
+    },
+    "Rows": {
+        "scan": ("read:scan", "Print rows, merged by key."),
+        "count": ("read:count", "Count rows as a reader sees them."),
+        "changelog": ("changes:changelog", "Print what changed, oldest first."),
+        "lookup": ("keys:lookup", "Print the newest row of each key."),
+        "locate": ("keys:locate", "Show which rows would be inserted, and which replaced."),
+        "upsert": ("write:upsert", "Insert rows of files, or replace those of the same key."),
+        "append": ("write:append", "Add rows to a table without a primary key."),
+        "ingest": ("write:ingest", "Upsert a stream of rows in many commits."),
+        "insert": ("keys:insert", "Insert rows whose keys are not there yet."),
+        "update": ("keys:update", "Replace rows whose keys are there."),
+        "delete": ("write:delete", "Delete rows by key or by a filter."),
+        "overwrite": ("write:overwrite", "Replace partitions, or the whole table."),
+        "merge": ("transfer:merge", "MERGE files into a table: update, insert, delete."),
+        "import": ("transfer:import_", "Take over a folder of Parquet files."),
+        "export": ("transfer:export", "Write rows to a Parquet, CSV, JSON lines or Arrow file."),
+        "update-columns": ("write:update_columns", "Replace columns of rows by row id."),
+    },
+    "Insides": {
+        "show": ("system:show", "Show what a table is made of, why, and from what."),
+        "ui": (".ui.command:ui", "Show all of it in the browser."),
+        "verify": ("look:verify", "Check that every snapshot and tag can be read."),
+        "lineage": ("lineage:lineage", "Draw or export where data came from and went."),
+    },
+    "Upkeep": {
+        "doctor": ("doctor:doctor", "Find what is wrong, and the commands that mend it."),
+        "compact": ("maintain:compact", "Merge sorted runs where that is due."),
+        "rescale": ("maintain:rescale", "Give a table another number of buckets."),
+        "tag": ("maintain:tag", "Name snapshots, so that they stay."),
+        "branch": ("history:branch", "Let a table go several ways."),
+        "rollback": ("history:rollback", "Go back to a former state."),
+        "expire": ("maintain:expire", "Let old snapshots go, with what only they name."),
+        "expire-partitions": ("mend:expire_partitions", "Drop old partitions."),
+        "orphans": ("mend:orphans", "Delete files that nothing names."),
+        "consumer": ("history:consumer", "Know the readers that keep snapshots."),
+        "repair": ("mend:repair", "Mend a table whose files are damaged or gone."),
+        "trash": ("mend:trash", "Give back what maintenance took."),
+        "forget": ("forget:forget", "Take keys out of all that a table has."),
+        "cache": ("cache:cache", "Show the local files that lookups have built."),
+        "catalog": ("catalog:names", "Rebuild the catalog; register and adopt tables."),
+    },
+    "About": {"version": ("about:version", "Print the version of lsm and of what it runs on.")},
+}
+"""By section the verbs, each with the place of its command and a line for the page of all."""
+
+FORMER = {
+    **{name: f"look:{name}" for name in (
+        "schema", "tree", "snapshots", "snapshot", "debt", "amplification")},
+    **{name: f"system:{name.replace('-', '_')}" for name in (
+        "options", "files", "manifests", "manifest-lists", "system")},
+    "explain": "explain:explain",
+    "pressure": "look:debt",
+}  # fmt: skip
 
 
-@click.group(cls=Lsm)
+@click.group(cls=Lsm, sections=SECTIONS, former=FORMER)
 @click.version_option(__version__, prog_name="lsm")
 def lsm() -> None:
     """Upsertable lake tables in the Apache Paimon format, from a shell.
@@ -44,93 +83,19 @@ def lsm() -> None:
     """
 
 
-@click.command(cls=Verb, examples=["lsm version", "lsm version --json"])
-@pass_call
-def version(call: Call) -> None:
-    """Print the version of lsm and of what it runs on."""
-    facts = {
-        "lsm": __version__,
-        "snapshot_format": SNAPSHOT_VERSION,
-        "pyarrow": pa.__version__,
-        "python": platform.python_version(),
-    }
-    call.out.facts(facts)
+class _WithoutPandas:
+    """Where pandas is installed, pyarrow loads it for the first array made of a list; no verb needs it."""
 
-
-_LOOKING: dict[str, click.Command] = {
-    **{verb.name or "": verb for verb in look.VERBS},
-    **explain.commands,
-    "inputs": lineage.commands["snapshot"],
-    "life": lineage.commands["file"],
-    "row": origins.of_row,
-    "tag": origins.of_tag,
-    "origin": origins.of_origin,
-    "impact": origins.impact,
-    "column": origins.of_column,
-    "downstream": lineage.commands["downstream"],
-    "commits": lineage.commands["recent"],
-}
-for _name, _verb in _LOOKING.items():
-    show.add_command(_verb, _name)
-# Names that these had, when each was found in a place of its own.
-lineage.former |= {**lineage.commands, **{str(verb.name): verb for verb in origins.VERBS}}
-lineage.former["rebuild"] = catalog.rebuild
-lineage.commands = {"export": origins.export}
-lsm.former |= {str(verb.name): verb for verb in (*look.VERBS, explain, system)}
-lsm.former |= {name.replace("_", "-"): verb_of(name) for name in look.VIEWS}
-lsm.former["pressure"] = explain.former["debt"] = look.debt
-
-lsm.add(
-    "Tables",
-    [catalog.databases, catalog.tables, catalog.create, alter, catalog.rename, catalog.drop],
-)
-lsm.add(
-    "Rows",
-    [
-        read.scan,
-        read.count,
-        changelog,
-        keys.lookup,
-        keys.locate,
-        write.upsert,
-        write.append,
-        write.ingest,
-        keys.insert,
-        keys.update,
-        write.delete,
-        write.overwrite,
-        transfer.merge,
-        transfer.import_,
-        transfer.export,
-        write.update_columns,
-    ],
-)
-lsm.add("Insides", [show, ui, look.verify, lineage])
-lsm.add(
-    "Upkeep",
-    [
-        doctor,
-        maintain.compact,
-        maintain.rescale,
-        maintain.tag,
-        history.branch,
-        history.rollback,
-        maintain.expire,
-        mend.expire_partitions,
-        mend.orphans,
-        history.consumer,
-        mend.repair,
-        mend.trash,
-        forget,
-        cache,
-        catalog.names,
-    ],
-)
-lsm.add("About", [version])
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Say that there is no pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("lsm does not load pandas", name=name)
 
 
 def main() -> None:
     """Run the command line of this process."""
+    sys.meta_path.insert(0, _WithoutPandas)
     try:
         lsm.main(sys.argv[1:])
     except SystemExit as done:

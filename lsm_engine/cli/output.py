@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from lsm_engine import format_bytes, record
+from lsm_engine.cli.exit_codes import BROKEN_PIPE
 from lsm_engine.cli.layout import record_text, table_text
-from lsm_engine.cli.values import cell_text, json_text, neutral
+from lsm_engine.cli.safe_text import cell_text, json_text, neutral
 
-BROKEN_PIPE = 141
 _UNBOUNDED = 100_000
 _ROWS_PER_TABLE = 1_000
 

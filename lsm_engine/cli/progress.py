@@ -24,9 +24,9 @@ from lsm_engine import (
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 from lsm_engine.cli.call import Call
-from lsm_engine.cli.failures import INTERRUPTED
+from lsm_engine.cli.exit_codes import INTERRUPTED
 from lsm_engine.cli.row_files import STDIN, RowSource
-from lsm_engine.cli.values import neutral
+from lsm_engine.cli.safe_text import neutral
 
 T = TypeVar("T")
 

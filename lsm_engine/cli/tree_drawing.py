@@ -6,7 +6,7 @@ from rich.text import Text
 
 from lsm_engine import BucketTree, TreeRun, format_bytes
 from lsm_engine.cli.output import counted
-from lsm_engine.cli.values import neutral
+from lsm_engine.cli.safe_text import neutral
 
 BAR_CELLS = 36
 RUNS_MAX = 24

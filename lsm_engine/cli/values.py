@@ -1,62 +1,16 @@
-"""Values as people and programs read them: plain JSON values, safe text, UTC times.
+"""Values as people and programs read them: plain JSON values.
 
 Encodings in JSON: timestamps ISO 8601 (with Z if they are instants), dates and times ISO 8601, decimals
 text that keeps every digit, binary lower-case hexadecimal text, floats that JSON has no word for
 "NaN", "Infinity" and "-Infinity", maps with text keys objects, other maps lists of key and value.
 """
 
-import json
 import math
-import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-# C0, DEL and C1, line and paragraph separators, what turns text round, halves of characters: any of
-# them could move a terminal's cursor, hide text, or break a line.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def neutral(text: str) -> str:
-    """Return text without anything that a terminal would act on; what was there is spelt out."""
-    return _UNSAFE.sub(lambda found: _SHORT.get(found[0]) or _escape(found[0]), text)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-
-def json_text(value: object) -> str:
-    """Return one line of JSON; control characters inside of texts are escaped."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def cell_text(value: object) -> str:
-    """Return a plain value as one safe piece of text for a table's cell."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping | list):
-        return json_text(value)
-    return neutral(str(value))
-
-
-def utc_text(millis: int | None) -> str | None:
-    """Return an instant, milliseconds since 1970 UTC, as ISO 8601: "2024-05-01T08:00:00.000Z"."""
-    if millis is None:
-        return None
-    try:
-        moment = datetime.fromtimestamp(millis // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{millis} ms"  # a year that the calendar does not have
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z"
 
 
 def plain_rows(rows: pa.Table | pa.RecordBatch) -> Iterable[dict[str, Any]]:

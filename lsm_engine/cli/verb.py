@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -10,17 +11,12 @@ from click.shell_completion import CompletionItem
 
 from lsm_engine import LsmError
 from lsm_engine.cli.call import Call
-from lsm_engine.cli.failures import (
-    INTERRUPTED,
-    REFUSED,
-    WarningLines,
-    exit_code_lines,
-    report_bug,
-    report_error,
-)
-from lsm_engine.cli.values import neutral
+from lsm_engine.cli.exit_codes import INTERRUPTED, REFUSED, exit_code_lines
+from lsm_engine.cli.failures import WarningLines, report_bug, report_error
+from lsm_engine.cli.safe_text import neutral
 
 ENGINE = "lsm_engine"
+_COMMANDS = "lsm_engine.cli.commands"
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -112,42 +108,82 @@ class Verb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """Verbs of one noun: `lsm tag create`. `former`: older names of verbs, which go on working unseen."""
+    """Verbs of one noun: `lsm tag create`.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    `homes`: where verbs are that are loaded once asked for, by name: "module:attribute" in `cli/commands`.
+    `former`: the same of older names, which go on working unseen.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        homes: Mapping[str, str] | None = None,
+        former: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         settings.setdefault("context_settings", SETTINGS)
-        self.former: dict[str, click.Command] = {}
+        self.homes, self.former = homes or {}, former or {}
         super().__init__(*args, **settings)
         self.params += global_options(hidden=not isinstance(self, Lsm))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the verb of a name, new or former."""
-        return super().get_command(ctx, cmd_name) or self.former.get(cmd_name)
+        home = self.homes.get(cmd_name) or self.former.get(cmd_name)
+        return super().get_command(ctx, cmd_name) if home is None else _loaded(home)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of verbs, without former ones."""
+        return sorted((*self.commands, *self.homes))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, each with the first sentence about it, whole."""
+        verbs = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, verb.get_short_help_str(200)) for name, verb in verbs if verb]
+            )
+
+
+def _loaded(home: str) -> click.Command:
+    module, _, name = home.partition(":")
+    found: click.Command = getattr(import_module(f".{module}", _COMMANDS), name)
+    return found
 
 
 class Lsm(VerbGroup):
-    """The command itself: verbs in sections, exit codes on the help page, errors reported."""
+    """The command itself: verbs in sections, exit codes on the help page, errors reported.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.sections: dict[str, list[str]] = {}
+    `sections`: by heading the verbs, each with its home (as of `VerbGroup`) and a line about it.
+    """
 
-    def add(self, section: str, verbs: Iterable[click.Command]) -> None:
-        """Register verbs under a heading of the help page."""
-        for verb in verbs:
-            self.add_command(verb)
-            self.sections.setdefault(section, []).append(str(verb.name))
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **settings: Any
+    ) -> None:
+        self.sections = sections
+        self.lines = {
+            name: line for verbs in sections.values() for name, (_, line) in verbs.items()
+        }
+        homes = {name: home for verbs in sections.values() for name, (home, _) in verbs.items()}
+        super().__init__(*args, homes=homes, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of their sections."""
-        return [name for names in self.sections.values() for name in names]
+        return list(self.homes)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs that go on as what was typed, none of which is loaded for that."""
+        verbs = [
+            CompletionItem(name, help=line)
+            for name, line in self.lines.items()
+            if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs, section by section, then the exit codes."""
-        for section, names in self.sections.items():
-            lines = [(name, self.commands[name].get_short_help_str(120)) for name in names]
+        for section, verbs in self.sections.items():
             with formatter.section(section):
-                formatter.write_dl(lines, col_max=16)
+                formatter.write_dl([(name, self.lines[name]) for name in verbs], col_max=17)
         with formatter.section("Exit codes"):
             formatter.write_dl(exit_code_lines())
 

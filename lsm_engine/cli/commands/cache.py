@@ -11,7 +11,7 @@ from lsm_engine import processes_of_directory as processes_of
 from lsm_engine import sweep_process_directories as sweep
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import code, counted, number, size, words
-from lsm_engine.cli.values import utc_text
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import Verb
 
 

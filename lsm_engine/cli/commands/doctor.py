@@ -10,10 +10,11 @@ from rich.text import Text
 from lsm_engine import HealthReport, LsmError
 from lsm_engine import doctor as examine
 from lsm_engine.cli.call import Call, is_path, pass_call
-from lsm_engine.cli.failures import REFUSED, report_error
+from lsm_engine.cli.exit_codes import REFUSED
+from lsm_engine.cli.failures import report_error
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import file_progress
-from lsm_engine.cli.values import neutral
+from lsm_engine.cli.safe_text import neutral
 from lsm_engine.cli.verb import Verb, asked
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}

@@ -17,10 +17,10 @@ from lsm_engine import (
 )
 from lsm_engine import FileCommit as Commit
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.read import explain as scan
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.output import code, number, size, words
-from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.safe_text import utc_text
+from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb, VerbGroup
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
@@ -52,20 +52,24 @@ class ExplainGroup(VerbGroup):
         at = 0
         while at < len(args) and (args[at] in _FLAGS or args[at].partition("=")[0] in _WITH_VALUE):
             at += 2 if args[at] in _WITH_VALUE else 1
-        known = (*self.commands, *self.former, "-h", "--help")
+        known = (*self.homes, "-h", "--help")
         named = at < len(args) and args[at] in known
         return super().parse_args(ctx, args if named or not args else ["scan", *args])
 
 
-@click.group(cls=ExplainGroup)
+@click.group(
+    cls=ExplainGroup,
+    homes={
+        "scan": "read:explain",
+        "debt": "look:debt",
+        **{name: f"explain:{name}" for name in ("key", "file", "retention", "diff")},
+    },
+)
 def explain() -> None:
     """Explain what a scan reads (the default), a key, a file, retention, debt, a difference."""
 
 
-explain.add_command(scan, "scan")
-
-
-@explain.command(
+@click.command(
     "key",
     cls=Verb,
     examples=[
@@ -141,7 +145,7 @@ def _one(table: Table, row: Any) -> pa.Table:
     return pa.Table.from_pylist([dict(row)], schema=table.schema.arrow)
 
 
-@explain.command("file", cls=Verb, examples=["lsm show file shop.orders data-5f5c…-0.parquet"])
+@click.command("file", cls=Verb, examples=["lsm show file shop.orders data-5f5c…-0.parquet"])
 @click.argument("table")
 @click.argument("file")
 @pass_call
@@ -193,7 +197,7 @@ def _file_facts(found: FileExplanation) -> dict[str, Any]:
     }
 
 
-@explain.command(
+@click.command(
     "retention",
     cls=Verb,
     examples=[
@@ -247,7 +251,7 @@ def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
     }
 
 
-@explain.command(
+@click.command(
     "diff",
     cls=Verb,
     examples=["lsm show diff shop.orders 3", "lsm show diff shop.orders 3 7 --json"],

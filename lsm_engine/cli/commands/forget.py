@@ -8,7 +8,7 @@ from lsm_engine import ForgetReport
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
 from lsm_engine.cli.commands.write import FORMAT_OPTION
-from lsm_engine.cli.failures import REFUSED
+from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.verb import Verb, asked
 

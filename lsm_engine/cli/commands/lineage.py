@@ -9,7 +9,8 @@ import pyarrow as pa
 from lsm_engine import Lineage, TableName, lineage_page
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import Column, code, number, size, words
-from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.safe_text import utc_text
+from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb, VerbGroup
 
 _RUNS = [
@@ -42,7 +43,23 @@ _ACTIVITY = [
 ]  # fmt: skip
 
 
-@click.group(cls=VerbGroup, invoke_without_command=True)
+# Names that verbs of `lsm show` had, when each was found in a place of its own.
+_FORMER = {
+    **{name: f"lineage:{verb}" for name, verb in (
+        ("snapshot", "of_snapshot"), ("file", "of_file"), ("downstream", "downstream"), ("recent", "recent"))},
+    **{name: f"origins:{verb}" for name, verb in (
+        ("row", "of_row"), ("tag", "of_tag"), ("origin", "of_origin"), ("impact", "impact"),
+        ("column", "of_column"))},
+    "rebuild": "catalog:rebuild",
+}  # fmt: skip
+
+
+@click.group(
+    cls=VerbGroup,
+    homes={"export": "origins:export"},
+    former=_FORMER,
+    invoke_without_command=True,
+)
 @click.option(
     "--html",
     "page",
@@ -108,7 +125,7 @@ def _newest(call: Call, table: str) -> int | None:
     return None if newest is None else newest.id
 
 
-@lineage.command(
+@click.command(
     "snapshot",
     cls=Verb,
     examples=["lsm show inputs shop.orders", "lsm show inputs shop.orders 12 --history"],
@@ -139,7 +156,7 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
     part(call, "files that it added and deleted", FILES, files, "none")
 
 
-@lineage.command("file", cls=Verb, examples=["lsm show life shop.orders data-5f5c…-0.parquet"])
+@click.command("file", cls=Verb, examples=["lsm show life shop.orders data-5f5c…-0.parquet"])
 @click.argument("table")
 @click.argument("file")
 @pass_call
@@ -164,7 +181,7 @@ def of_file(call: Call, *, table: str, file: str) -> None:
     )
 
 
-@lineage.command("downstream", cls=Verb, examples=["lsm show downstream shop.orders 12"])
+@click.command("downstream", cls=Verb, examples=["lsm show downstream shop.orders 12"])
 @click.argument("table")
 @click.argument("snapshot_id", type=int, required=False)
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
@@ -177,7 +194,7 @@ def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool
     call.out.rows(WALK, rows, empty="nothing is known to be made from it")
 
 
-@lineage.command(
+@click.command(
     "recent", cls=Verb, examples=["lsm show commits", "lsm show commits shop.orders --limit 5"]
 )
 @click.argument("table", required=False)

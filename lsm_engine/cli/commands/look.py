@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.failures import REFUSED
+from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.progress import file_progress
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.tree_drawing import draw_tree, largest_run
-from lsm_engine.cli.values import plain_rows, utc_text
+from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 
 SNAPSHOT_OPTION = click.option(
@@ -384,7 +385,3 @@ def verify(
         call.out.text(str(report))
     if not report.is_clean:
         raise click.exceptions.Exit(REFUSED)
-
-
-VERBS = (schema, tree, snapshots, snapshot, debt, amplification)
-"""Verbs of `lsm show` besides the system tables."""

@@ -19,7 +19,7 @@ from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.write import committed, partition_of
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
-from lsm_engine.cli.values import utc_text
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
 
 

@@ -141,7 +141,3 @@ def export(call: Call, *, table: str | None, namespace: str) -> None:
     name = None if table is None else TableName.parse(call.named(table))
     for event in run_events(call.catalog().lineage, name, namespace=namespace):
         call.out.json_line(event)
-
-
-VERBS = (of_row, of_tag, of_origin, impact, of_column, export)
-"""Verbs of `lsm lineage`."""

@@ -28,18 +28,35 @@ class ShowGroup(VerbGroup):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the verbs and the system tables that go on as what was typed."""
-        others = [name for name in (*TABLES, *_OF_CATALOG) if name not in self.commands]
+        others = [name for name in (*TABLES, *_OF_CATALOG) if name not in self.homes]
         tables = [CompletionItem(name) for name in others if name.startswith(incomplete)]
         return [*super().shell_complete(ctx, incomplete), *tables]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write which other system tables there are."""
-        others = [name for name in sorted(TABLES) if name not in self.commands]
+        others = [name for name in sorted(TABLES) if name not in self.homes]
         with formatter.section("Any other system table, with --where and --columns"):
             formatter.write_text(", ".join([*others, *_OF_CATALOG]))
 
 
-@click.group(cls=ShowGroup)
+@click.group(
+    cls=ShowGroup,
+    homes={
+        **{name: f"look:{name}" for name in (
+            "schema", "tree", "snapshots", "snapshot", "debt", "amplification")},
+        "scan": "read:explain",
+        **{name: f"explain:{name}" for name in ("key", "file", "retention", "diff")},
+        "inputs": "lineage:of_snapshot",
+        "life": "lineage:of_file",
+        "downstream": "lineage:downstream",
+        "commits": "lineage:recent",
+        "row": "origins:of_row",
+        "tag": "origins:of_tag",
+        "origin": "origins:of_origin",
+        "impact": "origins:impact",
+        "column": "origins:of_column",
+    },
+)  # fmt: skip
 def show() -> None:
     """Show what a table is made of, why, since when, and from what: lsm show files shop.orders.
 
@@ -123,3 +140,7 @@ def _columns(schema: pa.Schema) -> list[Column]:
         else words(field.name, field.name)
         for field in schema
     ]
+
+
+options, files, manifests, manifest_lists = map(verb_of, VIEWS)
+"""Verbs that stood beside `lsm show` before."""

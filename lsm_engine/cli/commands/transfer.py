@@ -27,7 +27,8 @@ from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint, rows_o
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import FORMATS, RowSource, format_of
-from lsm_engine.cli.values import json_text, plain_rows
+from lsm_engine.cli.safe_text import json_text
+from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 
 

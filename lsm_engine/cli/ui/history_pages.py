@@ -7,9 +7,9 @@ from lsm_engine import Snapshot, Tag, format_millis, record
 from lsm_engine.cli.commands.explain import CHANGE_COLUMNS
 from lsm_engine.cli.commands.look import MANIFEST_LIST_COLUMNS, snapshot_facts
 from lsm_engine.cli.output import code, count_text, counted, number, words
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.ui import parts
 from lsm_engine.cli.ui.markup import Html, element, lineage_address, table_address
-from lsm_engine.cli.values import utc_text
 
 _SNAPSHOTS = [
     code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"), words("kind"),

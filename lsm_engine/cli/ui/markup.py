@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, urlencode
 
-from lsm_engine.cli.values import cell_text
+from lsm_engine.cli.safe_text import cell_text
 
 _VOID = frozenset({"input", "link", "meta"})
 _ADDRESSES = frozenset({"href", "src", "action"})

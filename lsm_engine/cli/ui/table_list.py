@@ -6,9 +6,9 @@ from typing import Any
 from lsm_engine import HealthReport, Snapshot, record
 from lsm_engine.cli.commands.look import snapshot_facts
 from lsm_engine.cli.output import code, counted, listed, number, size, words
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.ui import parts
 from lsm_engine.cli.ui.markup import Html, address, element, joined, table_address
-from lsm_engine.cli.values import utc_text
 
 _COLUMNS = [
     words("table"), words("health"), size("debt_bytes", "to merge"), number("due", "buckets due"),

@@ -18,7 +18,7 @@ from lsm_engine.base.errors import (
     UnsafePathError,
     UnsupportedError,
 )
-from lsm_engine.cli.failures import EXIT_CODES, exit_code_lines, exit_code_of
+from lsm_engine.cli.exit_codes import EXIT_CODES, exit_code_lines, exit_code_of
 from lsm_engine.table.table import Table
 
 CODES = {

@@ -7,14 +7,18 @@ import click
 import pytest
 
 from lsm_engine.cli.main import lsm
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import Verb, VerbGroup
 
 PAGES = Path(__file__).parent / "help"
 
 
+NO_CONTEXT = click.Context(lsm)
+
+
 def verbs(group: click.Group = lsm, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     yield path
-    for name, command in group.commands.items():
+    for name in group.list_commands(NO_CONTEXT):
+        command = group.get_command(NO_CONTEXT, name)
         if isinstance(command, click.Group):
             yield from verbs(command, (*path, name))
         else:
@@ -25,7 +29,9 @@ def command_of(path: tuple[str, ...]) -> click.Command:
     found: click.Command = lsm
     for name in path:
         assert isinstance(found, click.Group)
-        found = found.commands[name]
+        below = found.get_command(NO_CONTEXT, name)
+        assert below is not None
+        found = below
     return found
 
 
@@ -56,3 +62,15 @@ def test_every_verb_teaches_by_an_example(path: tuple[str, ...]) -> None:
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             assert parameter.help, f"--{parameter.name} of {path}"
+
+
+def test_the_page_of_all_verbs_has_one_line_for_each() -> None:
+    for lines in lsm.lines.items():
+        assert len("".join(lines)) < 76, lines
+        assert lines[1].endswith("."), lines
+
+
+def test_former_names_lead_to_verbs() -> None:
+    for group in (lsm, command_of(("lineage",))):
+        assert isinstance(group, VerbGroup)
+        assert all(group.get_command(NO_CONTEXT, name) for name in group.former)

@@ -13,8 +13,9 @@ from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.literals import parsed, partition_values
 from lsm_engine.cli.output import Output, listed, words
 from lsm_engine.cli.progress import Interrupted
+from lsm_engine.cli.safe_text import cell_text, json_text, neutral, utc_text
 from lsm_engine.cli.tree_drawing import bar
-from lsm_engine.cli.values import cell_text, json_text, neutral, plain_values, utc_text
+from lsm_engine.cli.values import plain_values
 from lsm_engine.cli.verb import asked
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.types import type_text

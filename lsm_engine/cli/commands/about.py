@@ -1,0 +1,23 @@
+"""lsm version: what runs here."""
+
+import platform
+
+import click
+import pyarrow as pa
+
+from lsm_engine import SNAPSHOT_VERSION, __version__
+from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.verb import Verb
+
+
+@click.command(cls=Verb, examples=["lsm version", "lsm version --json"])
+@pass_call
+def version(call: Call) -> None:
+    """Print the version of lsm and of what it runs on."""
+    facts = {
+        "lsm": __version__,
+        "snapshot_format": SNAPSHOT_VERSION,
+        "pyarrow": pa.__version__,
+        "python": platform.python_version(),
+    }
+    call.out.facts(facts)
