@@ -387,7 +387,9 @@ _NAMED_THERE = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        habits = import_module("lsm_engine.base.habits")
+        elsewhere = import_module("lsm_engine.table.ground.verbs_elsewhere").MODULE
+        raise AttributeError(habits.no_such(__name__, name, elsewhere, __all__))
     module = import_module(f"lsm_engine.{home}")
     found = module if name in _MODULES else getattr(module, _NAMED_THERE.get(name, name))
     globals()[name] = found

@@ -42,6 +42,7 @@ _NUMBERED = re.compile(r"FieldPath\(\d")
 _QUOTED = re.compile(r'"[^"]*"')
 _SET = re.compile(r"is_in\(([^,]+), \{value_set=([^:]+(?:\[[^]]*\])?):\[")
 """A set of values in Arrow's text of an expression: the column, and the type of the values."""
+_OPERATORS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=", "in", "not in")
 _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.\w+\((?:FieldRef\.Name\()?([^)]*)\)")
 
 
@@ -53,6 +54,12 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     Raises InvalidInputError, naming what is wrong with it, for anything that is no filter of such rows.
     """
     if isinstance(filter_, list | tuple):
+        if len(filter_) == 3 and filter_[1] in _OPERATORS:
+            column, operator, value = filter_
+            raise _invalid(
+                f"a filter is no triple: write lsm.col({column!r}) {operator} {value!r}"
+                f" or SQL text such as '{column} {operator} {value}'"
+            )
         return all_of(tree_of(part, schema) for part in filter_)
     if isinstance(filter_, where.Predicate):
         return bind(filter_, schema)
@@ -64,7 +71,8 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
         return from_expression(filter_, schema)
     raise _invalid(
         "a filter is a predicate such as lsm.col('k') > 3, SQL text such as 'k > 3', or a "
-        "pyarrow.compute.Expression such as pc.field('k') > 3",
+        "pyarrow.compute.Expression such as pc.field('k') > 3; expressions of polars and DuckDB go to "
+        "to_polars().filter(...) and to_duckdb().filter(...)",
         given=type(filter_).__name__,
     )
 

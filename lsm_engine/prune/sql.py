@@ -145,7 +145,9 @@ class _Reader:
         if not isinstance(left, exp.Column):
             left, right, comparison = right, left, comparison.mirrored
         if not isinstance(left, exp.Column):
-            raise wrong_sql(f"one side of {shown_sql(node)} has to be a column")
+            raise wrong_sql(
+                f"one side of {shown_sql(node)} has to be a column; write an Arrow expression where it is computed"
+            )
         column = self._column(left)
         if isinstance(right, exp.Column):
             other = self._column(right).name

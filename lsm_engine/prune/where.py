@@ -5,12 +5,13 @@ SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become t
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.prune.predicate import Comparison
 
@@ -131,6 +132,22 @@ class Unknown(Predicate):
     """True or not: a part that only Arrow evaluates. Files are not chosen by it."""
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("isin", "in_", "isIn", "contains_any"), "is_in(values)"),
+    **dict.fromkeys(("isNull", "isnull", "isna", "is_none", "is_na"), "is_null()"),
+    **dict.fromkeys(("isNotNull", "notnull", "notna", "is_valid"), "is_not_null()"),
+    **dict.fromkeys(("startswith", "startsWith", "str"), "starts_with(prefix), or like('%part%')"),
+    **dict.fromkeys(("contains", "endswith", "endsWith", "ends_with"), "like('%part%')"),
+    **dict.fromkeys(
+        ("rlike", "ilike", "match", "matches"), "like(pattern), or an Arrow expression"
+    ),
+    "eq": "== value",
+    "is_between": "between(low, high)",
+    "cast": "a value of the column's own type, or an Arrow expression",
+}
+"""What other libraries call the tests of a column."""
+
+
 @record
 class TypedText:
     """A value of SQL with its type in front, such as DATE '2024-05-01'; `kind` in small letters."""
@@ -139,10 +156,11 @@ class TypedText:
     text: str
 
 
-class Column(Predicate):
+class Column(NamedElsewhere, Predicate):
     """A column by name: compare it with values or other columns. A boolean one is a predicate itself."""
 
     __slots__ = ("name",)
+    _called, _elsewhere = "a column in a filter", _ELSEWHERE
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -169,6 +187,14 @@ class Column(Predicate):
         return self._test(Comparison.GREATER_EQUAL, other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: object) -> NoReturn:
+        raise _wrong(
+            f"a filter does not compute: write an Arrow expression, pc.field({self.name!r}) + 1 > 2",
+            self.name,
+        )
+
+    __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __radd__ = __rmul__ = __add__
 
     def between(self, low: object, high: object) -> Predicate:
         """From `low` to `high`, both included."""

@@ -38,6 +38,7 @@ from lsm_engine.schema.changes import (
 )
 from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.evolution import check_cast, may_need_full_history
+from lsm_engine.schema.given_columns import given_type
 from lsm_engine.schema.options_of_columns import STATS_OF_COLUMN, names_column, with_name
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import (
@@ -94,6 +95,13 @@ def _apply(
             )
         case ChangeType() | SetNullable() | SetColumnComment() | SetColumnDefault():
             return _with_field(schema, change, ids)
+        case _:  # what a program passes that no checker has seen
+            raise InvalidInputError(
+                "alter takes changes one after another, such as alter(lsm.AddColumn('note', 'STRING'), "
+                "lsm.DropColumn('old'))",
+                kind=ErrorKind.INVALID_SCHEMA,
+                given=repr(change),
+            )
 
 
 # --- columns -------------------------------------------------------------------------------------
@@ -161,10 +169,11 @@ def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
     return _placed(fields, field, first=change.first, after=change.after)
 
 
-def _type(wanted: pa.DataType | str, column: str, ids: FieldIds) -> DataType:
+def _type(wanted: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
     if isinstance(wanted, str):
         return parse_type(wanted)
-    return type_from_arrow(wanted, nullable=True, column=column, ids=ids)
+    kind = given_type(wanted, column)
+    return type_from_arrow(kind, nullable=True, column=column, ids=ids)
 
 
 def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:

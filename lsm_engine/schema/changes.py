@@ -21,10 +21,10 @@ def _change(cls: type[T]) -> type[T]:
 
 @_change
 class AddColumn:
-    """A new nullable column, last unless `first` or `after` another. `type`: Arrow, or SQL text."""
+    """A new nullable column, last unless `first` or `after` another. `type`: Arrow's, Python's, or SQL text."""
 
     name: Path
-    type: pa.DataType | str
+    type: pa.DataType | type | str
     comment: str | None = None
     first: bool = False
     after: str | None = None
@@ -50,7 +50,7 @@ class ChangeType:
     """A column's values are read as another type from now on."""
 
     name: Path
-    type: pa.DataType | str
+    type: pa.DataType | type | str
 
 
 @_change

@@ -59,19 +59,26 @@ def _field(pair: Any) -> pa.Field:
     if isinstance(pair, pa.Field):
         return pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
+        hint = "; of rows take pyarrow.Table.from_pylist(rows)" if isinstance(pair, Mapping) else ""
         raise InvalidInputError(
-            "a column is given as a name and a type, such as ('id', 'BIGINT')", given=repr(pair)
+            f"a column is given as a name and a type, such as ('id', 'BIGINT'){hint}",
+            given=repr(pair),
         )
     name, kind = pair
     if isinstance(kind, str):
         return arrow_fields([DataField(id=0, name=str(name), type=parse_type(kind))])[0]
+    return pa.field(str(name), given_type(kind, str(name)))
+
+
+def given_type(kind: pa.DataType | type, column: str) -> pa.DataType:
+    """Return the Arrow type of a column; InvalidInputError for what is neither Arrow's nor Python's."""
     found = kind if isinstance(kind, pa.DataType) else _OF_PYTHON.get(kind)
     if found is None:
         raise InvalidInputError(
-            f"column {name!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
+            f"column {column!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
             + ", ".join(each.__name__ for each in _OF_PYTHON),
             kind=ErrorKind.UNSUPPORTED_TYPE,
-            column=name,
+            column=column,
             type=repr(kind),
         )
-    return pa.field(str(name), found)
+    return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import field as attribute
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -136,13 +137,20 @@ class TableSchema:
         is_dynamic = self.has_primary_key and self.bucket_count == -1
         return is_dynamic or self.options[core_options.DELETION_VECTORS_ENABLED]
 
+    def __call__(self) -> NoReturn:
+        """Refuse what `polars.scan_pyarrow_dataset(table)` asks, which takes a table for a dataset."""
+        raise TypeError(
+            "table.schema is no function; polars reads table.to_polars(), or a dataset: table.to_dataset()"
+        )
+
     def field(self, name: str) -> DataField:
         """Return a column by name; raises NotFoundError naming the columns there are."""
         for field in self.fields:
             if field.name == name:
                 return field
+        hint = "; a condition is where=" if any(each in name for each in "<>=") else ""
         raise NotFoundError(
-            f"no column {name!r}; there are {', '.join(self.names)}",
+            f"no column {name!r}; there are {', '.join(self.names)}{hint}",
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=name,
         )

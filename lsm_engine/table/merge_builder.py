@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.verbs_elsewhere import MERGE
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan, held_rows, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 
 
 @record
-class Merge:
+class Merge(NamedElsewhere):
     """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
 
     Clauses are asked in the order given, and the first whose condition holds decides about a row. Conditions are
@@ -30,6 +32,12 @@ class Merge:
     source: Any
     plan: MergePlan
     identity: CommitIdentity
+    _called: ClassVar = "a merge"
+    _elsewhere: ClassVar = MERGE
+
+    def __repr__(self) -> str:
+        clauses = [f"{each.match.value} {each.action.value}" for each in self.plan.clauses]
+        return f"<Merge into {self.session.name!r}, done by execute(): {', '.join(clauses) or 'no clause'}>"
 
     def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
         """Set columns of rows that match."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
@@ -22,7 +23,7 @@ from lsm_engine.table.find.locate import Locator
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import no_such_verb
+from lsm_engine.table.ground.verbs_elsewhere import CHANGE_ARGUMENTS, MERGE_ARGUMENTS, TABLE
 from lsm_engine.table.merge_builder import Merge, changed_where, merge_into
 from lsm_engine.table.table_changes import TableChanges
 from lsm_engine.table.table_history import TableHistory
@@ -35,14 +36,20 @@ from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
 
-class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges):
+class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges, NamedElsewhere):
     """A primary-key table on a lake. Cheap to open; threads may share it.
 
     Reads see one snapshot from beginning to end. Writes are visible whole or not at all, and a
     method that raises leaves the table as it was (but see CommitUnknownError).
     """
 
-    def __init__(self, session: TableSession, location: str) -> None:
+    _called, _elsewhere = "a table", TABLE
+
+    def __init__(self, session: TableSession, location: str = "") -> None:
+        if not isinstance(session, TableSession):
+            raise TypeError(
+                "a table is opened by lsm.open_table(path), or catalog['database.table']"
+            )
         super().__init__(session)
         self.location = location
 
@@ -154,6 +161,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
 
+    @keywords(MERGE_ARGUMENTS)
     def merge(
         self,
         source: Any,
@@ -172,6 +180,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return merge_into(self.session, source, on, condition, identity)
 
+    @keywords(CHANGE_ARGUMENTS)
     def update(
         self,
         rows: Any = None,
@@ -196,8 +205,8 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         if set is not None:
             _only_one(rows, "rows", "set= and where=")
             return changed_where(self.session, Action.UPDATE, where, identity, set)
-        if rows is None or where is not None:
-            raise InvalidInputError("update takes rows, or set= with where=; give one of them")
+        if rows is None or where is not None or isinstance(rows, Mapping):
+            raise InvalidInputError("update takes rows, or set={column: value} with where=")
         return insert.write_only(
             self.session, rows, identity, insert.KeyCondition.EXISTING, missing
         )
@@ -219,6 +228,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return update_columns.update_columns(self.session, rows, identity)
 
+    @keywords(CHANGE_ARGUMENTS)
     def delete(
         self,
         keys: Any = None,
@@ -319,12 +329,6 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         return schema
 
     # --- read ------------------------------------------------------------------------------------
-
-    if not TYPE_CHECKING:  # a checker shall go on refusing names that are none
-
-        def __getattr__(self, name: str) -> Any:
-            """Name the verb that does here what another library calls `name`."""
-            raise AttributeError(no_such_verb(name), name=name, obj=self)
 
     def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the newest row of each key, in the order of the keys, and `_found` for each.

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import keywords
 from lsm_engine.plan.incremental import ChangeMode
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.verbs_elsewhere import RANGE_ARGUMENTS
 
 
 class TableChanges:
@@ -18,6 +20,7 @@ class TableChanges:
 
     session: TableSession
 
+    @keywords(RANGE_ARGUMENTS)
     def changelog(
         self,
         after: Point | None = None,
@@ -44,6 +47,7 @@ class TableChanges:
             where=where,
         ).to_arrow()
 
+    @keywords(RANGE_ARGUMENTS)
     def changes(
         self,
         after: Point | None = None,

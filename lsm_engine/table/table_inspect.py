@@ -18,7 +18,7 @@ from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.partition_specs import stored_partition
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.time_travel import snapshot_to_read
+from lsm_engine.table.ground.time_travel import snapshot_to_read, version_named
 from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.inspect import (
     amplification,
@@ -122,19 +122,23 @@ class TableInspect:
         """
         return lookup_metrics.lookup_metrics(self.session)
 
-    def diff_snapshots(self, first_id: int | None, second_id: int | None = None) -> SnapshotDiff:
-        """Return which files came and went from one snapshot to another (None: to the newest).
+    def diff_snapshots(
+        self, first: int | str | None, second: int | str | None = None
+    ) -> SnapshotDiff:
+        """Return which files came and went from one snapshot, by id or tag, to another (None: the newest).
 
-        `first_id` None: from nothing. Raises NotFoundError for a snapshot that is not there.
+        `first` None: from nothing. Raises NotFoundError for a snapshot or tag that is not there.
         """
-        second = snapshot_to_read(self.session, snapshot_id=second_id)
-        if second is None:
+        newer = snapshot_to_read(self.session, **version_named(second))
+        if newer is None:
             raise NotFoundError(
                 "the table is empty; there is no snapshot to compare",
                 kind=ErrorKind.NO_SUCH_SNAPSHOT,
             )
-        first = None if first_id is None else self.session.snapshots.load(first_id)
-        return compare(self.session, first, second)
+        older = (
+            snapshot_to_read(self.session, **version_named(first)) if first is not None else None
+        )
+        return compare(self.session, older, newer)
 
     def changed_partitions(self, snapshot: Snapshot | int) -> frozenset[str] | None:
         """Return the partitions whose rows a commit may have changed, as `dt=2024-01-01`; None: any.

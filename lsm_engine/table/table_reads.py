@@ -5,15 +5,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import keywords
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import version_named
+from lsm_engine.table.ground.verbs_elsewhere import READ_ARGUMENTS
 from lsm_engine.table.read.scan import Scan, ScanRequest
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class TableReads:
     session: TableSession
     _newest_rows: "weakref.ref[_Rows] | None" = None
 
+    @keywords(READ_ARGUMENTS)
     def scan(
         self,
         columns: str | Sequence[str] | None = None,
@@ -56,11 +60,12 @@ class TableReads:
                     "version= names a snapshot or a tag; leave out snapshot_id= and tag=",
                     version=version,
                 )
-            snapshot_id, tag = (None, version) if isinstance(version, str) else (version, None)
+            named = version_named(version)
+            snapshot_id, tag = named.get("snapshot_id"), named.get("tag")
         if as_of is not None:
             if as_of_millis is not None:
                 raise InvalidInputError("as_of= and as_of_millis= both name a time; give one")
-            as_of_millis = millis_of(as_of)
+            as_of_millis = self._time_of(as_of)
         request = ScanRequest(
             columns=None if columns is None else names_of(columns, "columns"),
             where=where,
@@ -70,6 +75,15 @@ class TableReads:
             limit=limit,
         )
         return Scan(self.session, request)
+
+    def _time_of(self, as_of: Moment) -> int:
+        try:
+            return millis_of(as_of)
+        except InvalidInputError as wrong:
+            if isinstance(as_of, str) and self.session.tags.find(as_of) is not None:
+                hint = f"{as_of!r} is a tag, which version= names"
+                raise InvalidInputError(hint, tag=as_of) from wrong
+            raise
 
     def to_arrow(self, columns: str | Sequence[str] | None = None, **read: Any) -> pa.Table:
         """Return the rows as an Arrow table; arguments as of `scan`."""
@@ -153,6 +167,12 @@ class TableReads:
         rows = _Rows(self.scan, _caller())
         self._newest_rows = weakref.ref(rows)
         return rows
+
+    def __getitem__(self, columns: object) -> NoReturn:
+        raise TypeError(
+            f"a table is not indexed: to_arrow({columns!r}) reads columns, head(n) some rows, "
+            "lookup(keys) rows by key"
+        )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

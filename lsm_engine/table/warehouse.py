@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
@@ -36,6 +37,7 @@ from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
+from lsm_engine.table.ground.verbs_elsewhere import CATALOG, CREATE_ARGUMENTS
 from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
 from lsm_engine.table.lineage_listener import CatalogListener
 from lsm_engine.table.table import Table
@@ -99,8 +101,10 @@ def _places(
     return given, directory
 
 
-class Catalog(CatalogRegistry):
+class Catalog(CatalogRegistry, NamedElsewhere):
     """Databases and tables of one warehouse, and the lineage of what is in them."""
+
+    _called, _elsewhere = "a catalog", CATALOG
 
     def __init__(
         self,
@@ -173,6 +177,7 @@ class Catalog(CatalogRegistry):
 
     # --- tables ----------------------------------------------------------------------------------
 
+    @keywords(CREATE_ARGUMENTS)
     def create_table(
         self,
         name: str,

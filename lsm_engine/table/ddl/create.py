@@ -89,7 +89,10 @@ def create_table(
         left = _left_behind(file_io, schema)
         if left is not None and is_unknown():
             return left
-        raise AlreadyExistsError("a table is already in this directory; open it instead")
+        raise AlreadyExistsError(
+            "a table is already in this directory; open it by catalog['database.table'] or open_table, "
+            "or give ignore_if_exists=True"
+        )
     return schema
 
 

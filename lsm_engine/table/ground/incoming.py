@@ -2,7 +2,8 @@
 
 import difflib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ def joined(gathered: Sequence[IncomingRows]) -> IncomingRows:
 def _from_dictionaries(rows: list[Any]) -> pa.Table:
     """Return rows as a table of every column that any of them names."""
     if not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidInputError("a list of rows has to hold dictionaries, column name to value")
+        raise InvalidInputError(
+            "a list of rows, or of keys, has to hold dictionaries, such as [{'id': 1, 'name': 'x'}]"
+        )
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:
@@ -82,7 +85,7 @@ def open_rows(rows: Any) -> pa.RecordBatchReader:
     else:
         raise InvalidInputError(
             "rows must be Arrow data (a pyarrow Table, a polars or pandas frame, a DuckDB result) "
-            "or a list of dictionaries",
+            f"or a list of dictionaries{_instead_of(rows)}",
             given=type(rows).__name__,
         )
     names = reader.schema.names
@@ -90,6 +93,19 @@ def open_rows(rows: Any) -> pa.RecordBatchReader:
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
     return decoded(reader)
+
+
+def _instead_of(rows: Any) -> str:
+    """Return what to type instead of something that is nearly rows, as the end of a message."""
+    if isinstance(rows, Mapping):
+        return ": write [row] for a row, and pyarrow.table(columns) for columns"
+    if isinstance(rows, str | os.PathLike):
+        return ": read a file by pyarrow.csv.read_csv or pyarrow.parquet.read_table; a condition is where=…"
+    if isinstance(rows, int | float):
+        return ", also for a key: [{'id': 5}]"
+    if hasattr(rows, "collect"):
+        return ": write rows.collect()"
+    return ": write list(rows)" if isinstance(rows, Iterable) else ""
 
 
 class Conformer:

@@ -1,5 +1,7 @@
 """Which snapshot a read sees: the newest, or the one that an id, a tag or a time names."""
 
+from typing import TypedDict
+
 from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import same_state
@@ -29,6 +31,20 @@ def snapshot_to_read(
     if as_of_millis is not None:
         return snapshot_at(session, as_of_millis)
     return session.snapshots.latest()
+
+
+class Named(TypedDict, total=False):
+    """A snapshot as `snapshot_to_read` takes it."""
+
+    snapshot_id: int
+    tag: str
+
+
+def version_named(version: int | str | None) -> Named:
+    """Return what a version names: a snapshot by its id, a tag by its name, None the newest."""
+    if version is None:
+        return {}
+    return {"tag": version} if isinstance(version, str) else {"snapshot_id": version}
 
 
 def snapshot_at(session: TableSession, millis: int) -> Snapshot:

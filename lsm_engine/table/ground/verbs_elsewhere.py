@@ -1,9 +1,10 @@
-"""What other libraries call what a table does here: for the error of who types that from habit."""
+"""What other libraries call what tables, catalogs, scans and merges do here (`base/habits.py`)."""
 
-_VERBS = {
+TABLE = {
     "vacuum": "expire_snapshots(...) lets old snapshots go, remove_orphan_files(...) what nobody names",
     "cleanup_old_versions": "expire_snapshots(...)",
     "optimize": "compact(), or compact(full=True)",
+    "compact_files": "compact()",
     "z_order": "compact(full=True); files are sorted by the primary key",
     "restore": "rollback_to(snapshot or tag), or rollback_to_as_latest(...)",
     "rollback": "rollback_to(snapshot or tag)",
@@ -15,6 +16,15 @@ _VERBS = {
     "current_snapshot": "latest_snapshot()",
     "inspect": "system(name)",
     "metadata": "schema, options and system(name)",
+    "details": "schema, options and system(name)",
+    "describe": "schema, options and system(name)",
+    "files": "system('files')",
+    "file_uris": "system('files')",
+    "get_add_actions": "system('files')",
+    "partitions": "system('partitions')",
+    "manage_snapshots": "create_tag(name), create_branch(name), rollback_to(...)",
+    "list_tags": "tags()",
+    "refs": "tags() and branches()",
     "add": "append(rows), or upsert(rows) where there is a key",
     "write": "upsert(rows), or append(rows) without a key",
     "write_deltalake": "upsert(rows), append(rows) or overwrite(rows)",
@@ -23,29 +33,152 @@ _VERBS = {
     "to_pyarrow_dataset": "to_dataset()",
     "to_table": "to_arrow()",
     "to_lance": "to_dataset()",
+    "to_batches": "to_reader()",
+    "to_pylist": "to_arrow().to_pylist()",
+    "to_dicts": "to_arrow().to_pylist()",
+    "to_ray": "to_dataset()",
+    "to_daft": "to_dataset()",
+    "df": "to_pandas()",
+    "pl": "to_polars()",
+    "arrow": "to_arrow()",
+    "fetchall": "to_arrow().to_pylist()",
+    "fetch_df": "to_pandas()",
+    "collect": "to_arrow(), or to_polars() for a lazy query",
     "read": "to_arrow(), or scan(...)",
     "read_all": "to_arrow()",
     "search": "scan(where=...), or lookup(keys)",
+    "filter": "scan(where=...), or to_polars().filter(...)",
+    "where": "scan(where=...)",
+    "select": "scan(columns), or to_polars().select(...)",
+    "limit": "head(n)",
+    "take": "head(n), or lookup(keys)",
+    "show": "head(n)",
+    "sample": "head(n)",
     "get": "lookup(keys)",
     "count_rows": "count()",
     "num_rows": "count()",
+    "shape": "count() and schema.names",
     "column_names": "schema.names",
     "columns": "schema.names",
     "dtypes": "schema.arrow",
+    "location_uri": "location",
+    "add_column": "alter(lsm.AddColumn(name, type))",
     "add_columns": "alter(lsm.AddColumn(name, type))",
+    "drop_column": "alter(lsm.DropColumn(name))",
     "drop_columns": "alter(lsm.DropColumn(name))",
+    "rename_column": "alter(lsm.RenameColumn(old, new))",
+    "alter_columns": "alter(lsm.RenameColumn(old, new)), or alter(lsm.ChangeType(name, type))",
     "update_schema": "alter(...)",
+    "set_properties": "alter(lsm.SetOption(key, value))",
     "delete_where": "delete(where=...)",
+    "upsert_all": "upsert(rows)",
     "load_cdf": "changelog(after=...)",
     "new_read_builder": "scan(...)",
     "new_batch_write_builder": "upsert(rows)",
+    "new_stream_write_builder": "writer()",
     "create_snapshot": "create_tag(name)",
+    "drop": "drop_table(name) of the catalog",
+}
+CATALOG = {
+    "load_table": "catalog['database.table']",
+    "get_table": "catalog['database.table']",
+    "open_table": "catalog['database.table']",
+    "tables": "list_tables()",
+    "table_names": "list_tables()",
+    "table_exists": "'database.table' in catalog",
+    "databases": "list_databases()",
+    "namespaces": "list_databases()",
+    "list_namespaces": "list_databases()",
+    "create_namespace": "create_database(name)",
+    "drop_namespace": "drop_database(name)",
+    "create_table_if_not_exists": "create_table(..., ignore_if_exists=True)",
+    "purge_table": "drop_table(name)",
+    "sql": "table.to_duckdb() or table.to_polars(), or lsm_engine.spark.sql(spark, text)",
+}
+SCAN = {
+    "to_polars": "table.to_polars(...), with the arguments of this scan",
+    "to_duckdb": "table.to_duckdb(...), with the arguments of this scan",
+    "to_dataset": "table.to_dataset(...), with the arguments of this scan",
+    "to_arrow_batch_reader": "to_reader()",
+    "to_pylist": "to_arrow().to_pylist()",
+    "to_list": "to_arrow().to_pylist()",
+    "to_dicts": "to_arrow().to_pylist()",
+    "collect": "to_arrow()",
+    "execute": "to_arrow()",
+    "plan_files": "splits()",
+    "filter": "table.scan(where=...)",
+    "where": "table.scan(where=...)",
+    "select": "table.scan(columns)",
+    "limit": "table.scan(limit=...)",
+    "head": "table.head(n)",
+    "num_rows": "count()",
+    "count_rows": "count()",
+    "use_ref": "table.scan(version='tag')",
+}
+MERGE = {
+    "whenMatchedUpdate": "when_matched_update(...)",
+    "whenMatchedUpdateAll": "when_matched_update_all()",
+    "whenMatchedDelete": "when_matched_delete()",
+    "whenNotMatchedInsert": "when_not_matched_insert(...)",
+    "whenNotMatchedInsertAll": "when_not_matched_insert_all()",
+    "whenNotMatchedBySourceUpdate": "when_not_matched_by_source_update(...)",
+    "whenNotMatchedBySourceDelete": "when_not_matched_by_source_delete()",
+    "when_matched": "when_matched_update(...) or when_matched_delete()",
+    "when_not_matched": "when_not_matched_insert(...)",
+    "merge": "execute()",
+}
+MODULE = {
+    "connect": "open_catalog(directory or database URL)",
+    "load_catalog": "open_catalog(directory or database URL)",
+    "CatalogFactory": "open_catalog(directory or database URL)",
+    "DeltaTable": "open_table(path), or open_catalog(directory)['database.table']",
+    "dataset": "open_table(path), or open_catalog(directory)['database.table']",
+    "read_table": "open_table(path).to_arrow()",
+    "scan_table": "open_table(path).to_polars()",
+    "write_deltalake": "open_catalog(directory)['database.table'].upsert(rows)",
+    "write_dataset": "open_catalog(directory)['database.table'].upsert(rows)",
+    "write_table": "open_catalog(directory)['database.table'].upsert(rows)",
+    "create_table": "open_catalog(directory).create_table(name, columns, primary_key=...)",
+    "column": "col(name)",
+    "field": "col(name)",
 }
 
-
-def no_such_verb(name: str) -> str:
-    """Return the message for an attribute that a table lacks."""
-    instead = _VERBS.get(name)
-    if instead is None:
-        return f"a table has no {name!r}; help(table) lists what it has"
-    return f"a table has no {name!r}: use {instead}"
+_CONDITION = dict.fromkeys(
+    ("filter", "filters", "predicate", "row_filter", "delete_filter", "expr"), "where="
+)
+READ_ARGUMENTS = {
+    **_CONDITION,
+    **dict.fromkeys(("selected_fields", "select", "column", "cols"), "columns="),
+    **dict.fromkeys(("snapshot", "version_as_of"), "version="),
+    **dict.fromkeys(("timestamp", "timestamp_as_of", "time", "asof"), "as_of="),
+    **dict.fromkeys(("n_rows", "n", "num_rows"), "limit="),
+}
+CHANGE_ARGUMENTS = {
+    **_CONDITION,
+    **dict.fromkeys(("updates", "new_values", "values"), "set={column: value}"),
+}
+MERGE_ARGUMENTS = {
+    "predicate": "on=, and condition= for what else has to hold",
+    "source_alias": "source.column in conditions and values",
+    "target_alias": "target.column in conditions and values",
+    "join_cols": "on=",
+    "left_on": "on={table's: source's}",
+    "right_on": "on={table's: source's}",
+}
+RANGE_ARGUMENTS = {
+    **_CONDITION,
+    **dict.fromkeys(
+        ("start", "since", "begin", "starting_version", "starting_timestamp"), "after="
+    ),
+    **dict.fromkeys(("end", "until", "to", "ending_version", "ending_timestamp"), "upto="),
+}
+CREATE_ARGUMENTS = {
+    **dict.fromkeys(
+        ("partition_by", "partition_columns", "partition_keys", "partition_spec"), "partitioned_by="
+    ),
+    **dict.fromkeys(("primary_keys", "primarykey", "key", "keys", "pk"), "primary_key="),
+    **dict.fromkeys(("if_not_exists", "exist_ok", "ignore_if_exist"), "ignore_if_exists=True"),
+    **dict.fromkeys(("properties", "configuration", "table_properties"), "options="),
+    **dict.fromkeys(("columns", "fields"), "schema="),
+    "description": "comment=",
+}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import ChangelogProducer
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
@@ -28,6 +29,7 @@ from lsm_engine.table.ground.many_splits import ManySplits
 from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
+from lsm_engine.table.ground.verbs_elsewhere import SCAN
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
 from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read.raw_files import raw_parquet_files
@@ -74,8 +76,10 @@ class PlannedScan:
     source: SplitSource
 
 
-class Scan:
+class Scan(NamedElsewhere):
     """One read of one snapshot. Rows of a primary-key table come merged, without deletes."""
+
+    _called, _elsewhere = "a scan", SCAN
 
     def __init__(
         self, session: TableSession, request: ScanRequest, snapshot: Snapshot | None = None
@@ -107,6 +111,10 @@ class Scan:
             if request.where is None
             else tree_of(request.where, readable_columns(session.schema))
         )
+
+    def __repr__(self) -> str:
+        at = "empty" if self.snapshot is None else f"snapshot {self.snapshot.id}"
+        return f"<Scan of {self._session.name!r} {at}: {', '.join(self.schema.names)}>"
 
     @property
     def untagged(self) -> Snapshot | None:

@@ -298,28 +298,3 @@ def test_history_is_a_table_newest_first():
     assert table.history()["snapshot_id"].to_pylist() == [3, 2, 1]
     newest = table.history(limit=1).to_pylist()[0]
     assert (newest["snapshot_id"], newest["commit_kind"]) == (3, "APPEND")
-
-
-# --- habits ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("habit", "instead"),
-    [("vacuum", "expire_snapshots"), ("optimize", "compact"), ("to_pyarrow_table", "to_arrow"),
-     ("merge_insert", "upsert"), ("restore", "rollback_to"), ("list_versions", "history")],
-)  # fmt: skip
-def test_verbs_of_other_libraries_name_ours(table, habit, instead):
-    with pytest.raises(AttributeError, match=instead):
-        getattr(table, habit)
-    assert not hasattr(table, habit)
-
-
-def test_every_verb_that_is_named_instead_is_there():
-    import re
-
-    from lsm_engine.table.ground.verbs_elsewhere import _VERBS
-
-    for habit, text in _VERBS.items():
-        assert not hasattr(lsm.Table, habit), habit
-        for verb in re.findall(r"(\w+)\(", text):
-            assert hasattr(lsm.Table, verb) or hasattr(lsm, verb), verb
