@@ -18,11 +18,18 @@ from lsm_engine.plan.commit_steps import CommitStep, steps_of
 
 @record
 class CommitIdentity:
-    """Who commits, and which of their commits it is; the pair makes a replay a no-op."""
+    """Who commits, and which of their commits it is; the pair makes a replay a no-op.
+
+    `searches_all`: a replay is looked for among all snapshots that are kept, not the newest alone, as
+    that of a stream may come when others have committed for days. `watermark`: the time, in milliseconds
+    since 1970, up to which all events of a stream are in the table once this is.
+    """
 
     commit_user: str
     commit_identifier: int = BATCH_COMMIT_IDENTIFIER
     properties: Mapping[str, str] | None = None
+    searches_all: bool = False
+    watermark: int | None = None
 
     @property
     def is_numbered(self) -> bool:
@@ -96,6 +103,7 @@ class Proposal:
             commit_identifier=self.identity.commit_identifier,
             messages=self.messages,
             properties=self.identity.properties,
+            watermark=self.identity.watermark,
         )
         return steps_of(committable, uuids=uuids, first=self.kind, force=force)
 

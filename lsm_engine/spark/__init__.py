@@ -21,7 +21,13 @@ from lsm_engine.spark.read import read_dataframe
 from lsm_engine.spark.registration import register
 from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
 from lsm_engine.spark.sql_statements import sql
-from lsm_engine.spark.upsert import merge_dataframe, on_spark, upsert_dataframe, upsert_files
+from lsm_engine.spark.upsert import (
+    merge_dataframe,
+    on_spark,
+    upsert_batches,
+    upsert_dataframe,
+    upsert_files,
+)
 from lsm_engine.spark.verify import verify_table
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "register",
     "spark_schema",
     "sql",
+    "upsert_batches",
     "upsert_dataframe",
     "upsert_files",
     "verify_table",

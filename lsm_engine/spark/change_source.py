@@ -1,34 +1,25 @@
-"""Changes through Spark: as a DataFrame, as `format("lsm")` with `incremental-between`, as a stream.
+"""Changes through Spark, of a range of snapshots: `format("lsm")` with `incremental-between`.
 
 One task per snapshot and bucket: what a task yields is in order, and no -U is parted from its +U.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.plan.incremental import ChangeSplit
-from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.source_storage import open_source
-from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
-from lsm_engine.table.changes.follow import emitted_state
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
 from lsm_engine.table.ground.bucket_context import BucketContext
-from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
 BETWEEN = "incremental-between"
@@ -83,25 +74,6 @@ class ChangeReader:
         yield from _fitted(self.schema, read_changes(context, self.rows, split))
 
 
-@record
-class StateReader:
-    """How the splits of a state are read as rows that came with its snapshot."""
-
-    reader: SplitReader
-    schema: pa.Schema
-    snapshot_id: int
-
-    def batches(self, split: Split) -> Batches:
-        """Yield the rows of a split, each as +I."""
-        for batch in self.reader.batches(split):
-            count = batch.num_rows
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            columns[SNAPSHOT_ID] = pa.repeat(pa.scalar(self.snapshot_id, pa.int64()), count)
-            columns[ROW_KIND] = pa.repeat(RowKind.INSERT.symbol, count)
-            chosen = [columns[name] for name in self.schema.names]
-            yield pa.RecordBatch.from_arrays(chosen, schema=self.schema)
-
-
 def _fitted(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Batches:
     fit = fitter(schema)
     for batch in batches:
@@ -109,7 +81,15 @@ def _fitted(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Batches:
             yield fit(batch.slice(start, _BATCH_ROWS))
 
 
-class ChangePartition(InputPartition):
+class RowsPartition(InputPartition):
+    """A partition that knows how to read itself."""
+
+    def batches(self) -> Batches:
+        """Yield its rows."""
+        raise NotImplementedError
+
+
+class ChangePartition(RowsPartition):
     """One split of changes, with what its task needs to read it."""
 
     def __init__(self, reader: ChangeReader, context: BucketContext, split: ChangeSplit) -> None:
@@ -123,27 +103,16 @@ class ChangePartition(InputPartition):
         return self.reader.batches(self.context, self.split)
 
 
-class StatePartition(InputPartition):
-    """One split of the state that a stream begins with."""
-
-    def __init__(self, reader: StateReader, split: Split) -> None:
-        super().__init__(f"state bucket={split.bucket}")
-        self.reader = reader
-        self.split = split
-
-    def batches(self) -> Batches:
-        """Yield its rows."""
-        return self.reader.batches(self.split)
-
-
-def _partitions(changes: Changes, schema: pa.Schema) -> list[InputPartition]:
+def change_partitions(changes: Changes, schema: pa.Schema) -> list[ChangePartition]:
+    """Return one partition per snapshot and bucket."""
     reader = ChangeReader(rows=changes.rows, schema=schema)
     return [ChangePartition(reader, context, split) for context, split in changes.splits()]
 
 
-def _batches(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def rows_of_changes(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition that has its own reader, in a task; none where there is nothing to read."""
     prepare_worker()
-    if isinstance(partition, ChangePartition | StatePartition):
+    if isinstance(partition, RowsPartition):
         yield from partition.batches()
 
 
@@ -167,88 +136,11 @@ class LsmChangesReader(FilteredReader):
             columns=self._schema.names,
             where=self.where,
         )
-        return _partitions(changes, arrow_schema_of(self._schema))
+        return [*change_partitions(changes, arrow_schema_of(self._schema))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        yield from _batches(partition)
-
-
-class LsmStream(DataSourceStreamReader):
-    """Follows a table. An offset is {"after": the last snapshot read}, at first perhaps with the state
-    to begin with: {"after": 5, "full": 5}.
-    """
-
-    def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
-        self._path = path
-        self._options = dict(options)
-        self._schema = schema
-
-    def initialOffset(self) -> dict[str, int]:
-        """Return where `scan.mode` begins, or where the consumer stands."""
-        at = self._options.get(SCAN_SNAPSHOT_ID)
-        since = self._options.get(SCAN_TIMESTAMP)
-        follower = open_source(self._path, self._options).follow(
-            self._options.get(SCAN_MODE, "latest-full"),
-            snapshot_id=None if at is None else int(at),
-            timestamp_millis=None if since is None else int(since),
-            consumer_id=self._options.get(CONSUMER_ID),
-        )
-        offset = {_AFTER: follower.position - 1}
-        if follower.full_snapshot is not None:
-            # Before the state, so that Spark sees that there is something to read.
-            offset = {_AFTER: offset[_AFTER] - 1, _FULL: follower.full_snapshot.id}
-        return offset
-
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Return the newest snapshot."""
-        del limit  # all that is there
-        latest = open_source(self._path, self._options).session.snapshots.latest_id() or 0
-        return {_AFTER: max(latest, start[_AFTER])} if latest != start[_AFTER] else start
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Return the partitions of the snapshots after `start` up to `end`."""
-        table = open_source(self._path, self._options)
-        full = start.get(_FULL)
-        after = start[_AFTER] if full is None else full
-        made = [] if full is None else self._state(table, full)
-        if after < end[_AFTER]:
-            changes = table.changes(
-                after,
-                end[_AFTER],
-                mode=self._options.get(BETWEEN_MODE, "auto"),
-                columns=self._schema.names,
-            )
-            made += _partitions(changes, arrow_schema_of(self._schema))
-        return made
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition."""
-        yield from _batches(partition)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Let the consumer move on: everything up to `end` has been dealt with."""
-        consumer = self._options.get(CONSUMER_ID)
-        if consumer is not None:
-            open_source(self._path, self._options).session.consumers.advance(
-                consumer, end[_AFTER] + 1
-            )
-
-    def stop(self) -> None:
-        """Nothing is held open."""
-
-    def _state(self, table: Table, snapshot_id: int) -> list[InputPartition]:
-        schema = arrow_schema_of(self._schema)
-        names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
-        request = replace(emitted_state(table.session, snapshot_id), columns=tuple(names))
-        scan = Scan(table.session, request)
-        columns = pa.schema([schema.field(name) for name in names])
-        reader = StateReader(
-            reader=SplitReader.of(scan, columns),
-            schema=schema,
-            snapshot_id=snapshot_id,
-        )
-        return [StatePartition(reader, split) for split in scan.plan.splits]
+        yield from rows_of_changes(partition)
 
 
 def _range(options: Mapping[str, str]) -> dict[str, Any]:

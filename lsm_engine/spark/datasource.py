@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -28,16 +29,18 @@ from lsm_engine.spark.change_source import (
     CHANGE_OPTIONS,
     READ_CHANGELOG,
     LsmChangesReader,
-    LsmStream,
     asks_for_changes,
     change_schema,
 )
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
+from lsm_engine.spark.read_limits import MAX_BYTES, MAX_FILES, MAX_SNAPSHOTS
 from lsm_engine.spark.shared_storage import refuse_disk
 from lsm_engine.spark.source_storage import open_source, storage_of
 from lsm_engine.spark.source_writer import SourceWriter, plan_write
 from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.spark.stream_sink import StreamSink
+from lsm_engine.spark.stream_source import LsmStream
 from lsm_engine.spark.system_source import CATALOG, WAREHOUSE, SystemReader, SystemSource
 from lsm_engine.table.table import Table
 
@@ -52,9 +55,11 @@ _CREATED = "provider"
 _OF_SPARK = frozenset(
     {"owner", "location", _CREATED, "serialization.format", "external", "is_managed_location", "comment"}
 )  # fmt: skip
+_OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
+"""Options that Spark hands on to the sink of a stream."""
 _OPTIONS = (
     PATH, SNAPSHOT_ID, TAG, AS_OF, COMMIT_USER, COMMIT_IDENTIFIER, CATALOG, WAREHOUSE,
-    *CHANGE_OPTIONS,
+    *CHANGE_OPTIONS, MAX_FILES, MAX_BYTES, MAX_SNAPSHOTS,
 )  # fmt: skip
 
 
@@ -139,6 +144,18 @@ class LsmSource(DataSource):
         )
         return SourceWriter(plan)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001
+        """Return a writer of micro-batches; `overwrite`: each replaces the table (mode complete)."""
+        self._table(schema)
+        for key in (COMMIT_USER, COMMIT_IDENTIFIER):
+            if key in self.options:
+                raise InvalidOptionError(
+                    "a stream commits under the ids of its query and its micro-batch, so that none counts "
+                    "twice: leave this option out",
+                    key=key,
+                )
+        return StreamSink(self._path(schema), self._given, schema, replaces=overwrite)
+
     def _system(self, schema: StructType | None = None) -> SystemSource | None:
         self._check_options(schema)
         return SystemSource.of(self._given, self._path(schema))
@@ -170,7 +187,12 @@ class LsmSource(DataSource):
         is_created = _CREATED in self.options
         for key in self.options:
             added = is_created and (key in _OF_SPARK or key.startswith("option."))
-            if key not in _OPTIONS and not added and not is_storage_option(key):
+            if (
+                key not in _OPTIONS
+                and key not in _OF_STREAMS
+                and not added
+                and not is_storage_option(key)
+            ):
                 check_storage_name(key)
                 near = difflib.get_close_matches(key, _OPTIONS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_OPTIONS}"

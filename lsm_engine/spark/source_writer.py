@@ -18,10 +18,11 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_context import BucketContext, Staging
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.incoming import Conformer
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.stage.bucket_routing import assigns_buckets
@@ -65,6 +66,34 @@ class StagedRows(LocalExecutor):
         return list(rows)
 
 
+def write_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
+    """Write one task's rows as level-0 files; return what to commit. What fails deletes what it wrote."""
+    prepare_worker()
+    task = TaskContext.get()
+    writer = TableWriter(
+        TaskStaging(
+            context=staging.context,
+            newest=staging.newest,
+            replaces=staging.replaces,
+            buckets=staging.buckets,
+            snapshot_id=staging.snapshot_id,
+            task=0 if task is None else task.partitionId(),
+        )
+    )
+    schema = staging.context.schema
+    conformer: Conformer | None = None
+    try:
+        for batch in batches:
+            conformer = conformer or Conformer(batch.schema, schema)
+            if batch.num_rows:
+                writer.write(conformer.conform(batch))
+        messages = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    return tuple(encode_message(message) for message in messages)
+
+
 class SourceWriter(DataSourceArrowWriter):
     """Writes level-0 files in tasks, and commits them, or deletes them, on the driver.
 
@@ -76,39 +105,15 @@ class SourceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; what fails deletes what it wrote."""
-        prepare_worker()
-        staging = self._plan.staging
-        task = TaskContext.get()
-        writer = TableWriter(
-            TaskStaging(
-                context=staging.context,
-                newest=staging.newest,
-                replaces=staging.replaces,
-                buckets=staging.buckets,
-                snapshot_id=staging.snapshot_id,
-                task=0 if task is None else task.partitionId(),
-            )
-        )
-        schema = staging.context.schema
-        conformer: Conformer | None = None
-        try:
-            for batch in iterator:
-                conformer = conformer or Conformer(batch.schema, schema)
-                if batch.num_rows:
-                    writer.write(conformer.conform(batch))
-            messages = writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
-        return StagedMessages(tuple(encode_message(message) for message in messages))
+        return StagedMessages(write_rows(self._plan.staging, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks wrote, at once."""
-        self._plan.publish(_decoded(messages))
+        self._plan.publish(decoded(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks that worked have written."""
-        discard(self._plan.staging.context, _decoded(messages))
+        """Delete what the tasks that worked have written, if another has failed."""
+        discard_failed(self._plan.staging.context, messages)
 
 
 @record
@@ -124,10 +129,37 @@ class WritePlan:
 
     def publish(self, messages: list[CommitMessage]) -> WriteResult | None:
         """Commit, as the verbs of the table do."""
-        session = open_table(self.path, storage=self.storage, executor=StagedRows()).session
+        session = open_staged(self.path, self.storage)
         if self.replaces:
             return overwrite(session, messages, None, self.identity)
         return land(session, self.identity, messages, planned_on=self.base)
+
+
+def open_staged(path: str, storage: StorageOptions) -> TableSession:
+    """Open a table whose rows tasks have written already."""
+    return open_table(path, storage=storage, executor=StagedRows()).session
+
+
+def discard_failed(context: BucketContext, messages: list[WriterCommitMessage | None]) -> None:
+    """Delete what tasks wrote, if one of them has failed: None stands for it.
+
+    If none has, Spark aborts because the commit failed, or its process died: its rows may be visible. A commit
+    deletes what is known not to be; the rest, if any, are orphans.
+    """
+    if None in messages:
+        discard(context, decoded(messages))
+
+
+def check_rows(session: TableSession, rows: pa.Schema) -> None:
+    """Raise InvalidInputError for columns that do not fit, UnsupportedError where tasks have to agree."""
+    Conformer(rows, session.schema)
+    if assigns_buckets(session.schema.bucket_mode):
+        raise UnsupportedError(
+            "tasks that write on their own cannot agree on dynamic buckets; write the DataFrame, or each "
+            "batch of a stream in foreachBatch, with lsm_engine.spark.upsert_dataframe(table, frame)",
+            option=core_options.BUCKET.key,
+            value=session.schema.bucket_count,
+        )
 
 
 def plan_write(
@@ -141,14 +173,7 @@ def plan_write(
 ) -> WritePlan:
     """Return the plan of a write; raises InvalidInputError for columns that do not fit."""
     session = open_table(path, storage=storage).session
-    Conformer(rows, session.schema)
-    if assigns_buckets(session.schema.bucket_mode):
-        raise UnsupportedError(
-            "tasks that write on their own cannot agree on dynamic buckets; write the DataFrame with "
-            "lsm_engine.spark.upsert_dataframe(table, frame)",
-            option=core_options.BUCKET.key,
-            value=session.schema.bucket_count,
-        )
+    check_rows(session, rows)
     identity = CommitIdentity(
         commit_user=commit_user or session.ids.new_id(),
         commit_identifier=BATCH_COMMIT_IDENTIFIER
@@ -166,7 +191,8 @@ def plan_write(
     )
 
 
-def _decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
+def decoded(messages: list[WriterCommitMessage | None]) -> list[CommitMessage]:
+    """Return what tasks wrote; None stands for a task that failed."""
     return [
         decode_message(text, CommitMessage)
         for message in messages

@@ -1,17 +1,22 @@
 """Verbs of a table on Spark, for rows that are a DataFrame or files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
+from lsm_engine.spark.session import is_classic
+from lsm_engine.spark.stream_sink import QUERY_ID
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.merge_builder import Merge
 from lsm_engine.table.table import Table
+from lsm_engine.table.write.write import append, upsert
 
 
 def on_spark(table: Table, spark: SparkSession) -> Table:
@@ -24,6 +29,31 @@ def on_spark(table: Table, spark: SparkSession) -> Table:
 def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> WriteResult | None:
     """Upsert a DataFrame on its own session, whatever the table's executor; see `Table.upsert`."""
     return on_spark(table, frame.sparkSession).upsert(frame, **commit)
+
+
+def upsert_batches(table: Table) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that upserts, or appends, each micro-batch in one commit.
+
+    A micro-batch that comes again is a no-op, whatever was committed since. It shuffles the rows to
+    their buckets, so that tables with dynamic buckets take them, and takes output mode update, which
+    Spark refuses for `writeStream.format("lsm")`. Not for Spark Connect, where the function runs elsewhere.
+    """
+
+    def written(frame: DataFrame, batch_id: int) -> None:
+        spark = frame.sparkSession
+        query_id = spark.sparkContext.getLocalProperty(QUERY_ID) if is_classic(spark) else None
+        if query_id is None:
+            raise UnsupportedError(
+                "call it by foreachBatch of a query: it needs the id of the query, which Spark Connect hides"
+            )
+        identity = CommitIdentity(
+            commit_user=query_id, commit_identifier=batch_id, searches_all=True
+        )
+        session = on_spark(table, spark).session
+        write = upsert if session.schema.has_primary_key else append
+        write(session, frame, identity)
+
+    return written
 
 
 def merge_dataframe(table: Table, frame: DataFrame, *on: Any, **merge: Any) -> Merge:

@@ -165,7 +165,8 @@ class _Attempts:
         self.fitted_to = planned_on
         self.write_again = write_again
         self.retries = Retries(session)
-        self.history = _History(session, planned_on)
+        lookback = None if proposal.identity.searches_all else LOOKBACK_SNAPSHOTS
+        self.history = _History(session, planned_on, lookback)
         self.written: WrittenMetadata | None = None
         self.synced: frozenset[str] = frozenset()
         self.vanished: tuple[ManifestEntry, ...] = ()
@@ -353,7 +354,10 @@ class _Attempts:
 class _History:
     """The snapshots below the bases of a commit, read once each as long as nobody rolls back."""
 
-    def __init__(self, session: TableSession, planned_on: Snapshot | None) -> None:
+    def __init__(
+        self, session: TableSession, planned_on: Snapshot | None, lookback: int | None
+    ) -> None:
+        self._lookback = lookback
         self._snapshots = session.snapshots
         self._planned_on = planned_on
         self._last: Snapshot | None = None
@@ -373,7 +377,7 @@ class _History:
         if base is None or step.commit_identifier == BATCH_COMMIT_IDENTIFIER:
             return None
         new = takewhile(lambda one: last is None or one.id > last.id, self._down_from(base))
-        return already_committed(step, islice(new, LOOKBACK_SNAPSHOTS))
+        return already_committed(step, islice(new, self._lookback))
 
     def since(self, base: Snapshot | None) -> Sequence[Snapshot] | None:
         """Return the snapshots after the one the work was planned on; None if some have expired."""

@@ -1,0 +1,296 @@
+"""`readStream.format("lsm")`: a state to begin with, then the changes of one snapshot after another.
+
+A micro-batch ends between two buckets of a snapshot, or of the first state: what is there does not
+change, and neither does the order of its buckets, so that a place is a snapshot and a number. The rows of a
+snapshot in one bucket are in one micro-batch.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.modes import RowKind
+from lsm_engine.base.record import record
+from lsm_engine.plan.incremental import ChangeSplit
+from lsm_engine.plan.scan import Split
+from lsm_engine.spark.arrow_rows import arrow_schema_of
+from lsm_engine.spark.change_source import (
+    BETWEEN_MODE,
+    CONSUMER_ID,
+    SCAN_MODE,
+    SCAN_SNAPSHOT_ID,
+    SCAN_TIMESTAMP,
+    RowsPartition,
+    change_partitions,
+    rows_of_changes,
+)
+from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.read_limits import (
+    ReadLimits,
+    SupportsTriggerAvailableNow,
+    is_unlimited,
+)
+from lsm_engine.spark.source_storage import open_source
+from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.table.changes.follow import emitted_state
+from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.table import Table
+
+_AFTER, _FULL, _BUCKETS = "after", "full", "buckets"
+
+
+@record
+class Offset:
+    """How far a stream has read: all changes up to snapshot `after`, and `buckets` buckets of what is next.
+
+    Next is the state at snapshot `full`, or where that is None the changes of snapshot `after` + 1.
+    """
+
+    after: int
+    full: int | None = None
+    buckets: int = 0
+
+    @staticmethod
+    def of(found: Mapping[str, int]) -> "Offset":
+        """Return the offset that a checkpoint holds."""
+        return Offset(after=found[_AFTER], full=found.get(_FULL), buckets=found.get(_BUCKETS, 0))
+
+    def as_json(self) -> dict[str, int]:
+        """Return what a checkpoint holds; Spark compares its text."""
+        full = {} if self.full is None else {_FULL: self.full}
+        return {_AFTER: self.after, **full, **({_BUCKETS: self.buckets} if self.buckets else {})}
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a part of what is next has been read, or all that is next is a state."""
+        return self.full is not None or self.buckets > 0
+
+    @property
+    def reaches(self) -> int:
+        """The newest snapshot that has been looked at."""
+        return self.next.after if self.is_within else self.after
+
+    @property
+    def next(self) -> "Offset":
+        """The end of the snapshot, or of the state, that this is before or in."""
+        return Offset(after=self.after + 1 if self.full is None else self.full)
+
+
+@record
+class StateReader:
+    """How the splits of a state are read as rows that came with its snapshot."""
+
+    reader: SplitReader
+    schema: pa.Schema
+    snapshot_id: int
+
+    def batches(self, split: Split) -> Batches:
+        """Yield the rows of a split, each as +I."""
+        for batch in self.reader.batches(split):
+            count = batch.num_rows
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            columns[SNAPSHOT_ID] = pa.repeat(pa.scalar(self.snapshot_id, pa.int64()), count)
+            columns[ROW_KIND] = pa.repeat(RowKind.INSERT.symbol, count)
+            chosen = [columns[name] for name in self.schema.names]
+            yield pa.RecordBatch.from_arrays(chosen, schema=self.schema)
+
+
+class StatePartition(RowsPartition):
+    """One split of the state that a stream begins with."""
+
+    def __init__(self, reader: StateReader, split: Split) -> None:
+        super().__init__(f"state bucket={split.bucket}")
+        self.reader = reader
+        self.split = split
+
+    def batches(self) -> Batches:
+        """Yield its rows."""
+        return self.reader.batches(self.split)
+
+
+@record
+class BucketToRead:
+    """The part of a snapshot's changes, or of the first state, that lies in one bucket."""
+
+    files: int
+    bytes: int
+    partitions: tuple[InputPartition, ...]
+
+
+class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a table. Its offsets are those of `Offset`, as JSON."""
+
+    def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
+        self._path = path
+        self._options = dict(options)
+        self._schema = schema
+        self._limits = ReadLimits.of(options)
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return where `scan.mode` begins, or where the consumer stands."""
+        at = self._options.get(SCAN_SNAPSHOT_ID)
+        since = self._options.get(SCAN_TIMESTAMP)
+        follower = self._table().follow(
+            self._options.get(SCAN_MODE, "latest-full"),
+            snapshot_id=None if at is None else int(at),
+            timestamp_millis=None if since is None else int(since),
+            consumer_id=self._options.get(CONSUMER_ID),
+        )
+        offset = Offset(after=follower.position - 1)
+        if follower.full_snapshot is not None:
+            # Before the state, so that Spark sees that there is something to read.
+            offset = Offset(after=offset.after - 1, full=follower.full_snapshot.id)
+        return offset.as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """End at the snapshot that is the newest now, also where an earlier run began before it."""
+        self._last = self._newest(self._table())
+
+    def getDefaultReadLimit(self) -> Any:
+        """Return whether `maxFilesPerTrigger` and the like hold micro-batches small."""
+        return self._limits.of_spark
+
+    def latestOffset(
+        self, start: dict[str, int] | None = None, limit: Any = None
+    ) -> dict[str, int]:
+        """Return where the next micro-batch ends: at the newest snapshot, or where a limit is reached.
+
+        Raises NotFoundError where a rollback took what was read already.
+        """
+        table = self._table()
+        newest = self._newest(table)
+        begin = Offset(after=newest) if start is None else Offset.of(start)
+        if newest < begin.reaches:
+            raise NotFoundError(
+                "the table was rolled back to before what was read already, or made anew; start with "
+                "another checkpoint",
+                kind=ErrorKind.NO_SUCH_SNAPSHOT,
+                snapshot_id=begin.reaches,
+                latest_id=newest,
+                table=self._path,
+            )
+        if self._last is not None:
+            newest = max(begin.reaches, min(newest, self._last))
+        if is_unlimited(limit) or self._limits == ReadLimits():
+            return Offset(after=newest).as_json()
+        return self._limited(table, begin, newest).as_json()
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Return the newest snapshot, for the query's progress."""
+        return Offset(after=self._newest(self._table())).as_json()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Return the partitions of what lies between two offsets."""
+        table, begin, stop = self._table(), Offset.of(start), Offset.of(end)
+        made: list[InputPartition] = []
+        if begin.is_within:
+            is_last = (begin.after, begin.full) == (stop.after, stop.full)
+            found = self._next(table, begin)
+            made += _partitions_of(found[begin.buckets : stop.buckets if is_last else None])
+            if is_last:
+                return made
+            begin = begin.next
+        if begin.after < stop.after:
+            made += [partition for _, partition in self._changes(table, begin.after, stop.after)]
+        if stop.buckets:
+            made += _partitions_of(self._next(table, stop)[: stop.buckets])
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        yield from rows_of_changes(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Let the consumer move on: everything up to `end` has been dealt with.
+
+        Not within the first state: who has no checkpoint begins with that again.
+        """
+        consumer, reached = self._options.get(CONSUMER_ID), Offset.of(end)
+        if consumer is not None and reached.full is None:
+            self._table().session.consumers.advance(consumer, reached.after + 1)
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    def _table(self) -> Table:
+        return open_source(self._path, self._options)
+
+    def _newest(self, table: Table) -> int:
+        return table.session.snapshots.latest_id() or 0
+
+    def _limited(self, table: Table, begin: Offset, newest: int) -> Offset:
+        """Return how far the limits reach: bucket by bucket, and one of them at least."""
+        files = byte_count = snapshots = 0
+        at = begin
+        while at.full is not None or at.after < newest:
+            if snapshots == self._limits.snapshots:
+                break
+            for number, bucket in enumerate(self._next(table, at)):
+                if number < at.buckets:
+                    continue
+                files, byte_count, before = files + bucket.files, byte_count + bucket.bytes, files
+                if before and not self._limits.hold(files, byte_count):
+                    return replace(at, buckets=number)
+            at = at.next
+            snapshots += 1
+        return at
+
+    def _next(self, table: Table, at: Offset) -> list[BucketToRead]:
+        """Return the buckets of the state or the snapshot that is next, in an order that stays."""
+        parts: list[tuple[ChangeSplit | Split, InputPartition]] = []
+        if at.full is not None:
+            parts += self._state(table, at.full)
+        else:
+            parts += self._changes(table, at.after, at.after + 1)
+        return [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
+
+    def _changes(
+        self, table: Table, after: int, upto: int
+    ) -> list[tuple[ChangeSplit, InputPartition]]:
+        changes = table.changes(
+            after,
+            upto,
+            mode=self._options.get(BETWEEN_MODE, "auto"),
+            columns=self._schema.names,
+        )
+        made = change_partitions(changes, arrow_schema_of(self._schema))
+        return [(partition.split, partition) for partition in made]
+
+    def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, InputPartition]]:
+        schema = arrow_schema_of(self._schema)
+        names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
+        request = replace(emitted_state(table.session, snapshot_id), columns=tuple(names))
+        scan = Scan(table.session, request)
+        columns = pa.schema([schema.field(name) for name in names])
+        reader = StateReader(
+            reader=SplitReader.of(scan, columns),
+            schema=schema,
+            snapshot_id=snapshot_id,
+        )
+        return [(split, StatePartition(reader, split)) for split in scan.plan.splits]
+
+
+def _place(part: tuple[ChangeSplit | Split, InputPartition]) -> tuple[bytes, int]:
+    split, _ = part
+    return split.partition, split.bucket
+
+
+def _bucket(parts: Iterable[tuple[ChangeSplit | Split, InputPartition]]) -> BucketToRead:
+    splits, partitions = zip(*parts, strict=True)
+    return BucketToRead(
+        files=sum(len(one.files if isinstance(one, Split) else one.all_files) for one in splits),
+        bytes=sum(one.size_bytes for one in splits),
+        partitions=partitions,
+    )
+
+
+def _partitions_of(buckets: Iterable[BucketToRead]) -> list[InputPartition]:
+    return [partition for bucket in buckets for partition in bucket.partitions]

@@ -1,0 +1,163 @@
+"""`readStream.format("lsm")`: what micro-batches hold, with limits, from any place on, to a fixed end."""
+
+import random
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidOptionError, NotFoundError
+from lsm_engine.spark import register
+from lsm_engine.spark.change_source import change_schema
+from lsm_engine.spark.stream_source import LsmStream
+from tests.spark.rows import ROWS, rows
+
+LIMITED = ReadMaxFiles(1)
+
+
+@pytest.fixture
+def orders(new_table):
+    """Five snapshots with a changelog in nine buckets; the second has no changes."""
+    table = new_table("orders", write_only="true", changelog_producer="input")
+    table.upsert(rows(0, 40, "a"))
+    table.compact(full=True)
+    table.upsert(rows(20, 40, "b"))
+    table.delete(rows(30, 5).select(["id", "day"]))
+    table.upsert(rows(1, 2, "c"))
+    return table
+
+
+def stream_of(table, **options: str) -> LsmStream:
+    named = {key.replace("_", "-"): text for key, text in options.items()}
+    return LsmStream(table.location, {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", **named}, change_schema(table))  # fmt: skip
+
+
+def read(stream: LsmStream, start: dict, end: dict) -> pa.Table:
+    batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def walked(stream: LsmStream, limit=LIMITED) -> list[dict]:
+    """The offsets of one micro-batch after another, until nothing is new."""
+    found = [stream.initialOffset()]
+    while (end := stream.latestOffset(found[-1], limit)) != found[-1]:
+        found.append(end)
+    return found
+
+
+def ordered(table: pa.Table) -> pa.Table:
+    names = [("_snapshot_id", "ascending"), ("id", "ascending"), ("_row_kind", "ascending")]
+    return table.combine_chunks().sort_by(names)
+
+
+@pytest.mark.parametrize("start", ["from-snapshot", "latest-full"])
+def test_micro_batches_of_any_size_hold_every_change_once(orders, start):
+    rng = random.Random(7)
+    # Columns are in Spark's types: a stream without limits is read in one batch, and compared.
+    whole = stream_of(orders, **{"scan.mode": start})
+    expected = ordered(
+        read(whole, whole.initialOffset(), whole.latestOffset(whole.initialOffset()))
+    )
+    names = ["_snapshot_id", "_row_kind", "id"]
+    if start == "from-snapshot":
+        assert expected.select(names) == ordered(orders.changelog()).select(names)
+    for limits in (
+        {"maxfilespertrigger": "1"}, {"maxfilespertrigger": "4"}, {"maxsnapshotspertrigger": "1"},
+        {"maxbytespertrigger": "1 b"}, {"maxbytespertrigger": "20 kb", "maxfilespertrigger": "7"},
+    ):  # fmt: skip
+        stream = stream_of(orders, **{"scan.mode": start}, **limits)
+        offsets = walked(stream)
+        parts = [read(stream, *pair) for pair in pairwise(offsets)]
+        got = pa.concat_tables(part for part in parts if part is not None)
+        assert ordered(got) == expected, limits
+        # From any of them to any later one: a checkpoint may have been of other limits.
+        chosen = sorted(rng.sample(range(len(offsets)), min(3, len(offsets))))
+        places = [offsets[0], *(offsets[at] for at in chosen), offsets[-1]]
+        parts = [read(whole, *pair) for pair in pairwise(places)]
+        got = pa.concat_tables(part for part in parts if part is not None)
+        assert ordered(got) == expected, (limits, chosen)
+
+
+def test_a_limit_of_files_ends_a_micro_batch_between_buckets(orders):
+    stream = stream_of(orders, maxfilespertrigger="4")
+    offsets = walked(stream)
+    sizes = [len(stream.partitions(*pair)) for pair in pairwise(offsets)]
+    assert max(sizes) <= 4
+    assert offsets[:3] == [{"after": 0}, {"after": 0, "buckets": 4}, {"after": 0, "buckets": 8}]
+    assert offsets[-1] == {"after": 5}
+    # trigger(once=True) asks for all there is.
+    assert stream.latestOffset(offsets[1], ReadAllAvailable()) == {"after": 5}
+    by_snapshot = stream_of(orders, maxsnapshotspertrigger="2")
+    assert walked(by_snapshot) == [{"after": 0}, {"after": 2}, {"after": 4}, {"after": 5}]
+    assert stream_of(orders).getDefaultReadLimit() == ReadAllAvailable()
+    assert by_snapshot.getDefaultReadLimit() != ReadAllAvailable()
+    for key, text in (("maxfilespertrigger", "0"), ("maxbytespertrigger", "many")):
+        with pytest.raises(InvalidOptionError, match=key):
+            stream_of(orders, **{key: text})
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxfilespertrigger": "5"}])
+def test_available_now_ends_at_the_newest_snapshot_of_its_start(orders, limits):
+    stream = stream_of(orders, **limits)
+    begun = stream.latestOffset(stream.initialOffset(), LIMITED)
+    orders.upsert(rows(100, 3))
+    # A run that died is begun anew, with the offset of its last micro-batch.
+    again = stream_of(orders, **limits)
+    again.prepareForTriggerAvailableNow()
+    orders.upsert(rows(200, 3))
+    offsets = [begun]
+    while (end := again.latestOffset(offsets[-1], LIMITED)) != offsets[-1]:
+        offsets.append(end)
+    assert offsets[-1] == {"after": 6}
+    assert again.reportLatestOffset() == {"after": 7}
+
+
+def test_a_consumer_does_not_move_within_the_first_state(orders):
+    options = {"scan.mode": "latest-full", "consumer_id": "slow", "maxfilespertrigger": "3"}
+    stream = stream_of(orders, **options)
+    offsets = walked(stream)
+    assert offsets[0] == {"after": 4, "full": 5}
+    assert len(offsets) > 3
+    for offset in offsets[:-1]:
+        stream.commit(offset)
+    assert orders.session.consumers.find("slow") is None
+    stream.commit(offsets[-1])
+    assert orders.session.consumers.find("slow").next_snapshot_id == 6
+    orders.upsert(rows(300, 3))
+    orders.upsert(rows(400, 3))
+    orders.expire_snapshots(retain_max=1, retain_min=1)
+    assert orders.session.snapshots.earliest_id() == 6, "what the consumer still needs is kept"
+    assert stream_of(orders, **options).initialOffset() == {"after": 5}
+
+
+def test_a_stream_refuses_a_table_that_was_rolled_back_or_made_anew(orders, tmp_path):
+    stream = stream_of(orders)
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        catalog.drop_table("shop.orders")
+        catalog.create_table("shop.orders", ROWS, primary_key=["id", "day"])
+    for start in ({"after": 5}, {"after": 0, "buckets": 1}):
+        with pytest.raises(NotFoundError, match="another checkpoint"):
+            stream.latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.spark
+def test_a_query_with_limits_reports_its_progress(spark, orders, tmp_path):
+    register(spark)
+    query = (
+        spark.readStream.format("lsm")
+        .option("read.changelog", "true").option("scan.mode", "from-snapshot").option("scan.snapshot-id", 1)
+        .option("maxSnapshotsPerTrigger", 3)
+        .load(orders.location)
+        .writeStream.format("memory").queryName("limited").option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination(240)
+    assert query.exception() is None
+    read = [one for one in query.recentProgress if one.numInputRows]
+    assert [one.sources[0].endOffset for one in read] == ['{"after": 3}', '{"after": 5}']
+    assert sum(one.numInputRows for one in read) == orders.changelog().num_rows
+    assert spark.table("limited").count() == orders.changelog().num_rows
+    assert read[-1].sources[0].latestOffset == '{"after": 5}'
+    assert read[-1].processedRowsPerSecond > 0
