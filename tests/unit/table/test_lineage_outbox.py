@@ -76,7 +76,10 @@ def kept(folder: Path) -> list[Path]:
 
 
 def lines(folder: Path) -> list[bytes]:
-    return [line for file in kept(folder) for line in file.read_bytes().splitlines()]
+    """Facts that wait; listed again where a journal was closed, and so renamed, before it was read."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return [line for file in kept(folder) for line in file.read_bytes().splitlines()]
 
 
 def delete_the_catalog(folder: Path) -> None:
@@ -98,7 +101,7 @@ def hold_lock(path: str, locked: Any, release: Any) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     locked.set()
-    release.wait(60)
+    release.wait(60 + LOCKED_SECONDS)
     connection.execute("COMMIT")
     connection.close()
 
