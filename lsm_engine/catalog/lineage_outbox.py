@@ -98,7 +98,14 @@ class Outbox:
             self._schedule()
 
     def drain(self, *, patiently: bool = False) -> None:
-        """Record all that waits, as far as the catalog takes it; what it does not take goes on waiting."""
+        """Record all that waits, as far as the catalog takes it; what it does not take goes on waiting.
+
+        While a catalog fails that another thread tries to record in, nobody waits for that thread.
+        """
+        if self._failures and not patiently:
+            if not self._recording.acquire(blocking=False):
+                return
+            self._recording.release()
         try:
             self._record_waiting(self._patient if patiently else self._hurried)
         except LineageError as error:
@@ -161,16 +168,20 @@ class Outbox:
                 self._timer.start()
 
     def _run(self) -> None:
-        with self._scheduling:
-            self._timer = None
+        """Record what waits. Until it is done no other run is scheduled: they would wait in a row."""
+        rest = LINGER_SECONDS
         try:
             self._record_waiting(self._background)
         except LineageError as error:
             rest = self._has_failed()
             log.warning("lineage goes on waiting, for %.0f s: %s", rest, _reason(error))
-            self._schedule(rest)
         except Exception:  # a thread of its own: nobody else would see it
             log.exception("recording lineage failed")
+        with self._scheduling:
+            self._timer = None
+            goes_on = self._has_more
+        if goes_on:
+            self._schedule(rest)
 
     def _record_waiting(self, lineage: Lineage) -> None:
         """Record what waits, oldest first; LineageError: the catalog did not take it."""

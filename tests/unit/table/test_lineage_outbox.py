@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -177,6 +178,31 @@ def in_the_database(folder: Path) -> int:
     """Snapshots that a program without this engine sees."""
     with contextlib.closing(sqlite3.connect(folder / "names" / "catalog.db")) as other:
         return int(other.execute("SELECT COUNT(*) FROM lsm_v_snapshots").fetchone()[0])
+
+
+def test_attempts_to_record_do_not_pile_up_while_the_catalog_is_locked(
+    catalog: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits go on while one thread tries, and who asks the lineage does not wait for that thread."""
+    monkeypatch.setattr("lsm_engine.catalog.lineage_outbox.LINGER_SECONDS", 0.01)
+    table = created(catalog)
+    with locked_by_another_process(folder):
+        put(table, 0)
+        until(lambda: catalog._names.outbox._failures > 0)
+        at_once = 0
+        for value in range(20):
+            put(table, value)
+            names = [thread.name for thread in threading.enumerate()]
+            at_once = max(at_once, names.count("lsm-lineage"))
+            time.sleep(0.02)
+        asked = time.monotonic()
+        recorded(catalog)
+        waited = time.monotonic() - asked
+    assert at_once == 1
+    assert (
+        waited < 2
+    )  # an attempt in the background takes three seconds, and one followed the other
+    complete(catalog, table)
 
 
 def test_closing_the_catalog_and_ending_the_process_record_what_waits(folder: Path) -> None:
