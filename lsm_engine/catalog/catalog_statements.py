@@ -4,10 +4,10 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import Table, bindparam, case, select
+from sqlalchemy import Connection, Table, bindparam, case, select
 from sqlalchemy.dialects import sqlite
 
-from lsm_engine.catalog.models import FILES, RUNS, SNAPSHOTS, TABLES
+from lsm_engine.catalog.models import FILES, LIVE, RUNS, SNAPSHOTS, TABLES
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
@@ -34,6 +34,18 @@ RECORDED_DELTAS = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_lis
     SNAPSHOTS.c.snapshot_id.in_(bindparam("snapshot_ids", expanding=True)),
 )
 """The delta manifest lists of recorded snapshots, each of which no other snapshot has."""
+
+_LIVE_DELTAS = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.delta_manifest_list).where(
+    SNAPSHOTS.c.table_id == bindparam("table_id"),
+    SNAPSHOTS.c.snapshot_id >= bindparam("since"),
+    SNAPSHOTS.c.state == LIVE,
+)
+
+
+def live_deltas(connection: Connection, table_id: int, since: int = 0) -> dict[int, str]:
+    """Return the snapshots recorded as live, from an id on, each with its delta manifest list."""
+    rows = connection.execute(_LIVE_DELTAS, {"table_id": table_id, "since": since})
+    return {row.snapshot_id: row.delta_manifest_list for row in rows}
 
 
 def _insert_into(dialect: str, model: Table) -> Insert:

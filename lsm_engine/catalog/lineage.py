@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.catalog.catalog_statements import live_deltas
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.facts import CommitFacts, Fact, InheritedFiles, LineageError, TagFacts
 from lsm_engine.catalog.lineage_recorder import Recorder, pieces
@@ -65,10 +66,16 @@ class Lineage(LineageTables):
 
         `facts` may stream; they are written in pieces, so that others can write in between, and a
         rebuild that died is finished by the next. Snapshots and tags that the files no longer know
-        stay as expired and deleted, unless `keep_history` is false: then the table starts empty.
+        stay as expired and deleted; those above the newest, which others rolled back, are forgotten.
+        Unless `keep_history` the table starts empty.
         """
         if not keep_history:
             self._of_table(table, self._recorder.clear)
+        before: dict[int, str] = {}
+        self._of_table(
+            table,
+            lambda connection, table_id: before.update(live_deltas(connection, table_id)),
+        )
         states: dict[int, str] = {}
         for piece in pieces(facts, FACTS_PER_TRANSACTION):
             self._record_piece(piece)
@@ -79,7 +86,7 @@ class Lineage(LineageTables):
         self._of_table(
             table,
             lambda connection, table_id: self._recorder.reconcile(
-                connection, table_id, states, known_tags
+                connection, table_id, states, known_tags, before
             ),
         )
         return len(states)

@@ -159,10 +159,10 @@ class Outbox:
 
     # ---- behind the commit ----------------------------------------------------------------------
 
-    def _schedule(self, seconds: float = LINGER_SECONDS) -> None:
+    def _schedule(self, seconds: float | None = None) -> None:
         with self._scheduling:
             if self._timer is None:
-                self._timer = Timer(seconds, self._run)
+                self._timer = Timer(LINGER_SECONDS if seconds is None else seconds, self._run)
                 self._timer.name = "lsm-lineage"
                 self._timer.daemon = True
                 self._timer.start()

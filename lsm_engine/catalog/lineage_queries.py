@@ -83,15 +83,6 @@ class LineageQueries:
         newest = (SNAPSHOTS.c.time_millis.desc(), SNAPSHOTS.c.snapshot_id.desc())
         return self._ask(statement.order_by(*newest, SNAPSHOTS.c.table_id).limit(limit))
 
-    def newest_recorded(self) -> dict[str, int]:
-        """Return the newest snapshot that is recorded of each table, by "database.table"."""
-        here = (TABLES.c.catalog_key == self._catalog_key, TABLES.c.branch == MAIN_BRANCH)
-        names = (TABLES.c.database_name, TABLES.c.table_name)
-        statement = select(*names, func.max(SNAPSHOTS.c.snapshot_id)).group_by(*names)
-        joined = statement.join(TABLES, TABLES.c.table_id == SNAPSHOTS.c.table_id).where(*here)
-        rows = self._database.read(lambda connection: connection.execute(joined).all())
-        return {f"{database}.{table}": newest for database, table, newest in rows}
-
     def snapshots_of_run(self, run_id: str) -> pa.Table:
         """Return what a run committed, by its own id or by its Dagster run id, oldest first."""
         mine = or_(RUNS.c.run_id == run_id, RUNS.c.dagster_run_id == run_id)

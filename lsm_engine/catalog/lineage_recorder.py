@@ -1,6 +1,6 @@
 """Writing lineage inside a transaction: facts become rows of the catalog's tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -191,13 +191,22 @@ class Recorder:
         self._add(connection, REMOVALS, [row])
 
     def reconcile(
-        self, connection: Connection, table_id: int, states: dict[int, str], tags: Sequence[Tag]
+        self,
+        connection: Connection,
+        table_id: int,
+        states: dict[int, str],
+        tags: Sequence[Tag],
+        before: Mapping[int, str],
     ) -> None:
         """After a rebuild: states of snapshots and tags as the files have them.
 
-        Snapshots newer than all in `states` may have been committed meanwhile: left alone.
+        Snapshots newer than all in `states` may have been committed meanwhile: left alone, unless they
+        were recorded `before` the files were read. Then they were rolled back, and are forgotten.
         """
         newest = max(states, default=0)
+        taken_back = [name for number, name in before.items() if number > newest]
+        for some in pieces(taken_back, IDS_PER_STATEMENT):
+            self._forget(connection, table_id, SNAPSHOTS.c.delta_manifest_list.in_(some))
         known = select(SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.state).where(
             SNAPSHOTS.c.table_id == table_id, SNAPSHOTS.c.snapshot_id <= newest
         )

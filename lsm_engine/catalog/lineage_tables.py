@@ -1,9 +1,12 @@
 """All that is recorded of a table, newest first, for exports and pictures."""
 
+from collections.abc import Mapping
+
 import pyarrow as pa
-from sqlalchemy import ColumnElement, and_, case, null, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, null, or_, select
 
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.catalog.catalog_statements import live_deltas
 from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS
 from lsm_engine.catalog.lineage_origins import LineageOrigins
 from lsm_engine.catalog.models import (
@@ -43,6 +46,26 @@ class LineageTables(LineageOrigins):
             TableName(database=row["database_name"], table=row["table_name"], branch=row["branch"])
             for row in self._ask(statement).to_pylist()
         ]
+
+    def live_recorded(self, since: Mapping[str, int]) -> dict[str, dict[int, str]]:
+        """Return the snapshots recorded as live, by id, each with its delta manifest list.
+
+        `since`: tables, by "database.table", and the id to begin at. One query a table, bounded by the
+        ids from there on.
+        """
+        named = select(TABLES.c.database_name, TABLES.c.table_name, TABLES.c.table_id).where(
+            TABLES.c.catalog_key == self._catalog_key, TABLES.c.branch == MAIN_BRANCH
+        )
+
+        def work(connection: Connection) -> dict[str, dict[int, str]]:
+            numbers = {f"{one}.{two}": number for one, two, number in connection.execute(named)}
+            return {
+                name: live_deltas(connection, numbers[name], first)
+                for name, first in since.items()
+                if name in numbers
+            }
+
+        return self._read(work)
 
     def inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
         """Return the inputs that each commit of a table records."""

@@ -3,6 +3,8 @@
 `plan/diagnosis` makes the findings, `table/inspect/health_facts` collects the facts.
 """
 
+from collections.abc import Mapping
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
@@ -133,13 +135,17 @@ class DamageFacts:
 
 @record
 class TableFacts:
-    """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds."""
+    """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds.
+
+    `delta_lists`: the delta manifest lists of snapshots that were read, by id.
+    """
 
     table: str
     problem: str | None = None
     is_write_only: bool = False
     newest_id: int | None = None
     snapshot_count: int = 0
+    delta_lists: Mapping[int, str] = field(default_factory=dict)
     expirable: int = 0
     expirable_bytes: int | None = None
     debt: DebtFacts | None = None

@@ -2,19 +2,31 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
 from lsm_engine.io.storage_location import scheme_of
-from lsm_engine.plan.diagnosis import catalog_findings
-from lsm_engine.plan.health import Depth, Finding, HealthReport, Severity
-from lsm_engine.table.inspect.health import examine
+from lsm_engine.plan.catalog_drift import (
+    LineageDrift,
+    LiveSnapshots,
+    catalog_findings,
+    lineage_drift,
+)
+from lsm_engine.plan.health import Depth, Finding, HealthReport, Severity, TableFacts
+from lsm_engine.table.inspect.health import examine, report_of
+from lsm_engine.table.inspect.health_facts import table_facts
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog
 
+T = TypeVar("T")
+
 _IN_FLIGHT = 16
 """Tables of an object store that are looked at together: most of the time is spent on waiting."""
-_LookedAt = tuple[str, int | None, tuple[Finding, ...]]
+_BEFORE_OLDEST = 100
+"""Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
+_LookedAt = tuple[str, LiveSnapshots | None, tuple[Finding, ...]]
 
 
 def doctor(
@@ -45,8 +57,9 @@ def doctor(
     def looked_at(name: str) -> _LookedAt:
         try:
             session = target.table_in_warehouse(name).session
-            found = examine(session, chosen, stale_millis=stale_millis).findings
-            return name, session.snapshots.latest_id(), found
+            facts = table_facts(session, chosen)
+            judged = report_of(facts, chosen, stale_millis=stale_millis).findings
+            return name, _live_snapshots(facts), judged
         except LsmError as error:
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
                 return name, None, ()  # the catalog's names are judged below
@@ -57,9 +70,9 @@ def doctor(
         results.append(result)
         if progress is not None:
             progress(result[0], at)
-    newest = {name: latest for name, latest, _ in results}
+    live = {name: snapshots for name, snapshots, _ in results if snapshots is not None}
     differs = [
-        one for one in _drift(target, known, found, newest) if tables is None or one.table in names
+        one for one in _drift(target, known, found, live) if tables is None or one.table in names
     ]
     of_tables = [one for *_, some in results for one in some]
     return HealthReport(findings=(*differs, *of_tables), table_count=len(names), depth=chosen)
@@ -84,9 +97,7 @@ def _unreadable(name: str, error: LsmError) -> Finding:
     )
 
 
-def _mapped(
-    catalog: Catalog, work: Callable[[str], _LookedAt], names: Sequence[str]
-) -> Iterator[_LookedAt]:
+def _mapped(catalog: Catalog, work: Callable[[str], T], names: Sequence[str]) -> Iterator[T]:
     if scheme_of(catalog.warehouse) is None:  # on a disk, threads would only wait for each other
         yield from map(work, names)
         return
@@ -94,10 +105,52 @@ def _mapped(
         yield from pool.map(work, names)
 
 
+def _live_snapshots(facts: TableFacts) -> LiveSnapshots | None:
+    if facts.newest_id is None or not facts.snapshot_count:
+        return None
+    first = facts.newest_id - facts.snapshot_count + 1
+    return LiveSnapshots(first=first, newest=facts.newest_id, lists=facts.delta_lists)
+
+
 def _drift(
-    catalog: Catalog, known: Sequence[str], found: Sequence[str], newest: Mapping[str, int | None]
+    catalog: Catalog,
+    known: Sequence[str],
+    found: Sequence[str],
+    live: Mapping[str, LiveSnapshots],
 ) -> Iterator[Finding]:
     """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""
-    if not catalog.is_in_memory:
-        recorded = catalog.lineage.newest_recorded()
-        yield from catalog_findings(known, found, recorded=recorded.get, newest=newest.get)
+    if catalog.is_in_memory:
+        return
+    since = {name: one.first - _BEFORE_OLDEST for name, one in live.items()}
+    recorded = catalog.lineage.live_recorded(since)
+    drifts = {
+        name: drift
+        for name, one in live.items()
+        if (drift := lineage_drift(recorded.get(name, {}), one)) is not None
+    }
+
+    def looked_again(name: str) -> LineageDrift | None:
+        return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
+
+    again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
+    lasting = {name: drift for name, drift in again.items() if drift is not None}
+    yield from catalog_findings(known, found, lasting)
+
+
+def _still_there(
+    catalog: Catalog, name: str, recorded: Mapping[int, str], drift: LineageDrift
+) -> LineageDrift | None:
+    """Return the drift without what was committed or expired between looking at a table and its lineage."""
+    try:
+        snapshots = catalog.table_in_warehouse(name).session.snapshots
+        there = set(snapshots.ids())
+        now = {number: snapshots.find(number) for number in drift.not_so}
+    except LsmError:
+        return None  # a finding of its own, or dropped meanwhile
+    lacking = tuple(number for number in drift.lacking if number in there)
+    not_so = tuple(
+        number
+        for number, one in now.items()
+        if one is None or one.delta_manifest_list != recorded[number]
+    )
+    return replace(drift, lacking=lacking, not_so=not_so) if lacking or not_so else None

@@ -2,7 +2,8 @@
 
 import shlex
 
-from lsm_engine.plan.diagnosis import DAY_MILLIS, catalog_findings, findings
+from lsm_engine.plan.catalog_drift import LiveSnapshots, catalog_findings, lineage_drift
+from lsm_engine.plan.diagnosis import DAY_MILLIS, findings
 from lsm_engine.plan.health import BucketFacts, DamageFacts, DebtFacts, PinFacts, TableFacts
 
 MB = 1 << 20
@@ -92,16 +93,24 @@ def test_health(check_cases):
 
 
 def drift(case):
-    def ids(name):
-        pairs = (word.split("=") for word in case.get(name, "").split())
-        return {table: int(number) for table, number in pairs}
+    """`recorded`: `table=1:a,2:b`, ids that are recorded as live with their lists; `there`: those of the table."""
 
+    def lists(name):
+        pairs = (word.split("=") for word in case.get(name, "").split())
+        return {
+            table: {int(at): text for at, text in (one.split(":") for one in told.split(","))}
+            for table, told in pairs
+        }
+
+    recorded = lists("recorded")
+    drifts = {}
+    for name, there in lists("there").items():
+        live = LiveSnapshots(first=min(there), newest=max(there), lists=there)
+        if found := lineage_drift(recorded.get(name, {}), live):
+            drifts[name] = found
     return shown(
-        catalog_findings(
-            case.get("known", "").split(), case.get("found", "").split(),
-            recorded=ids("recorded").get, newest=ids("newest").get,
-        )
-    )  # fmt: skip
+        catalog_findings(case.get("known", "").split(), case.get("found", "").split(), drifts)
+    )
 
 
 def test_catalog_drift(check_cases):

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.diagnosis import STALE_MILLIS, findings
-from lsm_engine.plan.health import Depth, Finding, HealthReport
+from lsm_engine.plan.health import Depth, Finding, HealthReport, TableFacts
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health_facts import table_facts
 
@@ -27,7 +27,12 @@ def examine(
     session: TableSession, depth: Depth = Depth.WHOLE, *, stale_millis: int = STALE_MILLIS
 ) -> HealthReport:
     """Return what is wrong with one table."""
-    found = findings(table_facts(session, depth), stale_millis=stale_millis)
+    return report_of(table_facts(session, depth), depth, stale_millis=stale_millis)
+
+
+def report_of(facts: TableFacts, depth: Depth, *, stale_millis: int) -> HealthReport:
+    """Return what facts about one table make wrong with it."""
+    found = findings(facts, stale_millis=stale_millis)
     return HealthReport(findings=found, table_count=1, depth=depth)
 
 

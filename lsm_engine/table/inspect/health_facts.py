@@ -95,6 +95,7 @@ def _newest_state(session: TableSession) -> dict[str, Any]:
     policy = session.schema.bucket_mode.policy
     facts: dict[str, Any] = {
         "newest_id": latest.id,
+        "delta_lists": {latest.id: latest.delta_manifest_list},
         "unassigned_rows": sum(rows for (_, bucket), (_, rows, *_) in sizes.items() if bucket < 0),
     }
     if policy.is_fixed:
@@ -324,6 +325,7 @@ def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
                 replace(pin, only_size_bytes=kept.get(name.format(pin.name), 0))
                 for pin in facts.get(kind, ())
             )
+    found["delta_lists"] = {one.id: one.delta_manifest_list for one in session.snapshots.all()}
     plan = remove_orphans(session, dry_run=True, older_than=_ORPHAN_AGE, force=False).plan
     return {
         **found,

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import lsm_engine as lsm
+from lsm_engine.catalog import lineage_outbox
+
 DAY = 24 * 3600
 ROWS = [{"id": key, "v": "x" * key} for key in range(6)]
 
@@ -132,6 +135,48 @@ def table_unknown(shell) -> None:
         catalog.unregister_table("shop.orders")
 
 
+def lineage_of_a_commit_lost(shell) -> None:
+    """A bit of the journal flips before the catalog has taken what waits in it."""
+    lineage_outbox.LINGER_SECONDS, lingers = 3600.0, lineage_outbox.LINGER_SECONDS
+    try:
+        with shell.catalog() as catalog:
+            table = catalog.create_table(
+                "shop.orders", {"id": "BIGINT", "v": "STRING"}, primary_key="id", options={"write-only": "true"}
+            )  # fmt: skip
+            for _ in range(4):
+                table.upsert(ROWS)
+            (journal,) = shell.warehouse.parent.rglob("*.lineage-outbox/*.open")
+            lines = journal.read_bytes().split(b"\n")
+            lines[1] = lines[1][:60] + bytes([lines[1][60] ^ 1]) + lines[1][61:]
+            journal.write_bytes(b"\n".join(lines))
+            catalog._names.outbox._begin()  # as after a crash: nothing is remembered
+    finally:
+        lineage_outbox.LINGER_SECONDS = lingers
+    with shell.catalog() as catalog:
+        assert catalog.lineage.recent_activity().num_rows == 3
+    assert list(shell.warehouse.parent.rglob("*.refused"))
+
+
+def commits_of_others(shell) -> None:
+    table_of(shell, commits=2)
+    lsm.open_table(str(directory(shell))).upsert(ROWS)
+
+
+def rollback_by_others(shell) -> None:
+    """And commits after it, as many as were rolled back: the same ids with other files."""
+    table_of(shell, commits=4)
+    other = lsm.open_table(str(directory(shell)))
+    other.rollback_to(2)
+    other.upsert(ROWS)
+
+
+def expiry_by_others(shell) -> None:
+    table_of(shell, commits=4)
+    lsm.open_table(str(directory(shell))).expire_snapshots(
+        retain_max=2, retain_min=1, older_than="0 s"
+    )
+
+
 def options_at_odds(shell) -> None:
     table_of(shell, num__sorted__run_stop__trigger="2", num__sorted__run_compaction__trigger="5")
 
@@ -147,6 +192,10 @@ STORIES: dict[Callable, tuple[str, str]] = {
     forgotten_branch: ("retention", "shallow"),
     stale_consumer: ("consumers", "shallow"),
     options_at_odds: ("options", "shallow"),
+    lineage_of_a_commit_lost: ("catalog", "shallow"),
+    commits_of_others: ("catalog", "shallow"),
+    rollback_by_others: ("catalog", "whole"),
+    expiry_by_others: ("catalog", "shallow"),
     table_gone: ("catalog", "shallow"),
     table_unknown: ("catalog", "shallow"),
     orphans: ("orphans", "whole"),
