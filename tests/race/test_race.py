@@ -2,7 +2,7 @@
 
 CI runs a small race. The full one, 8 x 200, plain and with a compactor, an expirer and a tagger:
 
-    LSM_RACE=8x200 python -m pytest tests/race -q -s
+    LSM_RACE=8x200 python -m pytest tests/race -q -s  # alone: once more beside two busy processes
     LSM_RACE=16x100 python -m pytest tests/race -q -s -k upkeep
 
 The same race between pypaimon processes loses commits: python -m tests.interop.race_pypaimon
@@ -11,6 +11,8 @@ The same race between pypaimon processes loses commits: python -m tests.interop.
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,10 +137,40 @@ def check_finish(
     assert {row["k"]: row for row in after.to_pylist()} == found, "compaction changed the rows"
 
 
-def test_writers_alone(tmp_path: Path) -> None:
+def slowest_share(finish: Finish) -> float:
+    """Commits of the slowest writer for each of the fastest, when the fastest had made its last."""
+    made: dict[int, list[int]] = {}
+    for key, snapshot in finish.acknowledged.items():
+        made.setdefault(key // 1_000_000, []).append(snapshot)
+    first_end = min(max(ids) for ids in made.values())
+    counts = [sum(snapshot <= first_end for snapshot in ids) for ids in made.values()]
+    return min(counts) / max(counts)
+
+
+@contextmanager
+def busy_cores(processes: int) -> Iterator[None]:
+    """Beside processes that take all CPU they get."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+@pytest.mark.parametrize("hogs", [0, 2])
+def test_writers_alone(tmp_path: Path, hogs: int) -> None:
+    """With and without processes that take all CPU: none fails, and none is left behind."""
     location = made_table(tmp_path, {"write-only": "true"})
-    finish = run(location, tmp_path, ["write"] * PROCESSES, COMMITS)
-    check_finish(location, finish, whole_history=True)
+    commits = 10 if hogs and "LSM_RACE" not in os.environ else COMMITS
+    with busy_cores(hogs):
+        finish = run(location, tmp_path, ["write"] * PROCESSES, commits)
+    check_finish(location, finish, whole_history=True, commits=commits)
+    share = slowest_share(finish)
+    print(f"the slowest writer made {share:.2f} of the commits of the fastest")
+    if "LSM_RACE" in os.environ:  # of few commits, who starts first has most
+        assert share >= 0.25
 
 
 def test_writers_compactor_and_tender(tmp_path: Path) -> None:

@@ -175,16 +175,17 @@ class _Attempts:
         """Return the snapshot that holds the step, or None if it changes nothing."""
         try:
             while True:
-                base = self._next_base()
-                before = self.history.proof(self.step, base)
-                if before is not None:
-                    self._discard_replay(before)
-                    return before
-                plan = self._plan(base)
-                if plan is None:
-                    discard_metadata(self.session, self.written)
-                    return None
-                made = self._publish(plan)
+                with self.retries.turn():
+                    base = self._next_base()
+                    before = self.history.proof(self.step, base)
+                    if before is not None:
+                        self._discard_replay(before)
+                        return before
+                    plan = self._plan(base)
+                    if plan is None:
+                        discard_metadata(self.session, self.written)
+                        return None
+                    made = self._publish(plan)
                 if made is not None:
                     return made
                 self.retries.wait()

@@ -1,5 +1,7 @@
 """How long a commit goes on trying: up to `commit.timeout`, with short waits that get shorter."""
 
+from contextlib import AbstractContextManager
+
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
 from lsm_engine.plan.proposal import retry_wait_millis, rewrite_wait_millis
@@ -18,9 +20,16 @@ class Retries:
         self._started_millis = session.clock.now_millis()
         self.lost = 0
 
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for the turn of an attempt, where writers of this machine take turns, and hold it."""
+        session = self._session
+        directory = session.paths.snapshot_directory
+        return session.components.commit_turns.taken(session.file_io, directory, session.clock)
+
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""
         self.lost += 1
+        self._session.components.commit_turns.lost()
         limit = self._session.options.commit_retries
         if self.is_late or (limit is not None and self.lost > limit):
             raise CommitConflictError(

@@ -10,6 +10,7 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.commit_turns import CommitTurns
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.skipped_picks import SkippedPicks
 
@@ -123,3 +124,4 @@ class Components:
     executor: Executor = field(default_factory=LocalExecutor)
     listeners: tuple[TableListener, ...] = ()
     skipped_picks: SkippedPicks = field(default_factory=SkippedPicks)
+    commit_turns: CommitTurns = field(default_factory=CommitTurns)
