@@ -1,9 +1,10 @@
 """Avro files → Arrow tables: no Python object per record, only the columns asked for."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,19 @@ def decode_table(
     return AvroRecords(container, flat=flat).decode(columns)
 
 
+def decode_joined(files: Mapping[str, bytes]) -> tuple[pa.Table, list[int]] | None:
+    """Return the records of small files, one file's behind the other's, and how many each has.
+
+    `files`: content by name. What a small file costs is mostly work per column. None where their
+    schemas differ. What is raised may name another of them: decode them one by one to learn which.
+    """
+    opened = [read_container(data, file_name=name) for name, data in files.items()]
+    if any(container.schema != opened[0].schema for container in opened):
+        return None
+    table = AvroRecords(opened[0], flat=True).decode(behind=opened[1:])
+    return table, [container.row_count for container in opened]
+
+
 class AvroRecords:
     """The records of an open Avro file, as columns of the blocks that are asked for."""
 
@@ -59,15 +73,23 @@ class AvroRecords:
         self.schema = pa.schema([(name, arrow_type_of(node)) for name, node in self._fields])
 
     def decode(
-        self, columns: Collection[str] | None = None, blocks: Sequence[Block] | None = None
+        self,
+        columns: Collection[str] | None = None,
+        blocks: Sequence[Block] | None = None,
+        *,
+        behind: Sequence[Container] = (),
     ) -> pa.Table:
-        """Return columns of the records of some blocks; None: all there are."""
+        """Return columns of the records of some blocks; None: all there are.
+
+        `behind`: files of the same schema whose records follow.
+        """
         wanted = [(name, node) for name, node in self._fields if columns is None or name in columns]
         stored = np.zeros(len(self._program.column_levels), np.bool_)
         for _, node in wanted:
             _mark(node, stored)
         made: list[list[pa.Array]] = [[] for _ in wanted]
-        for chunk in _chunks(self.container, blocks):
+        unfolded = chain(unpacked(self.container, blocks), *map(unpacked, behind))
+        for chunk in _chunks(unfolded, self.container.file_name):
             decoded = _run(chunk, self._program, stored, self.container.limits)
             for parts, (_, node) in zip(made, wanted, strict=True):
                 parts.append(_array(decoded, node))
@@ -139,32 +161,32 @@ class _Chunk:
     offsets: tuple[int, ...]  # where each block lies in the file
 
 
-def _chunks(container: Container, of: Sequence[Block] | None) -> Iterator[_Chunk]:
+def _chunks(unfolded: Iterable[tuple[Block, bytes]], file_name: str) -> Iterator[_Chunk]:
     """Join small blocks, so that the work per block is that of the compiled loop alone."""
     pieces: list[bytes] = []
     blocks: list[tuple[int, int, int]] = []
     offsets: list[int] = []
     size = 0
-    for block, data in unpacked(container, of):
+    for block, data in unfolded:
         pieces.append(data)
         blocks.append((size, size + len(data), block.row_count))
         offsets.append(block.offset)
         size += len(data)
         if size >= _CHUNK_BYTES:
-            yield _chunk(container, pieces, blocks, offsets)
+            yield _chunk(file_name, pieces, blocks, offsets)
             pieces, blocks, offsets, size = [], [], [], 0
     if pieces:
-        yield _chunk(container, pieces, blocks, offsets)
+        yield _chunk(file_name, pieces, blocks, offsets)
 
 
 def _chunk(
-    container: Container,
+    file_name: str,
     pieces: list[bytes],
     blocks: list[tuple[int, int, int]],
     offsets: list[int],
 ) -> _Chunk:
     return _Chunk(
-        file_name=container.file_name,
+        file_name=file_name,
         data=np.frombuffer(b"".join(pieces), np.uint8),
         blocks=np.array(blocks, np.int64),
         offsets=tuple(offsets),

@@ -21,6 +21,7 @@ from lsm_engine.codec.avro_schemas import (
     MANIFEST,
     MANIFEST_LIST,
 )
+from lsm_engine.codec.entry_checks import UNSAFE_NAME, checked_entries, outside
 from lsm_engine.codec.manifest_columns import (
     ENTRY_VERSION,
     INDEX_MANIFEST_COLUMNS,
@@ -37,7 +38,6 @@ from lsm_engine.meta.stats import SimpleStats
 
 _KINDS = (EntryKind.ADD, EntryKind.DELETE)
 _SOURCES = {source.value: source for source in FileSource}
-_UNSAFE_NAME = r"[/\\\x00]|^\.{0,2}$"
 
 # --- manifests -----------------------------------------------------------------------------------
 
@@ -65,25 +65,7 @@ def decode_manifest(
             entries=table.num_rows,
             expected=expected_count,
         )
-    held = set(table.column_names)
-    checks: list[tuple[str, object]] = []
-    if "_KIND" in held:
-        checks.append(("an entry neither adds nor deletes", _outside(table["_KIND"], 0, 1)))
-    if "_FILE._FILE_NAME" in held:
-        unsafe = pc.match_substring_regex(table["_FILE._FILE_NAME"], _UNSAFE_NAME)
-        checks.append(("a file name leads out of its directory", unsafe))
-    for name in ("_FILE._FILE_SIZE", "_FILE._ROW_COUNT", "_FILE._LEVEL", "_FILE._DELETE_ROW_COUNT"):
-        if name in held:
-            checks += [(f"{name} is negative", pc.less(table[name], 0))]
-    if {"_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER"} <= held:
-        low, high = table["_FILE._MIN_SEQUENCE_NUMBER"], table["_FILE._MAX_SEQUENCE_NUMBER"]
-        checks.append(("sequence numbers run backwards", pc.greater(low, high)))
-    require(table, checks, file_name)
-    return table
-
-
-def _outside(column: pa.ChunkedArray, low: int, high: int) -> Any:
-    return pc.or_(pc.less(column, low), pc.greater(column, high))
+    return checked_entries(table, file_name)
 
 
 WITHOUT_STATS = tuple(name for name in MANIFEST_COLUMNS if "_STATS." not in name)
@@ -250,7 +232,7 @@ def _stats_record(stats: SimpleStats) -> dict[str, Any]:
 def decode_manifest_list_table(data: bytes, *, file_name: str) -> pa.Table:
     """Return the rows of a manifest list as columns, all of MANIFEST_LIST_COLUMNS."""
     table = decode_known(data, MANIFEST_LIST_COLUMNS, file_name=file_name, version=ENTRY_VERSION)
-    unsafe = pc.match_substring_regex(table["_FILE_NAME"], _UNSAFE_NAME)
+    unsafe = pc.match_substring_regex(table["_FILE_NAME"], UNSAFE_NAME)
     checks: list[tuple[str, object]] = [
         ("a manifest's name leads out of its directory", unsafe),
         ("_FILE_SIZE is negative", pc.less(table["_FILE_SIZE"], 0)),
@@ -321,9 +303,9 @@ def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
 def decode_index_manifest(data: bytes, *, file_name: str) -> list[IndexManifestEntry]:
     """Return the index files of an index manifest; raises CorruptFileError and UnsupportedError."""
     table = decode_known(data, INDEX_MANIFEST_COLUMNS, file_name=file_name, version=INDEX_VERSION)
-    unsafe = pc.match_substring_regex(table["_FILE_NAME"], _UNSAFE_NAME)
+    unsafe = pc.match_substring_regex(table["_FILE_NAME"], UNSAFE_NAME)
     checks: list[tuple[str, object]] = [
-        ("an entry neither adds nor deletes", _outside(table["_KIND"], 0, 1)),
+        ("an entry neither adds nor deletes", outside(table["_KIND"], 0, 1)),
         ("an index file's name leads out of its directory", unsafe),
         ("_FILE_SIZE is negative", pc.less(table["_FILE_SIZE"], 0)),
         ("_ROW_COUNT is negative", pc.less(table["_ROW_COUNT"], 0)),

@@ -124,8 +124,23 @@ def decode_known(
     """
     chosen = [name for name in known if columns is None or name in columns]
     found = decode_table(data, file_name=file_name, columns={*chosen, "_VERSION"})
+    return known_columns(found, known, chosen, file_name=file_name, version=version)
+
+
+def known_columns(
+    found: pa.Table,
+    known: Mapping[str, KnownColumn],
+    chosen: Sequence[str],
+    *,
+    file_name: str,
+    version: int,
+) -> pa.Table:
+    """Return some of the known columns of what was decoded; raises as `decode_known` does."""
     _check_version(found, version, file_name)
-    arrays = [_column(found, name, known[name], file_name) for name in chosen]
+    held = dict(zip(found.column_names, found.columns, strict=True))
+    arrays = [
+        _column(held.get(name), known[name], name, found.num_rows, file_name) for name in chosen
+    ]
     return pa.Table.from_arrays(arrays, names=chosen)
 
 
@@ -143,14 +158,15 @@ def _check_version(found: pa.Table, version: int, file_name: str) -> None:
         )
 
 
-def _column(found: pa.Table, name: str, expected: KnownColumn, file_name: str) -> pa.ChunkedArray:
-    if name not in found.column_names:
+def _column(
+    column: pa.ChunkedArray | None, expected: KnownColumn, name: str, row_count: int, file_name: str
+) -> pa.ChunkedArray:
+    if column is None:
         if expected.required:
             raise CorruptFileError(
                 f"the file has no column {name}; restore it", file=file_name, column=name
             )
-        return pa.chunked_array([pa.nulls(found.num_rows, expected.kind)])
-    column = found.column(name)
+        return pa.chunked_array([pa.nulls(row_count, expected.kind)])
     if expected.required and column.null_count:
         raise CorruptFileError(
             f"column {name} holds a null; restore the file", file=file_name, column=name

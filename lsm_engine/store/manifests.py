@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from cachetools import LRUCache
 
-from lsm_engine.base.errors import CorruptFileError, InvalidInputError
+from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import check_bytes, checksum_of
+from lsm_engine.codec.entry_checks import decode_small_manifests
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
@@ -44,6 +45,8 @@ CACHE_BYTES = 64 << 20
 BYTES_MAX = 256 << 20
 """What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
 _AHEAD = 32
+_TOGETHER = 64  # manifests of at most so many bytes are decoded at once
+_SMALL_BYTES = 16 << 10
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
@@ -111,10 +114,15 @@ class ManifestStore:
     ) -> Iterator[ManifestFileMeta]:
         """Yield manifests in order; of a far store the next ones are being fetched meanwhile.
 
-        `of`: only a fact of each will be asked for. What is fetched ahead is at most 64 MB, or one file.
+        Small ones of a near store are decoded together, and kept. `of`: only a fact of each will be
+        asked for. What is fetched ahead is at most 64 MB, or one file.
         """
         if not self._file_io.facts.is_far:
-            yield from metas
+            for batch in _batches(metas):
+                self._read_together(
+                    [meta for meta in batch if not (of and self._is_kept(_fact_name(meta, of)))]
+                )
+                yield from batch
             return
         waiting: deque[ManifestFileMeta] = deque()
         try:
@@ -131,6 +139,25 @@ class ManifestStore:
             self._file_io.forget_prefetched(
                 self._paths.manifest(meta.file_name) for meta in waiting
             )
+
+    def _read_together(self, metas: Sequence[ManifestFileMeta]) -> None:
+        """Keep small manifests, decoded in one go. Whatever is wrong with one is left to `read`."""
+        small = [
+            meta
+            for meta in metas
+            if meta.file_size <= _SMALL_BYTES and not self._is_kept(meta.file_name)
+        ]
+        if len(small) < 2:
+            return
+        with suppress(LsmError):
+            files = {
+                self._paths.manifest(meta.file_name): self._bytes(meta.file_name, meta.checksum)
+                for meta in small
+            }
+            for meta, entries in zip(small, decode_small_manifests(files) or (), strict=False):
+                if entries.num_rows == meta.added_file_count + meta.deleted_file_count:
+                    self._refuse_entries(entries, file_name=meta.file_name, table=self._table)
+                    self._keep(meta.file_name, entries)
 
     def expect_lists(self, names: Iterable[str]) -> None:
         """Have manifest lists fetched beside, where the store is far: all of them will be read."""
@@ -264,6 +291,13 @@ class ManifestStore:
                 kept: T = self._kept[key]
                 return kept
         path = self._paths.manifest(name)
+        found = decode(self._bytes(name, checksum), file_name=path)
+        refuse(found, file_name=path, table=self._table)
+        return self._keep(name, found) if keeps else found
+
+    def _bytes(self, name: str, checksum: int | None) -> bytes:
+        """Return the content of a metadata file, its size and checksum looked at."""
+        path = self._paths.manifest(name)
         data = self._file_io.read(path, length=BYTES_MAX + 1)
         if not data:
             raise CorruptFileError("the file is empty; restore it, or run verify", file=path)
@@ -275,14 +309,23 @@ class ManifestStore:
             )
         check_bytes(data, checksum, file_name=path)
         refuse_foreign_container(data, file_name=path, table=self._table)
-        found = decode(data, file_name=path)
-        refuse(found, file_name=path, table=self._table)
-        return self._keep(name, found) if keeps else found
+        return data
 
     def _keep(self, name: str, found: T) -> T:
         with self._lock, suppress(ValueError):  # larger than all that may be kept
             self._kept[self._key(name)] = found
         return found
+
+
+def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMeta]]:
+    """Yield manifests in order, as many at a time as may be decoded together."""
+    batch: list[ManifestFileMeta] = []
+    for meta in metas:
+        batch.append(meta)
+        if len(batch) == _TOGETHER or meta.file_size > _SMALL_BYTES:
+            yield batch
+            batch = []
+    yield batch
 
 
 def _fact_name(manifest: ManifestFileMeta, of: Callable[[pa.Table], object]) -> str:

@@ -11,6 +11,8 @@ from lsm_engine.base.errors import (
     UnsafePathError,
 )
 from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.avro_container import encode_container
+from lsm_engine.codec.avro_schemas import INDEX_MANIFEST
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
@@ -167,3 +169,50 @@ def test_damage_is_named(store, disk, data):
 def test_names_that_lead_elsewhere_are_refused(store):
     with pytest.raises(UnsafePathError):
         store.read_list("../snapshot/snapshot-1")
+
+
+def written(store, names):
+    metas = []
+    for number, name in enumerate(names):
+        entries = [entry(f"{name}-{row}.parquet") for row in range(number % 3 + 1)]
+        metas.append(meta(name, store.write(name, entries, codec="zstd").size, len(entries)))
+    return metas
+
+
+@pytest.mark.parametrize("of", [None, len])
+def test_small_manifests_are_decoded_together_and_each_is_kept(store, disk, of):
+    metas = written(store, [f"manifest-{number}" for number in range(150)])
+    alone = [ManifestStore(disk, PATHS).read(one) for one in metas]
+    fresh = ManifestStore(disk, PATHS)
+    found = []
+    for one in fresh.ahead(metas, of):
+        disk.calls.clear()
+        found.append(fresh.read(one))
+        assert not disk.calls, "it was not kept"
+    assert all(left.equals(right) for left, right in zip(found, alone, strict=True))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["missing", "bytes", "count", "other schema", "empty"],
+)
+def test_a_manifest_that_cannot_be_decoded_with_others_is_named(store, disk, damage):
+    metas = written(store, ["manifest-a", "manifest-b", "manifest-c"])
+    path = "t/manifest/manifest-b"
+    data = disk.read(path)
+    disk.delete(path)
+    match damage:
+        case "bytes":
+            disk.write_new(path, data[:-30] + bytes(30))
+        case "count":
+            metas[1] = meta("manifest-b", len(data), 3)
+            disk.write_new(path, data)
+        case "other schema":
+            disk.write_new(path, encode_container(INDEX_MANIFEST, []))
+        case "empty":
+            disk.write_new(path, b"")
+    fresh = ManifestStore(disk, PATHS)
+    with pytest.raises((CorruptFileError, NotFoundError), match="manifest-b"):
+        list(map(fresh.read, fresh.ahead(metas)))
+    for one in (metas[0], metas[2]):
+        assert fresh.read(one).num_rows == one.added_file_count

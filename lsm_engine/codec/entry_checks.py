@@ -1,0 +1,58 @@
+"""Entries of manifests as columns: what no entry may say, and many small files decoded together."""
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.codec.avro import decode_joined
+from lsm_engine.codec.manifest_columns import (
+    ENTRY_VERSION,
+    MANIFEST_COLUMNS,
+    known_columns,
+    require,
+)
+
+UNSAFE_NAME = r"[/\\\x00]|^\.{0,2}$"
+
+
+def decode_small_manifests(files: Mapping[str, bytes]) -> list[pa.Table] | None:
+    """Return the entries of small manifests, by their names, as `decode_manifest` does of each.
+
+    None where they must be decoded one by one. What is raised may name another of them.
+    """
+    found = decode_joined(files)
+    if found is None:
+        return None
+    joined, counts = found
+    name, names = next(iter(files)), tuple(MANIFEST_COLUMNS)
+    table = known_columns(joined, MANIFEST_COLUMNS, names, file_name=name, version=ENTRY_VERSION)
+    checked_entries(table, name)
+    ends = accumulate(counts)
+    return [table.slice(end - count, count) for count, end in zip(counts, ends, strict=True)]
+
+
+def checked_entries(table: pa.Table, file_name: str) -> pa.Table:
+    """Return entries; raises CorruptFileError for values that no entry has."""
+    held = set(table.column_names)
+    checks: list[tuple[str, object]] = []
+    if "_KIND" in held:
+        checks.append(("an entry neither adds nor deletes", outside(table["_KIND"], 0, 1)))
+    if "_FILE._FILE_NAME" in held:
+        unsafe = pc.match_substring_regex(table["_FILE._FILE_NAME"], UNSAFE_NAME)
+        checks.append(("a file name leads out of its directory", unsafe))
+    for name in ("_FILE._FILE_SIZE", "_FILE._ROW_COUNT", "_FILE._LEVEL", "_FILE._DELETE_ROW_COUNT"):
+        if name in held:
+            checks += [(f"{name} is negative", pc.less(table[name], 0))]
+    if {"_FILE._MIN_SEQUENCE_NUMBER", "_FILE._MAX_SEQUENCE_NUMBER"} <= held:
+        low, high = table["_FILE._MIN_SEQUENCE_NUMBER"], table["_FILE._MAX_SEQUENCE_NUMBER"]
+        checks.append(("sequence numbers run backwards", pc.greater(low, high)))
+    require(table, checks, file_name)
+    return table
+
+
+def outside(column: pa.ChunkedArray, low: int, high: int) -> Any:
+    """Mark the values that are below `low` or above `high`."""
+    return pc.or_(pc.less(column, low), pc.greater(column, high))
