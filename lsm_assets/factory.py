@@ -1,6 +1,7 @@
 """lsm_table_assets: everything that one table is made of in Dagster, from one declaration."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -56,14 +57,16 @@ def lsm_table_assets(
     `writer(context, table)` returns or yields changes: rows with `__arrow_c_stream__`, a Spark
     DataFrame, or `Upsert`, `Delete` and `Overwrite`; each becomes one commit. Without a writer the
     table is an external asset that others write, and the sync sensor reports what they commit.
-    `partitions_def` and `backfill_policy` partition the writer's work; they are independent of the
-    table's own partitions. `automation_condition` and `retry_policy` are the table asset's.
+    `partitions_def`, also that of the declaration, and `backfill_policy` partition the writer's work;
+    how the table keeps them: `TableDeclaration.partition_columns`. `automation_condition` and `retry_policy` are the table asset's.
     `tag_daily` adds a schedule that tags the table's newest snapshot every day.
     """
     names = translator or LsmTranslator()
+    if partitions_def is not None:
+        declaration = replace(declaration, partitions_def=partitions_def)
     resources = {"lsm", *required_resource_keys}
     spec = names.spec(declaration, AssetKind.TABLE).replace_attributes(
-        partitions_def=partitions_def, automation_condition=automation_condition
+        automation_condition=automation_condition
     )
     table: dg.AssetsDefinition | dg.AssetSpec = spec
     if writer is not None:

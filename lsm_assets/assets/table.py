@@ -7,14 +7,21 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.ledger.asset_partitions import kept_versions
 from lsm_assets.ledger.commits import data_version
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
-from lsm_assets.ledger.recording import files_event, recorded, run_properties
+from lsm_assets.ledger.recording import (
+    files_event,
+    recorded,
+    run_properties,
+    unchanged_events,
+)
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, table_metadata
+from lsm_assets.model.versions import TableVersion
 from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
 
@@ -44,7 +51,10 @@ def write_table(
         looked = survey(table, newest)
         yield files_event(declaration.keys, looked)
         yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
-    yield _materialised(context, declaration, table, newest, commits)
+    version, kept = _versions(context, declaration, table)
+    yield _materialised(context, declaration, table, newest, commits, version)
+    # Dagster gives all partitions of a run one version: those that keep theirs get it back.
+    yield from unchanged_events(context, declaration, kept, version)
 
 
 def changes_of(written: Any) -> Iterator[Change]:
@@ -112,19 +122,33 @@ def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snaps
             yield following
 
 
+def _versions(
+    context: dg.AssetExecutionContext, declaration: TableDeclaration, table: lsm.Table
+) -> tuple[TableVersion, Mapping[str, TableVersion]]:
+    """Return the data version of this run, and of its partitions that keep what they had."""
+    lineage = context.resources.lsm.catalog.lineage
+    version, kept = data_version(table, lineage), {}
+    if declaration.partitions_def is not None:
+        keys = context.partition_keys
+        kept = kept_versions(context.instance, declaration, table, lineage, keys)
+        if len(kept) == len(keys) and len(set(kept.values())) == 1:
+            version = next(iter(kept.values()))
+    return version, kept
+
+
 def _materialised(
     context: dg.AssetExecutionContext,
     declaration: TableDeclaration,
     table: lsm.Table,
     newest: Snapshot | None,
     commits: list[Snapshot],
+    version: TableVersion,
 ) -> dg.MaterializeResult[Any]:
     resource = context.resources.lsm
-    version = dg.DataVersion(data_version(table, resource.catalog.lineage).text)
     inputs, step = inputs_of_run(context, declaration), context.get_step_execution_context()
     key = declaration.keys.asset(AssetKind.TABLE)
     if newest is None:
-        return dg.MaterializeResult(asset_key=key, data_version=version)
+        return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion(version.text))
     found: Mapping[str, Any] = table_metadata(
         declaration.keys,
         newest,
@@ -135,4 +159,6 @@ def _materialised(
         commits=commits,
         inputs=inputs_markdown(inputs, reasons_of(step, resource)),
     )
-    return dg.MaterializeResult(asset_key=key, metadata=found, data_version=version)
+    return dg.MaterializeResult(
+        asset_key=key, metadata=found, data_version=dg.DataVersion(version.text)
+    )

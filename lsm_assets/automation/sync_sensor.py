@@ -8,20 +8,16 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.automation.cursor import read_cursor, write_cursor
+from lsm_assets.automation.moved_versions import moved_versions
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
-from lsm_assets.ledger.commits import NOTHING, data_version, recorded_commits
 from lsm_assets.ledger.recording import (
     dagster_run_of,
     files_event,
-    recorded_version,
-    recorded_versions,
     snapshot_events,
-    table_event,
     tag_event,
 )
 from lsm_assets.ledger.survey import survey
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.partitions import (
     partition_set_name,
     snapshot_partition,
@@ -29,8 +25,7 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
-from lsm_engine import ExpiredError, Lineage, LsmError, NotFoundError, Snapshot
+from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000
@@ -71,12 +66,16 @@ def sync_sensor(
                 if table is None and declaration.name not in states:
                     continue
                 plan = look(context.instance, declaration, table, states)
+                catalog = context.resources.lsm.catalog
                 if table is not None:
+                    # Those of other clients: what they changed is asked for once they have expired.
+                    catalog.record_commits(declaration.name, plan.report_snapshots)
                     events += events_of(declaration, table, plan)
-                lineage = context.resources.lsm.catalog.lineage
                 state = states.setdefault(declaration.name, {})
                 if not plan.is_recording:
-                    events += moved_versions(context.instance, declaration, table, lineage, state)
+                    events += moved_versions(
+                        context.instance, declaration, table, catalog.lineage, state
+                    )
                 if table is None:
                     del states[declaration.name]
                 requests += partition_requests(declaration, plan)
@@ -192,49 +191,6 @@ def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -
         with suppress(lsm.NotFoundError):
             events.append(tag_event(table, keys, table.tag(name)))
     return events
-
-
-def moved_versions(
-    instance: dg.DagsterInstance,
-    declaration: TableDeclaration,
-    table: lsm.Table | None,
-    lineage: Lineage,
-    state: dict[str, Any],
-) -> list[Event]:
-    """Return the table's data version, if something outside Dagster has moved it.
-
-    Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
-    a partitioned asset those partitions move as well whose recorded commit is no longer part of the
-    table. `state` remembers the version: of partitions only those recorded since are looked at.
-    """
-    version = data_version(table, lineage) if table is not None else NOTHING
-    seen, state["version"] = parse_version(state.get("version", "")), version.text
-    key = declaration.keys.asset(AssetKind.TABLE)
-    recorded = recorded_version(instance, key) or NOTHING
-    if recorded.is_same(version) and seen == version:
-        return []
-    events: list[Event] = []
-    if not recorded.is_same(version):
-        events.append(table_event(declaration, table, version))
-    # What came before a commit that is still part of the table is part of it as well.
-    is_whole = seen is not None and not is_taken_back(table, lineage, seen)
-    kept = seen.snapshot_id if seen is not None and is_whole else 0
-    for name, of_partition in recorded_versions(instance, key).items():
-        if of_partition.snapshot_id > kept and is_taken_back(table, lineage, of_partition):
-            events.append(table_event(declaration, table, version, partition=name))
-    return events
-
-
-def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
-    """Whether a commit is not part of the table any more: rolled back, or of a table that was dropped."""
-    newest = table.latest_snapshot() if table is not None else None
-    if table is None or newest is None or recorded.snapshot_id > newest.id:
-        return recorded != NOTHING
-    with suppress(NotFoundError, ExpiredError):
-        return not version_of(table.snapshot(recorded.snapshot_id)).is_same(recorded)
-    number = recorded.snapshot_id
-    past = recorded_commits(table, lineage, number - 1, number + 1)
-    return bool(past) and not past[0].version.is_same(recorded)
 
 
 def partition_requests(declaration: TableDeclaration, plan: SyncPlan) -> list[PartitionsRequest]:

@@ -1,6 +1,6 @@
 """What is known of a table's commits: the live ones from the table, expired ones from the lineage."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 
@@ -8,7 +8,15 @@ import lsm_engine as lsm
 from lsm_assets.ledger.survey import is_data_change
 from lsm_assets.model.pins import CommitFacts, Holder
 from lsm_assets.model.versions import TableVersion, marked, version_of
-from lsm_engine import CommitKind, ExpiredError, Lineage, NotFoundError, Snapshot, TableName
+from lsm_engine import (
+    RUN_DAGSTER_ID,
+    CommitKind,
+    ExpiredError,
+    Lineage,
+    NotFoundError,
+    Snapshot,
+    TableName,
+)
 
 NOTHING = TableVersion(snapshot_id=0)
 """The version of a table without a snapshot."""
@@ -56,16 +64,36 @@ def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[Holder]:
             yield Holder(version=held, branch=name)
 
 
-def commits_since(
-    table: lsm.Table, lineage: Lineage, snapshot_id: int, live: Mapping[int, TableVersion]
-) -> Iterator[CommitFacts]:
+def commits_since(table: lsm.Table, lineage: Lineage, snapshot_id: int) -> Iterator[CommitFacts]:
     """Yield what is known of the commits after a snapshot, oldest first; live ones as they are asked for."""
-    earliest = min(live)
-    yield from recorded_commits(table, lineage, snapshot_id, earliest)
-    for number, version in live.items():
+    live = table.snapshot_ids()
+    if not live:
+        return
+    yield from recorded_commits(table, lineage, snapshot_id, live[0])
+    for number in live:
         if number > snapshot_id:
             with suppress(NotFoundError, ExpiredError):
-                yield CommitFacts(version=version, partitions=table.changed_partitions(number))
+                yield _facts_of(table, table.snapshot(number))
+
+
+def _facts_of(table: lsm.Table, snapshot: Snapshot) -> CommitFacts:
+    return CommitFacts(
+        version=version_of(snapshot),
+        partitions=table.changed_partitions(snapshot),
+        dagster_run_id=(snapshot.properties or {}).get(RUN_DAGSTER_ID),
+    )
+
+
+def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
+    """Whether a commit is not part of the table any more: rolled back, or of a table that was dropped."""
+    newest = table.latest_snapshot() if table is not None else None
+    if table is None or newest is None or recorded.snapshot_id > newest.id:
+        return recorded != NOTHING
+    with suppress(NotFoundError, ExpiredError):
+        return not version_of(table.snapshot(recorded.snapshot_id)).is_same(recorded)
+    number = recorded.snapshot_id
+    past = recorded_commits(table, lineage, number - 1, number + 1)
+    return bool(past) and not past[0].version.is_same(recorded)
 
 
 def recorded_commits(
@@ -88,6 +116,7 @@ def recorded_commits(
             CommitFacts(
                 version=marked(number, rows[0]["delta_manifest_list"]),
                 partitions=None if is_change and by_vectors else paths,
+                dagster_run_id=rows[0]["dagster_run_id"],
             )
         )
     return known

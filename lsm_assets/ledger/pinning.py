@@ -116,7 +116,7 @@ def find_pin(
         live=live,
         holders=list(holders(table, recorded)),
         past=past[0] if past else None,
-        since=commits_since(table, lineage, wanted, live) if live else (),
+        since=commits_since(table, lineage, wanted),
         partitions=partitions,
     )
 
@@ -124,18 +124,19 @@ def find_pin(
 def recorded_input(step: StepExecutionContext, key: dg.AssetKey) -> TableVersion | None:
     """Return the version of an upstream table that this step is recorded to read; None if none is.
 
-    The versions of upstream partitions come hashed together: the newest of them covers them all.
+    The versions of upstream partitions come hashed together, or as that of whichever was recorded last:
+    the newest of them covers them all.
     """
     noted = step.maybe_fetch_and_get_input_asset_version_info(key)
     if noted is None or noted.data_version is None:
         return None
     whole = parse_version(noted.data_version.value)
     name = step.job_def.asset_layer.get_node_input_name(step.node_handle, key)
-    if whole is not None or name is None or not step.has_asset_partitions_for_input(name):
+    if name is None or not step.has_asset_partitions_for_input(name):
         return whole
     subset = step.asset_partitions_subset_for_input(name, require_valid_partitions=False)
     known = recorded_versions(step.instance, key, list(subset.get_partition_keys()))
-    return max(known.values(), key=lambda version: version.snapshot_id, default=None)
+    return max(known.values(), key=lambda version: version.snapshot_id, default=whole)
 
 
 def inputs_of_run(

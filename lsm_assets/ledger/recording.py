@@ -24,6 +24,11 @@ from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
 DATA_VERSION_TAG = "dagster/data_version"
+_INHERITED = (
+    "dagster/input_data_version/",
+    "dagster/input_event_pointer/",
+    "dagster/code_version",
+)
 
 
 def snapshot_events(
@@ -78,15 +83,18 @@ def table_event(
     version: TableVersion,
     commits: Sequence[Snapshot] = (),
     partition: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.AssetMaterialization:
     """Return the event of the table itself, or of a partition, for what happened outside Dagster.
 
-    `table` None: it was dropped.
+    `table` None: it was dropped. `tags`: what is known of the inputs, see `inherited_tags`.
     """
     keys = declaration.keys
     newest = table.latest_snapshot() if table is not None else None
+    if isinstance(declaration.partitions_def, dg.MultiPartitionsDefinition) and partition:
+        partition = declaration.partitions_def.get_partition_key_from_str(partition)
     if table is None or newest is None:
-        return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition)
+        return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
     found = metadata.table_metadata(
         keys,
         newest,
@@ -96,7 +104,61 @@ def table_event(
         row_count=None,  # a sensor has no time for a merge-read
         commits=commits,
     )
-    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition)
+    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition, tags)
+
+
+def inherited_tags(
+    instance: dg.DagsterInstance, declaration: TableDeclaration, partition: str | None = None
+) -> dict[str, str]:
+    """Return what Dagster last recorded of the inputs and code of a table asset, or of a partition.
+
+    A commit from outside leaves them as they are: what was out of date for them still is.
+    """
+    if not declaration.deps:
+        return {}
+    found = instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=declaration.keys.asset(AssetKind.TABLE),
+            asset_partitions=None if partition is None else [partition],
+        ),
+        limit=1,
+    ).records
+    event = found[0].asset_materialization if found else None
+    tags = (event.tags or {}) if event is not None else {}
+    return {name: value for name, value in tags.items() if name.startswith(_INHERITED)}
+
+
+def unchanged_events(
+    context: dg.AssetExecutionContext,
+    declaration: TableDeclaration,
+    kept: Mapping[str, TableVersion],
+    newest: TableVersion,
+) -> Iterator[dg.AssetMaterialization]:
+    """Yield an event for each partition of this run that keeps a version other than that of the run.
+
+    Then one of the table, as what was recorded last stands for the whole of it.
+    """
+    tags = _input_tags(context, declaration)
+    others = {name: version for name, version in kept.items() if not version.is_same(newest)}
+    for name, version in sorted(others.items()):
+        yield table_event(declaration, None, version, partition=name, tags=tags)
+    if others:
+        yield table_event(declaration, None, newest, tags=tags)
+
+
+def _input_tags(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> dict[str, str]:
+    """Return the tags by which Dagster records the inputs and code of a materialisation."""
+    step = context.get_step_execution_context()
+    key = declaration.keys.asset(AssetKind.TABLE)
+    node = step.job_def.asset_layer.get(key)
+    tags = {"dagster/code_version": node.code_version or context.run.run_id}
+    for upstream in node.parent_keys:
+        known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
+        version = known.data_version if known is not None else None
+        name = upstream.to_user_string()
+        tags[f"dagster/input_data_version/{name}"] = version.value if version else "INITIAL"
+        tags[f"dagster/input_event_pointer/{name}"] = str(known.storage_id) if known else "NULL"
+    return tags
 
 
 def tag_event(table: lsm.Table, keys: TableKeys, tag: Tag) -> dg.AssetMaterialization:
@@ -149,13 +211,17 @@ def dagster_run_of(snapshot: Snapshot) -> str | None:
 
 
 def _event(
-    key: dg.AssetKey, found: Mapping[str, Any], version: str, partition: str | None
+    key: dg.AssetKey,
+    found: Mapping[str, Any],
+    version: str,
+    partition: str | None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key=key,
         partition=partition,
         metadata=found,
-        tags={DATA_VERSION_TAG: version},
+        tags={**(tags or {}), DATA_VERSION_TAG: version},
     )
 
 

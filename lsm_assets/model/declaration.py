@@ -6,8 +6,9 @@ from dataclasses import field
 import dagster as dg
 import pyarrow as pa
 
+from lsm_assets.model.asset_partitions import PartitionTemplates, templates_of
 from lsm_assets.model.keys import TableKeys
-from lsm_engine import record
+from lsm_engine import ErrorKind, InvalidInputError, record
 
 
 @record
@@ -18,6 +19,10 @@ class TableDeclaration:
     `column_lineage` names, per column of this table, the (upstream asset, column) pairs that it is
     computed from. `exact_row_count_below`: rows are counted exactly, by a merge-read, while the
     files hold fewer rows than this; above it the merged count is not reported at all.
+
+    `partitions_def` partitions the asset, and so its writer's work; the table's own partitions are
+    `partitioned_by`. `partition_columns` names what a partition column holds of the asset's partition
+    key, such as {"day": "{key}"} or {"month": "{key:%m}"}: see `PartitionTemplates`.
     """
 
     name: str
@@ -31,11 +36,29 @@ class TableDeclaration:
     group: str | None = None
     owners: tuple[str, ...] = ()
     exact_row_count_below: int = 5_000_000
+    partitions_def: dg.PartitionsDefinition | None = None
+    partition_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> TableKeys:
         """Every Dagster name of this table."""
         return TableKeys(name=self.name)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.partition_columns) - set(self.partitioned_by))
+        if unknown:
+            raise InvalidInputError(
+                "partition_columns names columns that the table is not partitioned by; it is by "
+                + (", ".join(self.partitioned_by) or "none"),
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                table=self.name,
+                columns=unknown,
+            )
+
+    @property
+    def templates(self) -> PartitionTemplates | None:
+        """How the asset's partitions are stored in the table's; None for an asset without any."""
+        return templates_of(self.partitions_def, self.partition_columns, self.partitioned_by)
 
     @property
     def group_name(self) -> str:

@@ -17,10 +17,14 @@ class Holder:
 
 @record
 class CommitFacts:
-    """A commit and the partitions that it changed, as `dt=2024-01-01`; None: any of them."""
+    """A commit and the partitions that it changed, as `dt=2024-01-01`; None: any of them.
+
+    `dagster_run_id`: the Dagster run that made it, None for commits from elsewhere.
+    """
 
     version: TableVersion
     partitions: frozenset[str] | None
+    dagster_run_id: str | None = None
 
 
 @record

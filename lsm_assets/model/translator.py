@@ -73,8 +73,10 @@ class LsmTranslator:
     def partitions(
         self, declaration: TableDeclaration, kind: AssetKind
     ) -> dg.PartitionsDefinition | None:
-        """How an asset is partitioned; the table's own partitions are its writer's business."""
+        """How an asset is partitioned; the table's own partitions: `TableDeclaration.partition_columns`."""
         match kind:
+            case AssetKind.TABLE:
+                return declaration.partitions_def
             case AssetKind.SNAPSHOTS | AssetKind.MANIFEST_LISTS:
                 return snapshot_partitions(declaration.keys)
             case AssetKind.TAGS:

@@ -27,7 +27,6 @@ from lsm_assets.sample.source import fitted, read_source, rows_of_day, source_ve
 from lsm_assets.sample.tables import (
     AIRLINES,
     CARRIER_DAYS,
-    DAYS,
     FLIGHTS,
     REFERENCE_TABLES,
     WEATHER,
@@ -42,13 +41,9 @@ def sample_assets() -> tuple[LsmTableAssets, ...]:
     """Return the definitions of every table of the sample."""
     return (
         *(lsm_table_assets(table, _reference_writer(table)) for table in REFERENCE_TABLES),
-        lsm_table_assets(WEATHER, write_weather, partitions_def=DAYS, backfill_policy=ONE_RUN),
-        lsm_table_assets(
-            FLIGHTS, write_flights, partitions_def=DAYS, backfill_policy=ONE_RUN, tag_daily=True
-        ),
-        lsm_table_assets(
-            CARRIER_DAYS, write_carrier_days, partitions_def=DAYS, backfill_policy=ONE_RUN
-        ),
+        lsm_table_assets(WEATHER, write_weather, backfill_policy=ONE_RUN),
+        lsm_table_assets(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
+        lsm_table_assets(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
     )
 
 

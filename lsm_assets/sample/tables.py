@@ -61,6 +61,8 @@ FLIGHTS = TableDeclaration(
     ),
     primary_key=tuple(FLIGHTS_KEY),
     partitioned_by=("month",),
+    partitions_def=DAYS,
+    partition_columns={"month": "{key:%m}"},
     options={"bucket": "2", "write-only": "true"},
 )
 
@@ -133,6 +135,8 @@ WEATHER = TableDeclaration(
     ),
     primary_key=("origin", "time_hour", "month"),
     partitioned_by=("month",),
+    partitions_def=DAYS,
+    partition_columns={"month": "{key:%m}"},
     options={"bucket": "1"},
 )
 
@@ -154,6 +158,7 @@ CARRIER_DAYS = TableDeclaration(
         },
     ),
     primary_key=("year", "month", "day", "carrier"),
+    partitions_def=DAYS,
     options={"bucket": "1"},
     deps=(_FLIGHTS_ASSET, _AIRLINES_ASSET),
     column_lineage={

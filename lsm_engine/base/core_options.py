@@ -461,6 +461,10 @@ WRITE_COUNT_CHANGES = Option(
     key="write.count-changes", parse=parse_bool, default=False,
     doc="Record in each snapshot's properties how many keys a write inserted, updated and deleted (`lsm.rows.*`), by whichever way of writing, Spark's data source included. Costs reading the key columns of the files that the rows may be in.",
 )  # fmt: skip
+WRITE_SKIP_UNCHANGED = Option(
+    key="write.skip-unchanged", parse=parse_bool, default=False,
+    doc="Leave out of an upsert or delete the buckets that it would not change; one that changes nothing makes no snapshot, so that nothing derived from the table becomes stale. Needs `merge-engine` = deduplicate. Rows are looked up until the first that differs, so that a load which changes nothing costs a lookup of each row. Streams that cannot be read twice, open writers and Spark's data source leave out all or nothing.",
+)  # fmt: skip
 
 # --- retention -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, null, or_, select
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.catalog_statements import live_deltas
-from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS
+from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS, OF_RUN
 from lsm_engine.catalog.lineage_origins import LineageOrigins
 from lsm_engine.catalog.models import (
     COLUMN_INPUTS,
@@ -17,6 +17,7 @@ from lsm_engine.catalog.models import (
     INPUTS,
     MANIFEST_LISTS,
     MANIFESTS,
+    RUNS,
     SNAPSHOTS,
     TABLES,
 )
@@ -121,6 +122,7 @@ class LineageTables(LineageOrigins):
 
         Expired ones included, as long as they were recorded. One row per commit and partition; the
         partition is null where a commit changed no data file, and for compactions, which change no rows.
+        `dagster_run_id`: the Dagster run that made it, else null.
         """
         rows, files = SNAPSHOTS.c, FILES.c
         changed = and_(
@@ -132,9 +134,11 @@ class LineageTables(LineageOrigins):
         return self._ask(
             select(
                 rows.snapshot_id, rows.commit_kind, rows.delta_manifest_list, rows.index_manifest,
-                files.partition_path,
+                files.partition_path, RUNS.c.dagster_run_id,
             )
+            .select_from(SNAPSHOTS)
             .join(FILES, changed, isouter=True)
+            .join(RUNS, OF_RUN, isouter=True)
             .where(
                 rows.table_id == self._number(table),
                 rows.snapshot_id > after,

@@ -1,6 +1,6 @@
 """Reports to the catalog what has become visible, right after a commit or from files alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -141,6 +141,29 @@ def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
     tags = session.tags.list()
     facts = [TagFacts(table=table, tag=tag) for tag in tags]
     return lineage.rebuild(table, _history(session, table), facts)
+
+
+def record_commits(session: TableSession, lineage: Lineage, snapshot_ids: Iterable[int]) -> int:
+    """Record those snapshots that the lineage does not have; return how many they were."""
+    table = TableName.parse(session.name)
+    wanted = set(snapshot_ids)
+    if not wanted:
+        return 0
+    known = lineage.commits_of_table(table, after=min(wanted) - 1, before=max(wanted) + 1)
+    marks = set(
+        zip(known["snapshot_id"].to_pylist(), known["delta_manifest_list"].to_pylist(), strict=True)
+    )
+    facts = []
+    for number in sorted(wanted):
+        try:
+            snapshot = session.snapshots.load(number)
+            if (number, snapshot.delta_manifest_list) not in marks:
+                facts.append(_facts(table, committed_files(session, snapshot)))
+        except NotFoundError:
+            continue  # expired while we read
+    if facts:
+        lineage.record(*facts)
+    return len(facts)
 
 
 def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | InheritedFiles]:

@@ -12,7 +12,7 @@ from lsm_engine.io.storage_options import StorageOptions
 from lsm_engine.io.warehouse import move_directory, open_directory, table_directories
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ddl.create import load_schema
-from lsm_engine.table.lineage_listener import rebuild_lineage
+from lsm_engine.table.lineage_listener import rebuild_lineage, record_commits
 from lsm_engine.table.table import Table
 
 log = logging.getLogger(__name__)
@@ -129,6 +129,14 @@ class CatalogRegistry(ABC):
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
         return recorded
+
+    def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
+        """Record snapshots of a table that the lineage does not have; return how many they were.
+
+        Those of this catalog's own commits are there already: this is for commits of other clients.
+        """
+        self._names.outbox.drain(patiently=True)
+        return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
 
     def _directory(self, location: str, *, durable: bool = True) -> FileIO:
         return open_directory(location, durable=durable, storage=self._storage)

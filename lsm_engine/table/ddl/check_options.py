@@ -15,6 +15,7 @@ _ONLY_WITH = {
     core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE.key: MergeEngine.PARTIAL_UPDATE,
     core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP.key: MergeEngine.PARTIAL_UPDATE,
     core_options.AGGREGATION_REMOVE_ON_DELETE.key: MergeEngine.AGGREGATION,
+    core_options.WRITE_SKIP_UNCHANGED.key: MergeEngine.DEDUPLICATE,
 }
 _FUNCTION_OPTIONS = (
     "aggregate-function",

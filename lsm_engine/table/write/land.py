@@ -9,23 +9,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
-from lsm_engine.base.modes import LookupCompact
+from lsm_engine.base.modes import CommitKind, LookupCompact
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import row_counts_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import changed_state
+from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.plan.scan import Reach, ReadMode, read_files
 from lsm_engine.table.commit.commit import (
     ChooseOverwritten,
     CommitIdentity,
     Precondition,
     commit,
+    committed_before,
     upkeep_of,
 )
 from lsm_engine.table.compact.compact import compact_due
 from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
 from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.ground.live_files import newest_sequence_numbers
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
@@ -34,6 +37,7 @@ from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import stage_incoming
 from lsm_engine.table.tags.roots import delta_entries
 from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
+from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
 
 log = logging.getLogger(__name__)
 _Bucket = tuple[bytes, int]
@@ -56,14 +60,22 @@ def land(
     overwritten: ChooseOverwritten | None = None,
     requires: Precondition | None = None,
     compact: CompactsDue | None = None,
+    tries_again: bool = False,
 ) -> WriteResult | None:
     """Commit staged rows and do what follows a write; None: there was nothing to commit.
 
     Arguments and errors as of `commit`; `compact` is what compacts the buckets that are due then, by
-    default `compact_due`. Once the rows are committed nothing is raised: what fails
+    default `compact_due`. `tries_again`: whoever calls stages anew after a conflict of kind
+    ROWS_CHANGED, so that with `write.skip-unchanged` some buckets may be left out. Once the rows are committed nothing is raised: what fails
     after that is logged and stays due, and the result holds whether the rows can be read.
     """
     again = _WrittenAgain()
+    may_skip = overwritten is None and (requires is None or tries_again)
+    if may_skip and skips_unchanged(session.schema):
+        base = session.snapshots.latest_of_writer() if requires is None else planned_on
+        changed = _changed(session, identity, messages, base, partly=tries_again)
+        if len(changed) < len(messages):
+            messages, requires = changed, RowsUnchanged(on=base)
     counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
     made = commit(
         session,
@@ -81,6 +93,28 @@ def land(
     if given is not None and given.id == made.id + 1:
         made = given
     return _followed_up(session, identity, made, buckets_of(messages) | again.buckets, compact)
+
+
+def _changed(
+    session: TableSession,
+    identity: CommitIdentity,
+    messages: Sequence[CommitMessage],
+    base: Snapshot | None,
+    *,
+    partly: bool,
+) -> Sequence[CommitMessage]:
+    """Return the messages that change rows of a state; the files of the others are deleted.
+
+    Not `partly`: all, or none if nothing changes. A replay is left to the commit.
+    """
+    if not messages or committed_before(session, identity, CommitKind.APPEND) is not None:
+        return messages
+    changed = changed_messages(session, base, messages)
+    if len(changed) == len(messages) or (changed and not partly):
+        return messages
+    kept = {id(one) for one in changed}
+    discard(session.context(), [one for one in messages if id(one) not in kept])
+    return changed
 
 
 def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) -> WriteResult:

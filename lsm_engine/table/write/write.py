@@ -15,6 +15,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.stage.writers import stage_rows
 from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.unchanged import skips_unchanged
 
 
 def stage(
@@ -70,13 +71,21 @@ def _written(
     session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool
 ) -> WriteResult | None:
     looks = session.schema.bucket_mode.policy.crosses_partitions
-    tries = session.options[core_options.COMMIT_MAX_RETRIES] if looks and _reads_again(rows) else 0
+    again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
+    tries = session.options[core_options.COMMIT_MAX_RETRIES] if again else 0
     while True:
         base = base_of_write(session, identity)
         messages = stage(session, rows, base, deletes=deletes)
         requires = RowsUnchanged(on=base) if looks else None
         try:
-            return land(session, identity, messages, planned_on=base, requires=requires)
+            return land(
+                session,
+                identity,
+                messages,
+                planned_on=base,
+                requires=requires,
+                tries_again=tries > 0,
+            )
         except CommitConflictError as conflict:
             # Keys were looked for in a state that is not the newest any more.
             if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:

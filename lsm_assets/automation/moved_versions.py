@@ -1,0 +1,74 @@
+"""Data versions that something outside of Dagster has moved: of a table, and of its asset's partitions."""
+
+from typing import Any
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.ledger.asset_partitions import moved_since
+from lsm_assets.ledger.commits import NOTHING, data_version, is_taken_back
+from lsm_assets.ledger.recording import (
+    inherited_tags,
+    recorded_version,
+    recorded_versions,
+    table_event,
+)
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.versions import TableVersion, parse_version
+from lsm_engine import Lineage
+
+
+def moved_versions(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table | None,
+    lineage: Lineage,
+    state: dict[str, Any],
+) -> list[dg.AssetMaterialization]:
+    """Return the table's data version, if something outside Dagster has moved it.
+
+    Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
+    a partitioned asset those partitions move whose rows a commit has changed, and those whose
+    recorded commit is no longer part of the table. `state` remembers the version that was seen.
+    """
+    version = data_version(table, lineage) if table is not None else NOTHING
+    seen, state["version"] = parse_version(state.get("version", "")), version.text
+    key = declaration.keys.asset(AssetKind.TABLE)
+    recorded = recorded_version(instance, key) or NOTHING
+    if recorded.is_same(version) and seen == version:
+        return []
+    events: list[dg.AssetMaterialization] = []
+    if not recorded.is_same(version):
+        tags = inherited_tags(instance, declaration)
+        events.append(table_event(declaration, table, version, tags=tags))
+    moved = _moved_partitions(instance, declaration, table, lineage, seen, version)
+    for name, of_partition in sorted(moved.items()):
+        tags = inherited_tags(instance, declaration, name)
+        events.append(table_event(declaration, table, of_partition, partition=name, tags=tags))
+    return events
+
+
+def _moved_partitions(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table | None,
+    lineage: Lineage,
+    seen: TableVersion | None,
+    version: TableVersion,
+) -> dict[str, TableVersion]:
+    key = declaration.keys.asset(AssetKind.TABLE)
+    known = recorded_versions(instance, key)
+    # What came before a commit that is still part of the table is part of it as well.
+    is_whole = seen is not None and not is_taken_back(table, lineage, seen)
+    kept = seen.snapshot_id if seen is not None and is_whole else 0
+    moved = {
+        name: version
+        for name, of_partition in known.items()
+        if of_partition.snapshot_id > kept and is_taken_back(table, lineage, of_partition)
+    }
+    if table is None:
+        return moved
+    left = {name: each for name, each in known.items() if name not in moved}
+    start = kept or min((each.snapshot_id for each in left.values()), default=0)
+    return moved_since(instance, declaration, table, lineage, left, start) | moved

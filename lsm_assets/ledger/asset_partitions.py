@@ -1,0 +1,134 @@
+"""The data versions of an asset's partitions: which of them commits have changed, whoever made them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+import dagster as dg
+
+import lsm_engine as lsm
+from lsm_assets.ledger.commits import commits_since, is_taken_back
+from lsm_assets.ledger.recording import recorded_versions
+from lsm_assets.model.asset_partitions import (
+    PartitionLayout,
+    PartitionTemplates,
+    Writer,
+    WriterOf,
+    moved_partitions,
+)
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.pins import CommitFacts
+from lsm_assets.model.versions import TableVersion
+from lsm_engine import InvalidInputError, Lineage
+
+
+def layout_of(
+    table: lsm.Table, templates: PartitionTemplates, keys: Iterable[str]
+) -> PartitionLayout:
+    """Return where a table keeps the partitions of its asset.
+
+    Raises InvalidInputError for given templates whose values no partition column can hold; a guess that
+    does not fit is dropped, so that any directory may belong to any partition.
+    """
+
+    @cache
+    def parts_of(values: tuple[str, ...]) -> frozenset[str]:
+        named = dict(zip(templates.columns, values, strict=True))
+        columns = table.schema.partition_keys
+        path = table.partition_path({column: named.get(column) for column in columns})
+        parts = zip(columns, path.split("/"), strict=True)
+        return frozenset(part for column, part in parts if column in named)
+
+    try:
+        found = {
+            key: parts_of(templates.values(key)) if templates.columns else frozenset[str]()
+            for key in keys
+        }
+    except InvalidInputError:
+        if templates.is_given:
+            raise
+        return PartitionLayout(parts=dict.fromkeys(keys, frozenset[str]()))
+    return PartitionLayout(parts=found, is_certain=templates.is_given)
+
+
+def moved_since(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    lineage: Lineage,
+    recorded: Mapping[str, TableVersion],
+    snapshot_id: int,
+) -> dict[str, TableVersion]:
+    """Return the asset partitions that commits after a snapshot have changed, and the last that did.
+
+    Only those that Dagster has not recorded; none of an asset without partitions. `recorded`: what it
+    has recorded of each partition.
+    """
+    templates, key = declaration.templates, declaration.keys.asset(AssetKind.TABLE)
+    if templates is None:
+        return {}
+    everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
+    layout = layout_of(table, templates, dict.fromkeys([*everything, *recorded]))
+    commits = _without_gaps(commits_since(table, lineage, snapshot_id), snapshot_id)
+    return moved_partitions(recorded, commits, writers(instance, key), layout)
+
+
+def kept_versions(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    lineage: Lineage,
+    partitions: Iterable[str],
+) -> dict[str, TableVersion]:
+    """Return those of a run's partitions whose rows nothing has changed since a version was recorded.
+
+    Nor has the run itself, such as one that loads what is there already: they keep that version.
+    """
+    key = declaration.keys.asset(AssetKind.TABLE)
+    known = {
+        name: version
+        for name, version in recorded_versions(instance, key, list(partitions)).items()
+        if not is_taken_back(table, lineage, version)
+    }
+    if not known:
+        return {}
+    start = min(version.snapshot_id for version in known.values())
+    moved = moved_since(instance, declaration, table, lineage, known, start)
+    return {name: version for name, version in known.items() if name not in moved}
+
+
+def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> WriterOf:
+    """Return what finds the run of a table's asset that made a commit, each run looked at once."""
+
+    @cache
+    def of_run(run_id: str) -> Writer | None:
+        run = instance.get_run_by_id(run_id)
+        if run is None:
+            return None
+        planned = instance.all_logs(
+            run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+        )
+        events = [entry.dagster_event for entry in planned if entry.dagster_event is not None]
+        partitions: set[str] = set()
+        for event in events:
+            data = event.asset_materialization_planned_data
+            if data.asset_key == key and data.partitions_subset is not None:
+                partitions.update(data.partitions_subset.get_partition_keys())
+            elif data.asset_key == key and data.partition is not None:
+                partitions.add(data.partition)
+        if not partitions:
+            return None
+        return Writer(partitions=frozenset(partitions), has_recorded=run.is_success)
+
+    return lambda commit: of_run(commit.dagster_run_id) if commit.dagster_run_id else None
+
+
+def _without_gaps(commits: Iterable[CommitFacts], after: int) -> Iterator[CommitFacts]:
+    """Yield commits; for those that nothing is known of, one that may have changed anything."""
+    expected = after + 1
+    for commit in commits:
+        number = commit.version.snapshot_id
+        if number > expected:
+            yield CommitFacts(version=commit.version, partitions=None)
+        yield commit
+        expected = number + 1

@@ -1,0 +1,182 @@
+"""Which partitions of a table hold the rows of which partition of its asset, and whom a commit concerns."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import dagster as dg
+
+from lsm_assets.model.pins import CommitFacts
+from lsm_assets.model.versions import TableVersion
+from lsm_engine import ErrorKind, InvalidInputError, record
+
+KEY = "key"
+"""What a template calls the key of an asset whose partitions have one dimension."""
+
+
+@record
+class PartitionTemplates:
+    """How partition keys of an asset spell values of a table's partition columns.
+
+    `columns`: a Python format text per column, such as "{key}" or, of partitions by time, "{key:%m}" for
+    the month in which the partition begins; dimensions of a multi-partition go by their names,
+    "{region}". Columns without one may hold any value. `is_given` false: they are only a guess.
+    """
+
+    definition: dg.PartitionsDefinition
+    columns: Mapping[str, str]
+    is_given: bool = True
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Return the values of the columns, in their order, as text.
+
+        Raises InvalidInputError, naming the template, for one that does not fit the definition.
+        """
+        names = _names_of(self.definition, key)
+        try:
+            return tuple(template.format(**names) for template in self.columns.values())
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            raise InvalidInputError(
+                "the template of a partition column does not fit the asset's partitions; it may use "
+                + ", ".join(f"{{{name}}}" for name in names),
+                kind=ErrorKind.INVALID_NAME,
+                templates=dict(self.columns),
+                partition=key,
+            ) from error
+
+
+def templates_of(
+    definition: dg.PartitionsDefinition | None,
+    given: Mapping[str, str],
+    partitioned_by: Sequence[str],
+) -> PartitionTemplates | None:
+    """Return how an asset's partitions are stored; None for an asset that has none.
+
+    Where nothing is given: dimensions are columns of the same name, and one dimension is the only column.
+    """
+    if definition is None:
+        return None
+    if given:
+        return PartitionTemplates(definition=definition, columns=given)
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        dimensions = {each.name for each in definition.partitions_defs}
+        guessed = {name: f"{{{name}}}" for name in partitioned_by if name in dimensions}
+    else:
+        guessed = {partitioned_by[0]: f"{{{KEY}}}"} if len(partitioned_by) == 1 else {}
+    return PartitionTemplates(definition=definition, columns=guessed, is_given=False)
+
+
+class _TimeKey(str):
+    """A key of partitions by time: as text the key, with a format the time at which it begins."""
+
+    start: datetime
+
+    def __format__(self, spec: str) -> str:
+        return self.start.strftime(spec) if spec else str(self)
+
+
+def _names_of(definition: dg.PartitionsDefinition, key: str) -> dict[str, str]:
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        keys = definition.get_partition_key_from_str(key).keys_by_dimension
+        return {
+            each.name: _key(each.partitions_def, keys[each.name])
+            for each in definition.partitions_defs
+        }
+    return {KEY: _key(definition, key)}
+
+
+def _key(definition: dg.PartitionsDefinition, key: str) -> str:
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return key
+    found = _TimeKey(key)
+    found.start = definition.time_window_for_partition_key(key).start
+    return found
+
+
+class PartitionLayout:
+    """In which directories of a table each partition of its asset is kept.
+
+    `parts`: by asset partition, the parts ("month=1") that paths of its directories have; none: any.
+    `is_certain` false: a directory that fits no partition may belong to any of them.
+    """
+
+    def __init__(self, parts: Mapping[str, frozenset[str]], *, is_certain: bool = True) -> None:
+        self.parts, self.is_certain = parts, is_certain
+        by_parts: dict[frozenset[str], list[str]] = {}
+        for key, own in parts.items():
+            by_parts.setdefault(own, []).append(key)
+        self._by_parts = by_parts
+
+    def holds_alone(self, key: str) -> bool:
+        """Whether no other asset partition is kept in the same directories."""
+        parts = self.parts.get(key)
+        return parts is not None and len(self._by_parts[parts]) == 1
+
+    def kept_in(self, paths: Iterable[str] | None) -> set[str]:
+        """Return the asset partitions that have rows in some directories; None: in any."""
+        if paths is None:
+            return set(self.parts)
+        found: set[str] = set()
+        for path in paths:
+            here = frozenset(path.split("/"))
+            hits = [keys for parts, keys in self._by_parts.items() if parts <= here]
+            if not hits and not self.is_certain:
+                return set(self.parts)
+            found.update(*hits)
+        return found
+
+    def outside_of(self, keys: Collection[str], paths: Iterable[str]) -> list[str]:
+        """Return the directories in which none of some asset partitions is kept."""
+        own = {self.parts[key] for key in keys if key in self.parts}
+        return [path for path in paths if not any(parts <= {*path.split("/")} for parts in own)]
+
+
+@record
+class Writer:
+    """The run of the table's own asset that made a commit, and the partitions that it was for.
+
+    `has_recorded`: it has ended well, and so has recorded what it wrote.
+    """
+
+    partitions: frozenset[str]
+    has_recorded: bool
+
+
+WriterOf = Callable[[CommitFacts], Writer | None]
+
+
+def concerned(commit: CommitFacts, writer: Writer | None, layout: PartitionLayout) -> set[str]:
+    """Return the asset partitions whose rows a commit may have changed without Dagster recording it.
+
+    Of a commit by the asset's own run (`writer`) only partitions that it was not for, in directories
+    that hold none of those it was for; and, where it did not end well, those that it was for.
+    """
+    if writer is None:
+        return layout.kept_in(commit.partitions)
+    own = set() if writer.has_recorded else set(writer.partitions)
+    if commit.partitions is None:
+        return own
+    changed = own & layout.kept_in(commit.partitions)
+    return changed | layout.kept_in(layout.outside_of(writer.partitions, commit.partitions))
+
+
+def moved_partitions(
+    recorded: Mapping[str, TableVersion],
+    commits: Iterable[CommitFacts],
+    writer_of: WriterOf,
+    layout: PartitionLayout,
+) -> dict[str, TableVersion]:
+    """Return the partitions that commits (oldest first) have changed since what is recorded of each.
+
+    With the last such commit of each. One that nothing is recorded of counts where its directories
+    are its own: of several that share one, nobody knows which of them a commit has filled.
+    """
+    moved: dict[str, TableVersion] = {}
+    for commit in commits:
+        if commit.partitions == frozenset():
+            continue
+        for name in concerned(commit, writer_of(commit), layout):
+            known = recorded.get(name)
+            is_newer = known is None or known.snapshot_id < commit.version.snapshot_id
+            if is_newer and (known is not None or layout.holds_alone(name)):
+                moved[name] = commit.version
+    return moved

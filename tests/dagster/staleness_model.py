@@ -1,0 +1,322 @@
+"""Random histories of one partitioned table and its readers, beside a model of who is stale."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+import lsm_engine as lsm
+from lsm_assets.factory import lsm_table_assets
+from lsm_assets.ledger.pinning import pinned_table
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from tests.dagster.lake import Lake
+
+READER, ALL = dg.AssetKey("reader"), dg.AssetKey("reader_of_all")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way to keep an asset's partitions: the definition, the table's columns, the row of a key."""
+
+    definition: dg.PartitionsDefinition
+    columns: Mapping[str, pa.DataType]
+    values: Mapping[str, Mapping[str, object]]
+    partition_columns: Mapping[str, str] = field(default_factory=dict)
+    dynamic: str | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.values)
+
+    def share(self, key: str) -> set[str]:
+        """Return the keys that are kept in the same directory."""
+        return {other for other, at in self.values.items() if at == self.values[key]}
+
+
+def _multi() -> Layout:
+    definition = dg.MultiPartitionsDefinition(
+        {
+            "region": dg.StaticPartitionsDefinition(["eu", "us"]),
+            "dt": dg.StaticPartitionsDefinition(["1", "2"]),
+        }
+    )
+    keys = [str(key) for key in definition.get_partition_keys()]
+    at = {key: dict(definition.get_partition_key_from_str(key).keys_by_dimension) for key in keys}
+    values = {key: {name: at[key][name] for name in ("region", "dt")} for key in keys}
+    return Layout(definition, {"region": pa.string(), "dt": pa.string()}, values)
+
+
+DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
+LAYOUTS = {
+    "static": Layout(
+        dg.StaticPartitionsDefinition(["a", "b/c", "d"]),
+        {"place": pa.string()},
+        {key: {"place": key} for key in ("a", "b/c", "d")},
+    ),
+    "time": Layout(
+        dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date="2024-02-03"),
+        {"month": pa.int32()},
+        {day: {"month": int(day[5:7])} for day in DAYS},
+        {"month": "{key:%m}"},
+    ),
+    "time_guessed": Layout(
+        dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date="2024-02-03"),
+        {"dt": pa.date32()},
+        {day: {"dt": day} for day in DAYS},
+    ),
+    "dynamic": Layout(
+        dg.DynamicPartitionsDefinition(name="places"),
+        {"place": pa.string()},
+        {key: {"place": key} for key in ("x", "y")},
+        dynamic="places",
+    ),
+    "multi": _multi(),
+}
+
+
+class History:
+    """One history: `step` does something at random, `check` compares every status with the model."""
+
+    def __init__(self, at: Path, instance: dg.DagsterInstance, layout: Layout, seed: int) -> None:
+        self.random, self.layout, self.log = random.Random(seed), layout, []
+        columns = {"id": pa.int64(), "asset": pa.string(), **layout.columns}
+        self.schema = pa.schema(
+            [
+                *(pa.field(name, kind, nullable=False) for name, kind in columns.items()),
+                ("v", pa.int64()),
+            ]
+        )
+        self.declaration = TableDeclaration(
+            name="shop.events",
+            schema=self.schema,
+            primary_key=tuple(columns),
+            partitioned_by=tuple(layout.columns),
+            options={"bucket": "1", "write-only": "true", "write.skip-unchanged": "true"},
+            partitions_def=layout.definition,
+            partition_columns=layout.partition_columns,
+        )
+        if layout.dynamic:
+            instance.add_dynamic_partitions(layout.dynamic, layout.keys)
+        self.key = self.declaration.keys.asset(AssetKind.TABLE)
+        to_write: list[Any] = []
+        events = lsm_table_assets(
+            self.declaration,
+            lambda context, table: list(to_write),
+            backfill_policy=dg.BackfillPolicy.single_run(),
+        )
+        self.lake = Lake(at, instance, [events], to_write)
+        more = dg.Definitions(assets=list(self._readers()))
+        self.lake.definitions = dg.Definitions.merge(self.lake.definitions, more)
+        self.lake.repository = self.lake.definitions.get_repository_def()
+        self.lake.lsm.table(self.declaration)
+        # The model. A clock counts commits; `recorded` holds, by key, the commit that stands for its rows.
+        self.clock = 0
+        self.recorded: dict[str, int] = {}
+        self.commits: list[tuple[int, int, set[str], bool]] = []
+        self.read_at: dict[str, int | None] = {}
+        self.all_read_at: dict[str, int] | None = None
+        self.contents: dict[int, dict[str, int]] = {}
+        self.now: dict[str, int] = {}
+        self.seen: list[int] = []
+
+    def _readers(self) -> Iterator[dg.AssetsDefinition]:
+        @dg.asset(
+            key=READER,
+            deps=[self.key],
+            partitions_def=self.layout.definition,
+            required_resource_keys={"lsm"},
+        )
+        def reader(context: dg.AssetExecutionContext) -> None:
+            at = self.layout.values[context.partition_key]
+            pinned = pinned_table(context, self.key, [dict(at)])
+            rows = pinned.table.scan(where=lsm.col("asset") == context.partition_key, **pinned.at)
+            self.seen = rows.to_arrow().column("v").to_pylist()
+
+        @dg.asset(key=ALL, deps=[dg.AssetDep(self.key, partition_mapping=dg.AllPartitionMapping())])
+        def reader_of_all() -> None:
+            pass
+
+        return iter([reader, reader_of_all])
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    @property
+    def table(self) -> lsm.Table:
+        return self.lake.lsm.table(self.declaration)
+
+    def rows(self, keys: Sequence[str], value: int) -> pa.Table:
+        listed = [{"id": 1, "asset": key, **self.layout.values[key], "v": value} for key in keys]
+        columns = {
+            name: pa.array([row[name] for row in listed]).cast(self.schema.field(name).type)
+            for name in self.schema.names
+        }
+        return pa.table(columns, schema=self.schema)
+
+    def run(self, key: dg.AssetKey, **how: Any) -> None:
+        job = self.lake.repository.get_implicit_job_def_for_assets([key])
+        job.execute_in_process(instance=self.lake.instance, asset_selection=[key], **how)
+
+    def step(self) -> None:
+        act = self.random.choices(
+            [self.write, self.reload, self.outside, self.outside_same, self.compact, self.expire,
+             self.roll_back, self.read, self.read_all],
+            [4, 1, 4, 1, 1, 1, 2, 5, 1],
+        )[0]  # fmt: skip
+        self.log.append(act.__name__)
+        act()
+
+    def _chosen(self) -> list[str]:
+        return [self.random.choice(self.layout.keys)]
+
+    def write(self) -> None:
+        keys, value = self._chosen(), self.random.randrange(1_000_000)
+        self.dagster_run(keys, value)
+
+    def reload(self) -> None:
+        (key,) = self._chosen()
+        self.dagster_run([key], self.now.get(key, 7))
+
+    def dagster_run(self, keys: list[str], value: int) -> None:
+        changed = {key for key in keys if self.now.get(key) != value}
+        touched = set().union(*(self.layout.share(key) for key in changed)) if changed else set()
+        self.lake.to_write[:] = [self.rows(keys, value)]
+        self.run(self.key, partition_key=keys[0])
+        self._committed(touched, dict.fromkeys(changed, value), outside=False)
+        for key in keys:
+            since = self.recorded.get(key, -1)
+            is_moved = key in changed or key not in self.recorded or self._taken_back(key)
+            if is_moved or any(
+                at > since and outside and key in of for at, _, of, outside in self.commits
+            ):
+                self._move(key)
+        self.log.append((keys, value, sorted(changed)))
+
+    def outside(self) -> None:
+        keys = self.random.sample(self.layout.keys, self.random.randint(1, 2))
+        self._outside(keys, self.random.randrange(1_000_000))
+
+    def outside_same(self) -> None:
+        (key,) = self._chosen()
+        if key in self.now:
+            self._outside([key], self.now[key])
+
+    def _outside(self, keys: list[str], value: int) -> None:
+        changed = {key for key in keys if self.now.get(key) != value}
+        self.table.upsert(self.rows(keys, value))
+        touched = set().union(*(self.layout.share(key) for key in changed)) if changed else set()
+        self._committed(touched, dict.fromkeys(changed, value), outside=True)
+        self.log.append((keys, value, sorted(changed)))
+
+    def _committed(self, touched: set[str], values: dict[str, int], *, outside: bool) -> None:
+        if not values:
+            return
+        newest = self.table.latest_snapshot()
+        assert newest is not None
+        self.clock += 1
+        self.now = {**self.now, **values}
+        self.commits.append((self.clock, newest.id, touched, outside))
+        self.contents[newest.id] = self.now
+
+    def compact(self) -> None:
+        made = self.table.compact(full=True)
+        if made is not None:
+            self.contents[made.id] = self.now
+
+    def expire(self) -> None:
+        table = self.table
+        if table.latest_snapshot() is not None:
+            table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 ms", everything=True)
+
+    def roll_back(self) -> None:
+        ids = self.table.snapshot_ids()
+        if len(ids) > 1:
+            to = self.random.choice(ids[:-1])
+            self.table.rollback_to(to)
+            self.commits = [one for one in self.commits if one[1] <= to]
+            self.now = self.contents[to]
+            self.log.append(to)
+
+    def read(self) -> None:
+        (key,) = self._chosen()
+        self.sync()
+        if not self.recorded:
+            return  # Dagster cannot tell what follows from nothing
+        self.log.append(key)
+        why = ""
+        try:
+            self.run(READER, partition_key=key)
+        except dg.Failure as failure:
+            why = failure.description or ""
+        if why:
+            # Others have written into the directory since, and what was recorded has expired.
+            assert "has changed what is read here" in why, self.log
+            assert len(self.layout.share(key)) > 1, self.log
+        else:
+            self.read_at[key] = self.recorded.get(key)
+            assert self.seen == [self.now[key]] if key in self.now else not self.seen, self.log
+
+    def read_all(self) -> None:
+        self.sync()
+        if not self.recorded:
+            return
+        self.run(ALL)
+        self.all_read_at = dict(self.recorded)
+
+    # --- the model -------------------------------------------------------------------------------
+
+    def _move(self, key: str, to: int | None = None) -> None:
+        newest = self.commits[-1][0] if self.commits else 0
+        self.recorded[key] = newest if to is None else to
+
+    def _taken_back(self, key: str) -> bool:
+        at = self.recorded[key]
+        return at > 0 and at not in {clock for clock, *_ in self.commits}
+
+    def sync(self) -> None:
+        """Tick the sensor: outside commits and rollbacks reach the partitions whose rows they changed."""
+        self.lake.sync()
+        for key in self.layout.keys:
+            alone = self.layout.share(key) == {key}
+            if key not in self.recorded and not alone:
+                continue
+            since = self.recorded.get(key, -1)
+            changed = [
+                at for at, _, of, outside in self.commits if at > since and outside and key in of
+            ]
+            if key in self.recorded and self._taken_back(key):
+                self._move(key)
+            elif changed:
+                self._move(key, changed[-1])
+
+    def check(self) -> None:
+        self.sync()
+        expected = {
+            key: StaleStatus.MISSING
+            if key not in self.read_at
+            else StaleStatus.FRESH
+            if self.read_at[key] == self.recorded.get(key)
+            else StaleStatus.STALE
+            for key in self.layout.keys
+        }
+        instance = self.lake.instance
+        graph, loading = self.lake.repository.asset_graph, LoadingContextForTest(instance)
+        resolver = CachingStaleStatusResolver(instance, graph, loading)
+        found = {key: resolver.get_status(READER, key) for key in self.layout.keys}
+        assert found == expected, self.log
+        if isinstance(self.layout.definition, dg.TimeWindowPartitionsDefinition):
+            return  # of these Dagster does not look at what follows from all of them
+        of_all = (
+            StaleStatus.MISSING
+            if self.all_read_at is None
+            else StaleStatus.FRESH
+            if self.all_read_at == self.recorded
+            else StaleStatus.STALE
+        )
+        assert resolver.get_status(ALL) == of_all, self.log
