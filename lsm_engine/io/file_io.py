@@ -211,8 +211,8 @@ class FileIO(Protocol):
     def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "FileIO":
         """Return storage that may answer as of now for some directories of small documents.
 
-        For who reads most of them, in no order that matters; `paths` are such documents that are known
-        already. What is written or deleted through it is seen by it.
+        For who reads most of them, in no order that matters; `paths` are such documents that are likely
+        there. What is written or deleted through it is seen by it.
         """
         ...
 

@@ -23,14 +23,15 @@ class Gathered:
         directories: Iterable[str],
         paths: Iterable[str],
     ) -> None:
-        """Returns after one round; `paths`: documents that are known, read together with the listings."""
+        """Returns after one round; `paths`: documents that may be there, read together with the listings."""
         listings = {directory: begin(list_directory, directory) for directory in directories}
         self._reads: dict[str, Future[bytes]] = {path: begin(read, path) for path in paths}
         self._lists = {directory: listed.result() for directory, listed in listings.items()}
         self._statuses = {one.path: one for listed in self._lists.values() for one in listed}
         documents = [path for path, one in self._statuses.items() if not one.is_directory]
         for path in documents[:_DOCUMENTS_MAX]:
-            if path not in self._reads:
+            # What was not there when it was asked for may have been made before the listing.
+            if path not in self._reads or self._reads[path].exception() is not None:
                 self._reads[path] = begin(read, path)
 
     def list(self, directory: str) -> list[FileStatus] | None:

@@ -77,7 +77,8 @@ class ObjectFileIO(UploadsInParts):
 
     def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "ObjectFileIO":
         """Return this storage as it is now in some directories of small documents."""
-        return self._like(gathered=Gathered(self.list, self.read, directories, paths))
+        read = ObjectFileIO(self.location, self.options, requests=self._requests).read
+        return self._like(gathered=Gathered(self.list, read, directories, paths))
 
     def __repr__(self) -> str:
         return f"ObjectFileIO({self.location.text!r})"

@@ -1,10 +1,13 @@
 """The bulk calls of FileIO, for stores where many calls cost no more than one big one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.io.clock import SystemIds
 from lsm_engine.io.file_io import FileIO, FileStatus, StoreFacts
+from lsm_engine.io.together import behind
 from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 
@@ -87,4 +90,9 @@ class OneByOne:
         try:
             return self.status(path).modified_millis
         finally:
-            self.delete(path)
+            behind(self, partial(_delete_quietly, self, path))
+
+
+def _delete_quietly(file_io: FileIO, path: str) -> None:
+    with suppress(LsmError):  # the file is temporary: who removes orphans finds it
+        file_io.delete_many([path])

@@ -14,10 +14,11 @@ from lsm_engine.base.ids import FIRST_SNAPSHOT_ID, LONG_MAX
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.plan.named_manifests import with_manifests
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
 from lsm_engine.plan.row_ids import with_row_ids
@@ -88,6 +89,9 @@ class SnapshotFiles:
     changelog_manifest_list_size: int | None = None
     index_manifest: str | None = None
     checksums: Mapping[str, int] = field(default_factory=dict)  # of these and the schema, by name
+    named: tuple[
+        ManifestFileMeta, ...
+    ] = ()  # manifests that the snapshot names, for readers from afar
 
 
 def plan_commit(
@@ -181,7 +185,7 @@ def snapshot_of(
         changelog_record_count=plan.changelog_record_count if step.changelog else None,
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
-        properties=with_base(step.properties, base),
+        properties=with_manifests(with_base(step.properties, base), files.named),
         next_row_id=plan.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,

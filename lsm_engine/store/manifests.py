@@ -159,8 +159,8 @@ class ManifestStore:
                     self._refuse_entries(entries, file_name=meta.file_name, table=self._table)
                     self._keep(meta.file_name, entries)
 
-    def expect_lists(self, names: Iterable[str]) -> None:
-        """Have manifest lists fetched beside, where the store is far: all of them will be read."""
+    def expect(self, names: Iterable[str]) -> None:
+        """Have manifests and lists fetched beside, where the store is far: they are going to be read."""
         for name in names:
             if self._file_io.facts.is_far and not self._is_kept(name):
                 self._file_io.prefetch(self._paths.manifest(name))

@@ -14,6 +14,7 @@ from cachetools import LRUCache
 from lsm_engine.base.record import record
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.io.together import together
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import follows, is_built_on, named_base, rollback_target
@@ -22,6 +23,7 @@ from lsm_engine.plan.ownership import same_state
 _AT_ONCE_MILLIS = 1_000
 _FRESH_MILLIS = 1_000
 _CLIMBED = 20  # snapshots newer than what is known that are looked for one by one
+_LIKELY = 10  # snapshots below the newest that maintenance asks for before it has listed them
 _TABLES = 4_096  # whose newest snapshot a process remembers
 
 _known: "LRUCache[tuple[FileIO, str], _Known]" = LRUCache(_TABLES)
@@ -33,6 +35,28 @@ _clock = SystemClock()
 class _Known:
     snapshot: Snapshot
     at_millis: int
+
+
+def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
+    """Have LATEST fetched beside: the newest snapshot of a far table will be asked for soon.
+
+    It is advice, and checked when it is used: it may be older than the question.
+    """
+    with _lock:
+        is_known = (file_io, paths.snapshot_directory) in _known
+    if file_io.facts.is_far and not is_known:
+        file_io.prefetch(paths.snapshot_hint(LATEST))
+
+
+def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
+    """Return hints and snapshot files that are likely there, by what this process knows of a far table."""
+    with _lock:
+        found = _known.get((file_io, paths.snapshot_directory))
+    if found is None:
+        return []
+    newest = found.snapshot.id
+    ids = range(max(newest - _LIKELY, 0) + 1, newest + 1)
+    return [*map(paths.snapshot_hint, (EARLIEST, LATEST)), *map(paths.snapshot_file, ids)]
 
 
 class NewestSnapshot:

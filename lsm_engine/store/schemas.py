@@ -8,6 +8,8 @@ from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths, numbered
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.publishing import published
 
+_FIRST_ID = 0
+
 
 class SchemaStore:
     """The schemas of one table or branch (SchemaManager)."""
@@ -27,7 +29,13 @@ class SchemaStore:
 
     def latest(self) -> TableSchema | None:
         """Return the schema in force, the one with the highest id; None if this is no table."""
+        first = self._paths.schema_file(_FIRST_ID)
+        self._file_io.prefetch(
+            first
+        )  # most tables have no other: from afar it comes with the listing
         newest = max(self.ids(), default=None)
+        if newest != _FIRST_ID:
+            self._file_io.forget_prefetched([first])
         if newest is None:
             return None
         if not self._file_io.facts.lists_are_consistent:

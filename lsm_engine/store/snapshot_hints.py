@@ -36,5 +36,9 @@ class SnapshotHints:
         path = self._paths.snapshot_hint(hint)
         self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip)
 
-    def _hint(self, hint: str) -> int | None:
-        return hinted_id(self._file_io, self._paths.snapshot_hint(hint))
+    def _hint(self, hint: str, *, expected: bool = False) -> int | None:
+        """Return a hint. `expected`: one that was fetched a while ago will do."""
+        path = self._paths.snapshot_hint(hint)
+        if not expected:
+            self._file_io.forget_prefetched([path])
+        return hinted_id(self._file_io, path)

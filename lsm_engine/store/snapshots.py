@@ -121,8 +121,8 @@ class SnapshotStore(SnapshotHints):
         """
         if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
             return newest
-        for _ in range(_RACES):
-            hint = self._hint(LATEST)
+        for attempt in range(_RACES):
+            hint = self._hint(LATEST, expected=attempt == 0)
             if self._file_io.facts.is_far and hint is not None:
                 newest = self._newest.look_from(hint, self.earliest_hint)
                 if newest is not None:

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lsm_engine.base import core_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.storage_options import StorageOptions
-from lsm_engine.io.warehouse import open_directory
-from lsm_engine.table.ddl.create import load_schema
+from lsm_engine.table.ddl.create import open_directory_of_table
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.session import TableSession
@@ -29,11 +27,9 @@ def open_table(
     could not read it right.
     """
     options = StorageOptions.of(storage)
-    schema = load_schema(open_directory(path, storage=options), path)
+    file_io, schema = open_directory_of_table(path, options)
     components = Components(
-        file_io=open_directory(
-            path, durable=schema.options[core_options.COMMIT_FSYNC], storage=options
-        ),
+        file_io=file_io,
         executor=executor or LocalExecutor(),
         clock=clock or SystemClock(),
         ids=ids or SystemIds(),

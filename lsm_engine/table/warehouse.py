@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.redaction import without_secrets
@@ -31,7 +30,7 @@ from lsm_engine.io.warehouse import (
 )
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.given_columns import columns_of
-from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ddl.create import create_table, open_directory_of_table
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.given_names import names_of
@@ -224,9 +223,9 @@ class Catalog(CatalogRegistry, NamedElsewhere):
         return self._opened(name, self._names.table_location(TableName.parse(name)))
 
     def _opened(self, name: str, location: str) -> Table:
-        schema = load_schema(self._directory(location), location)
+        file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
-            file_io=self._directory(location, durable=schema.options[core_options.COMMIT_FSYNC]),
+            file_io=file_io,
             executor=self._executor,
             clock=self._clock,
             ids=self._ids,

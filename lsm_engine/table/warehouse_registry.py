@@ -138,5 +138,5 @@ class CatalogRegistry(ABC):
         self._names.outbox.drain(patiently=True)
         return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
 
-    def _directory(self, location: str, *, durable: bool = True) -> FileIO:
-        return open_directory(location, durable=durable, storage=self._storage)
+    def _directory(self, location: str) -> FileIO:
+        return open_directory(location, storage=self._storage)

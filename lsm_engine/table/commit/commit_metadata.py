@@ -184,6 +184,7 @@ def write_metadata(
         base_manifest_list=base_list,
         base_manifest_list_size=base_size,
         index_manifest=index,
+        named=(*base, *change.delta) if session.file_io.facts.is_far else (),
         checksums={
             name: checksum
             for name, checksum in {**change.files.checksums, **writer.checksums}.items()

@@ -22,6 +22,8 @@ from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.warehouse import open_directory
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import (
     KEY_PREFIX,
@@ -31,6 +33,7 @@ from lsm_engine.schema.table_schema import (
     TableSchema,
 )
 from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
+from lsm_engine.store.newest import expect_newest
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ddl.check_buckets import check_buckets
@@ -115,6 +118,22 @@ def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ..
             argument=given,
         )
     return given or named
+
+
+def open_directory_of_table(
+    location: str, storage: StorageOptions = NO_OPTIONS
+) -> tuple[FileIO, TableSchema]:
+    """Return storage at a table's directory, as durable as its options ask for, and its schema in force.
+
+    Raises what `load_schema` does. From afar the newest snapshot is asked for meanwhile.
+    """
+    file_io = open_directory(location, storage=storage)
+    expect_newest(file_io, TablePaths())
+    schema = load_schema(file_io, location)
+    if not file_io.facts.is_far:
+        durable: bool = schema.options[core_options.COMMIT_FSYNC]
+        file_io = open_directory(location, durable=durable, storage=storage)
+    return file_io, schema
 
 
 def load_schema(file_io: FileIO, location: str) -> TableSchema:

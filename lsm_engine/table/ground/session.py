@@ -21,11 +21,13 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
+from lsm_engine.plan.named_manifests import named_manifests
 from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
 from lsm_engine.store.manifests import ManifestStore
+from lsm_engine.store.newest import likely_documents
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.store.tags import TagStore
@@ -133,7 +135,7 @@ class TableSession:
         """Return the table as it is now: from afar all that maintenance asks for comes at once.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
-        among them that are known, for one round less.
+        among them that are known, for one round less, besides those that this process knows.
         """
         if not self.file_io.facts.is_far:
             return self
@@ -146,7 +148,9 @@ class TableSession:
             ours.branch_directory,
             ours.trash_directory,
         )
-        file_io = self.file_io.gathered(directories, paths)
+        file_io = self.file_io.gathered(
+            directories, {*paths, *likely_documents(self.file_io, ours)}
+        )
         components = replace(self.components, file_io=file_io)
         opened = TableSession(self.name, components, self.schema, branch=ours.branch_name)
         opened.manifests = self.manifests
@@ -169,7 +173,8 @@ class TableSession:
         found = self.schema.checksum
         if expected is not None and found is not None and expected != found:
             raise damaged(self.paths.schema_file(self.schema.id), found, expected)
-        self.manifests.expect_lists([snapshot.base_manifest_list, snapshot.delta_manifest_list])
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+        self.manifests.expect([*lists, *named_manifests(snapshot)])
         return [
             *self.manifest_list(snapshot, snapshot.base_manifest_list),
             *self.manifest_list(snapshot, snapshot.delta_manifest_list),

@@ -4,8 +4,9 @@ Listing comes first: a file that a commit adds meanwhile is then named by its sn
 """
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind, ExternalAccess
@@ -14,7 +15,7 @@ from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
-from lsm_engine.io.together import both
+from lsm_engine.io.together import together
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.unfinished_upload import UnfinishedUpload
@@ -66,11 +67,17 @@ def remove_orphans(
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     age = parse_age(older_than)
     file_io = session.file_io
-    now, ghosts = both(file_io, file_io.now_millis, lambda: _ghosts(session.gathered()))
-    uploads, unknown = _uploads(session)
-    listed = list(_listed(session, ghosts))
+    acts: tuple[Callable[[], Any], ...] = (
+        file_io.now_millis,
+        lambda: _ghosts(session.gathered()),
+        lambda: _uploads(session),
+        lambda: _flat_listing(session),
+    )
+    now, ghosts, (uploads, unknown), flat = together(file_io, *acts)
+    if flat is not None:  # without the file that asked for the time
+        flat = [one for one in flat if one.modified_millis < now or not _is_temporary(one)]
     plan = plan_orphans(
-        listed,
+        list(_listed(session, ghosts, flat)),
         reachable_paths(session.gathered()),
         store_now_millis=now,
         older_than_millis=age,
@@ -127,15 +134,23 @@ def _carry_out(
     session.notify(lambda listener: listener.removed(session.name, removal))
 
 
-def _listed(session: TableSession, ghosts: Container[str]) -> Iterator[FileStatus]:
+def _flat_listing(session: TableSession) -> list[FileStatus] | None:
+    """Return every file of the table; None where directories are listed one by one."""
+    if session.file_io.facts.has_directories:
+        return None
+    return list(session.file_io.list_files(session.paths.at("").rstrip("/")))
+
+
+def _listed(
+    session: TableSession, ghosts: Container[str], flat: list[FileStatus] | None
+) -> Iterator[FileStatus]:
     """Yield the files that may be orphans. Where only metadata lives, those are temporary files.
 
     And `ghosts`: snapshot files that never counted.
     """
     file_io, paths = session.file_io, session.paths
-    if not file_io.facts.has_directories:
-        all_files = file_io.list_files(paths.at("").rstrip("/"))
-        yield from (one for one in all_files if _may_be_orphan(session, one, ghosts))
+    if flat is not None:
+        yield from (one for one in flat if _may_be_orphan(session, one, ghosts))
         return
     for directory in (paths.manifest_directory, paths.index_directory, paths.statistics_directory):
         yield from (status for status in file_io.list(directory) if not status.is_directory)

@@ -1,0 +1,151 @@
+"""What is asked for before it is known to be there: LATEST at the opening, schema-0, named manifests, likely documents.
+
+None of it decides anything: what is stale, missing or wrong costs a request, and changes no answer.
+"""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.io.object_gathered import Gathered
+from lsm_engine.io.object_store import ObjectFileIO
+from lsm_engine.io.storage_location import parse_location
+from lsm_engine.plan.named_manifests import MANIFESTS, named_manifests, with_manifests
+from lsm_engine.store import manifests, newest
+from tests.unit.plan.facts import manifest
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+QUIET = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
+
+
+@pytest.fixture
+def table(tmp_path):
+    url, warehouse = (
+        f"sqlite:///{tmp_path}/c.db",
+        f"memory://{tmp_path.name.replace('_', '-')}/lake",
+    )
+    with lsm.open_catalog(url, warehouse=warehouse) as catalog:
+        made = catalog.create_table("a.t", SCHEMA, primary_key=["k"], options=QUIET)
+    for number in range(3):
+        upsert(made, number)
+    return made
+
+
+def upsert(table, number):
+    table.upsert(pa.table({"k": [number], "v": [number]}, schema=SCHEMA))
+
+
+def forget_all():
+    """Make this process one that has read nothing yet."""
+    manifests._shared.clear()
+    newest._known.clear()
+
+
+def keys(table):
+    return sorted(table.to_arrow()["k"].to_pylist())
+
+
+def test_commits_after_the_opening_are_read(table):
+    forget_all()
+    opened = lsm.open_table(table.location)  # LATEST is under way, or here
+    forget_all()
+    for number in range(3, 30):
+        upsert(table, number)
+    newest._known.clear()
+    assert keys(opened) == list(range(30))
+
+
+def test_a_rollback_after_the_opening_is_seen(table):
+    forget_all()
+    opened = lsm.open_table(table.location)
+    table.rollback_to(1)
+    upsert(table, 7)
+    newest._known.clear()
+    assert keys(opened) == [0, 7]
+
+
+def test_a_later_schema_is_in_force(table):
+    table.alter(lsm.AddColumn(name="w", type=pa.int64()))
+    forget_all()
+    assert lsm.open_table(table.location).schema.names == ("k", "v", "w")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "manifest-none-0", "../../etc/passwd manifest-a/../b", "manifest-0 " * 2_000]
+)
+def test_named_manifests_are_advice(table, text):
+    snapshot = table.latest_snapshot()
+    assert len(named_manifests(snapshot)) == 3
+    other = replace(snapshot, properties={**snapshot.properties, MANIFESTS: text})
+    file_io = table.session.file_io
+    file_io.replace(table.session.paths.snapshot_file(3), encode_snapshot(other))
+    forget_all()
+    opened = lsm.open_table(table.location)
+    assert keys(opened) == [0, 1, 2]
+    assert len(named_manifests(opened.latest_snapshot())) <= 40
+
+
+def test_many_or_large_manifests_are_not_named():
+    few = [manifest(f"manifest-{number}", 10) for number in range(40)]
+    assert named_in(few) == [one.file_name for one in few]
+    assert named_in([*few, manifest("manifest-41", 10)]) is None
+    assert named_in([manifest("manifest-0", 1 << 20)]) == ["manifest-0"]
+    assert named_in([manifest("manifest-0", 1 + (1 << 20))]) is None
+    assert named_in([manifest("of another client", 10)]) is None
+    assert named_in([]) is None
+
+
+def named_in(metas):
+    found = with_manifests(None, metas)
+    return None if found is None else found[MANIFESTS].split()
+
+
+def test_a_local_table_names_none(tmp_path):
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table("a.t", SCHEMA, primary_key=["k"], options=QUIET)
+    upsert(made, 0)
+    assert named_manifests(made.latest_snapshot()) == []
+
+
+def test_documents_that_come_after_they_were_asked_for_are_read_once_they_are_listed():
+    storage = ObjectFileIO(parse_location("memory://first-look/db.db/t"))
+    storage.write_new("tag/a", b"1")
+    absent = storage.gathered(["tag"], ["tag/b"])
+    assert [one.name for one in absent.list("tag")] == ["a"]
+
+    class Late:
+        """A store where a document is made between the question for it and the listing."""
+
+        def __init__(self):
+            self.asked = 0
+
+        def list(self, directory):
+            return storage.list(directory)
+
+        def read(self, path):
+            self.asked += 1
+            if self.asked == 1:
+                storage.read("tag/none")
+            return storage.read(path)
+
+    late = Late()
+    gathered = Gathered(late.list, late.read, ["tag"], ["tag/a"])
+    assert gathered.read("tag/a").result() == b"1"
+    assert late.asked == 2
+
+
+def test_maintenance_in_the_same_process_keeps_what_others_committed(table):
+    """The newest that this process knows is not the newest any more."""
+    known = dict(newest._known)
+    for number in range(3, 16):
+        upsert(table, number)
+    newest._known.clear()
+    newest._known.update(known)
+    found = lsm.open_table(table.location).expire_snapshots(retain_max=2, retain_min=1)
+    assert found.snapshot_ids == tuple(range(1, 15))
+    forget_all()
+    assert keys(table) == list(range(16))
+    assert table.verify(deep=True).is_clean
