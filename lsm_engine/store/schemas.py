@@ -30,9 +30,8 @@ class SchemaStore:
     def latest(self) -> TableSchema | None:
         """Return the schema in force, the one with the highest id; None if this is no table."""
         first = self._paths.schema_file(_FIRST_ID)
-        self._file_io.prefetch(
-            first
-        )  # most tables have no other: from afar it comes with the listing
+        if self._file_io.facts.is_far:  # most tables have no other: it comes with the listing
+            self._file_io.prefetch(first)
         newest = max(self.ids(), default=None)
         if newest != _FIRST_ID:
             self._file_io.forget_prefetched([first])
