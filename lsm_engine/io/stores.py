@@ -57,7 +57,7 @@ def move_remote(source: str, target: str, options: StorageOptions) -> None:
     store = _store(parsed)
     if not store.moves:
         raise UnsupportedError(
-            "a table on an object store cannot be renamed: its location follows from its name, and "
+            "a table on an object store cannot be moved or renamed: its location follows from its name, and "
             "the store cannot move files at once; create a table of the new name and copy the rows",
             location=source,
         )

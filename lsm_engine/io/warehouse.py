@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from lsm_engine.base.errors import AlreadyExistsError
+from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
-from lsm_engine.io.storage_location import DATABASE_SUFFIX, plain_path, scheme_of
+from lsm_engine.io.storage_location import DATABASE_SUFFIX, parse_location, plain_path, scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import move_remote, open_remote
 
@@ -60,8 +60,15 @@ def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTION
     """Give a table's directory another name on the same disk; nothing in it changes.
 
     A source that does not exist is no error. Raises AlreadyExistsError if the target exists, and
-    UnsupportedError for object stores, which have no rename.
+    UnsupportedError for object stores, which have no rename, and from one disk or store to another.
     """
+    if _place_of(source) != _place_of(target):
+        raise UnsupportedError(
+            "a table's directory moves only within one disk or cluster; create a table of that name and "
+            "copy the rows",
+            source=source,
+            target=target,
+        )
     if scheme_of(source) is not None:
         move_remote(source, target, storage)
         return
@@ -73,6 +80,14 @@ def move_directory(source: str, target: str, storage: StorageOptions = NO_OPTION
             os.rename(source, target)
     except OSError as cause:
         raise to_storage_error(target, cause) from cause
+
+
+def _place_of(location: str) -> tuple[str, str] | None:
+    """Return the scheme and host of a location, None for this machine's disks."""
+    if scheme_of(location) is None:
+        return None
+    parsed = parse_location(location)
+    return parsed.scheme, parsed.authority
 
 
 def clear_directory(file_io: FileIO, directory: str = "") -> int:

@@ -46,19 +46,20 @@ class CatalogRegistry(ABC):
         self._names.drop_table(TableName.parse(name))
 
     def adopt_table(self, path: str, name: str) -> Table:
-        """Move a table's directory from elsewhere on the disk into the warehouse, and name it.
+        """Move a table's directory from elsewhere on the same disk or cluster into the warehouse, and name it.
 
         Raises NotFoundError if there is no table, AlreadyExistsError if the name or its directory is
-        taken, and UnsupportedError on an object store; then nothing has changed.
+        taken, and UnsupportedError on an object store, from another disk or store, and for a table that
+        this version cannot read; then nothing has changed.
         """
         table_name = TableName.parse(name)
         location = self._names.table_location(table_name)
         schema = load_schema(self._directory(path), path)
-        move_directory(path, location)
+        move_directory(path, location, self._storage)
         try:
             self.name_table(table_name, schema)
         except LsmError:
-            move_directory(location, path)
+            move_directory(location, path, self._storage)
             raise
         return self.table(name)
 
