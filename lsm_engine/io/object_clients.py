@@ -7,6 +7,7 @@ forked since does not work, and would wait for ever: that is found out before a 
 import os
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -38,7 +39,7 @@ class Clients:
     """The two clients of a bucket: `once` sends a request once, `patient` repeats what may be.
 
     `endpoint` is the address of the store, for people. `proven`: warehouses in which a create was
-    found to have one winner.
+    found to have one winner, `looked_for` those whose marker was looked for.
     """
 
     def __init__(self, location: StorageLocation, options: StorageOptions) -> None:
@@ -53,6 +54,7 @@ class Clients:
                 raise
             raise to_configuration_error(cause, store=location.text) from None
         self.proven: set[str] = set()
+        self.looked_for: dict[str, Future[None]] = {}
 
 
 def clients_of(location: StorageLocation, options: StorageOptions) -> Clients:

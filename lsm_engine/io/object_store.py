@@ -5,7 +5,6 @@ whose name nobody else makes a plain PUT, which may be repeated. What every call
 sent again, is in object_requests.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,11 +21,12 @@ from lsm_engine.io.object_calls import delete_objects, put_object, read_start, s
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
+from lsm_engine.io.object_proof import look_for_proof, require_proof
 from lsm_engine.io.object_requests import FAILURES, Requests
 from lsm_engine.io.object_uploads import UploadsInParts
 from lsm_engine.io.object_written import FilesUnderWay
 from lsm_engine.io.one_by_one import OneByOne
-from lsm_engine.io.publish_probe import ProbedWarehouse, require_one_winner
+from lsm_engine.io.publish_probe import ProbedWarehouse
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.together import settle
@@ -36,7 +36,6 @@ _LISTED_AT_ONCE = 1000
 _COALESCED_BYTES = 512 << 10
 _READ_AT_ONCE = 16
 _PARTS_UNDER_WAY = 2
-_proving = threading.Lock()
 
 
 def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> "ObjectFileIO":
@@ -73,6 +72,7 @@ class ObjectFileIO(UploadsInParts):
 
     def writing_behind(self) -> "ObjectFileIO":
         """Return this storage, where small files are still under way when their output is closed."""
+        look_for_proof(self._requests, self._probed)
         return self._like(writes_behind=True)
 
     def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "ObjectFileIO":
@@ -302,7 +302,7 @@ class ObjectFileIO(UploadsInParts):
     def publish(self, path: str, data: bytes) -> bool:
         """Create by a conditional PUT, on a store that was found to keep the condition."""
         check_path(path)
-        self._require_proof()
+        require_proof(self._requests, self._probed)
         return self.create_unproven(path, data)
 
     def create_unproven(self, path: str, data: bytes) -> bool:
@@ -312,16 +312,9 @@ class ObjectFileIO(UploadsInParts):
         act = partial(put_object, key=key, data=data, mode="create")
         return self._requests.create(path, act, partial(self.exists, path))
 
-    def _require_proof(self) -> None:
-        clients, warehouse = self._requests.clients, self.location.warehouse
-        if warehouse in clients.proven:
-            return
-        with _proving:
-            if warehouse not in clients.proven:
-                there = ObjectFileIO(self.location.above(warehouse), self.options)
-                probed = ProbedWarehouse(there, there.create_unproven, clients.endpoint)
-                require_one_winner(probed, self._requests.ids.new_id())
-                clients.proven.add(warehouse)
+    def _probed(self) -> ProbedWarehouse:
+        there = ObjectFileIO(self.location.above(self.location.warehouse), self.options)
+        return ProbedWarehouse(there, there.create_unproven, self._requests.clients.endpoint)
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""

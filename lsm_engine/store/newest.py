@@ -113,7 +113,11 @@ class NewestSnapshot:
 
     def look(self) -> Snapshot | None:
         """Return the newest if it is what is known, or was made on that; None: look in order."""
-        newest = proof = self.known()
+        known = self.known()
+        return self._look(known, known)
+
+    def _look(self, newest: Snapshot | None, proof: Snapshot | None) -> Snapshot | None:
+        """Climb from a snapshot, which was made on `proof` or is it."""
         for _ in range(_CLIMBED):
             if newest is None or proof is None:
                 return None
@@ -136,7 +140,7 @@ class NewestSnapshot:
             if oldest is None or oldest > there.id or (oldest < there.id and named_base(there)):
                 return None
         self.remember(there)
-        return there if newer is None else self.look()
+        return there if newer is None else self._look(self._climbed(newer, there), there)
 
     @staticmethod
     def _climbed(newer: Snapshot, older: Snapshot) -> Snapshot | None:

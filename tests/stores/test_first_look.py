@@ -10,9 +10,12 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.io.object_clients import clients_of
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_store import ObjectFileIO
+from lsm_engine.io.publish_probe import MARKER
 from lsm_engine.io.storage_location import parse_location
+from lsm_engine.io.storage_options import NO_OPTIONS
 from lsm_engine.plan.named_manifests import MANIFESTS, named_manifests, with_manifests
 from lsm_engine.store import manifests, newest
 from tests.unit.plan.facts import manifest
@@ -149,3 +152,36 @@ def test_maintenance_in_the_same_process_keeps_what_others_committed(table):
     forget_all()
     assert keys(table) == list(range(16))
     assert table.verify(deep=True).is_clean
+
+
+@pytest.mark.parametrize("hint", [1, 2, 3, 4, 99])
+def test_a_stale_or_wrong_latest_is_climbed_from(table, hint):
+    for number in range(3, 6):
+        upsert(table, number)
+    table.session.snapshots.hint_latest(hint)
+    forget_all()
+    assert keys(lsm.open_table(table.location)) == list(range(6))
+
+
+def test_the_marker_of_a_probe_is_looked_for_beside_the_data(monkeypatch, tmp_path):
+    where = parse_location(f"memory://{tmp_path.name.replace('_', '-')}/lake/a.db/t")
+    read = []
+    real = ObjectFileIO.read
+
+    def watched(storage, path, *more, **named):
+        read.append(path)
+        return real(storage, path, *more, **named)
+
+    monkeypatch.setattr(ObjectFileIO, "read", watched)
+    first = ObjectFileIO(where)
+    first.writing_behind()  # looks, and finds no marker
+    assert first.publish("snapshot/snapshot-1", b"1")
+    assert read.count(MARKER) == 2  # the probe looks again
+    clients = clients_of(where, NO_OPTIONS)
+    clients.proven.clear()
+    clients.looked_for.clear()
+    read.clear()
+    for number in (2, 3):
+        ObjectFileIO(where).writing_behind()
+        assert ObjectFileIO(where).publish(f"snapshot/snapshot-{number}", b"1")
+    assert read.count(MARKER) == 1
