@@ -19,6 +19,7 @@ REQUIREMENTS = {
     "lance": ("pylance==14.0.2", "pyarrow>=20,<27"),
     "deltalake": ("deltalake==1.6.6", "pyarrow>=20,<27"),
     "duckdb": ("duckdb==2.0.0", "pyarrow>=20,<27"),
+    "pyiceberg": ("pyiceberg[sql-sqlite,pyarrow]==0.12.0",),
 }
 
 

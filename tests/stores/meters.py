@@ -102,8 +102,8 @@ class ProxyMeter:
         self._proxy = proxy
         self._delay = delay
 
-    def measure(self, act: Callable[[], object]) -> Cost:
-        """Count one call."""
+    def measure(self, act: Callable[[], object], *, behind: float = 0.0) -> Cost:
+        """Count one call. `behind`: seconds in which another process ends what it does behind it."""
         self._settle()
         proxy = self._proxy
         proxy.faults = Faults(delay=self._delay)
@@ -111,6 +111,7 @@ class ProxyMeter:
         started = time.monotonic()
         act()
         seconds, count = time.monotonic() - started, len(proxy.requests)
+        time.sleep(behind)
         self._settle()
         proxy.faults = Faults()
         every = proxy.requests
