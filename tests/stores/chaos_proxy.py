@@ -159,9 +159,11 @@ class ChaosProxy:
             writer.write(_refusal(fate))
             await writer.drain()
             return True
-        await behind.passed(request, head, reader, None if fate == CUT else writer)
-        if fate == CUT:
-            request.answered(CUT)
+        try:
+            await behind.passed(request, head, reader, None if fate == CUT else writer)
+        finally:  # also where somebody has hung up
+            if fate == CUT or request.ended == float("inf"):
+                request.answered(CUT)
         return fate != CUT
 
 

@@ -1,6 +1,7 @@
 """The proxy counts, delays, refuses and cuts, and changes nothing else."""
 
 import os
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -114,3 +115,15 @@ def test_a_delay_shows_rounds_and_what_was_in_flight(s3: StoreServer) -> None:
         assert time.monotonic() - started >= 0.4
         assert proxy.rounds() == 2
         assert proxy.in_flight() == 8
+
+
+def test_a_request_whose_client_hangs_up_has_ended(s3: StoreServer) -> None:
+    with chaos_proxy(s3, Faults(delay=0.1)) as proxy:
+        body = b"PUT /lake/half HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf"
+        with socket.create_connection((proxy.server.host, proxy.server.port)) as client:
+            client.sendall(body)
+        deadline = time.monotonic() + 20
+        while [one.ended for one in proxy.requests] in ([], [float("inf")]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert [one.status for one in proxy.requests] == [CUT]
