@@ -1,7 +1,7 @@
 """A connection to the catalog's database: SQLite by default, PostgreSQL by URL.
 
 SQLite runs in WAL mode: readers never wait, writers wait for each other. Waits for locks are bounded, of
-PostgreSQL as well. Every write takes the write
+PostgreSQL as well, and so are waits for a server that does not answer. Every write takes the write
 lock at its start, so that it cannot find out halfway that it came too late; what is still refused is
 tried again, whole, until well after `busy_timeout_millis`. `write` and `read` therefore take a
 function that may run more than once.
@@ -52,6 +52,9 @@ _POSTGRESQL_BUSY = ("40001", "40P01", "55P03")
 _POSTGRESQL = "postgresql+psycopg"
 """The driver that is meant where a URL names none; versions of SQLAlchemy differ in that."""
 _JDBC_SQLITE = re.compile(r"^jdbc:sqlite:(file:)?(?=[^:])")
+_CONNECT_SECONDS_MAX = 10
+_UNACKNOWLEDGED_MILLIS = 20_000
+"""After that a connection whose bytes nobody acknowledges is given up."""
 _POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -271,6 +274,7 @@ def _engine(url: URL, busy_timeout_millis: int) -> Engine:
         engine = create_engine(
             url,
             hide_parameters=True,
+            connect_args=_unanswered(url, busy_timeout_millis),
             pool_pre_ping=True,
             pool_timeout=max(1.0, busy_timeout_millis / 1000),
         )
@@ -290,6 +294,22 @@ def _engine(url: URL, busy_timeout_millis: int) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _unanswered(url: URL, busy_timeout_millis: int) -> dict[str, int]:
+    """Return how long to wait for a server or a network that says nothing, where the URL does not tell.
+
+    In libpq's names. Without it an unreachable host, or a connection that the network dropped, costs minutes.
+    """
+    connect_seconds = min(_CONNECT_SECONDS_MAX, max(2, busy_timeout_millis // 1000))
+    bounds = {
+        "connect_timeout": connect_seconds,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": _UNACKNOWLEDGED_MILLIS,
+    }
+    return {name: bound for name, bound in bounds.items() if name not in url.query}
 
 
 def _prepare_postgresql(busy_timeout_millis: int, connection: Any, _record: object) -> None:

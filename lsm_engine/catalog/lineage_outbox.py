@@ -35,6 +35,7 @@ _REST_SECONDS_MAX = 60.0
 _FACTS_PER_TRANSACTION = 256
 _LARGE = 1_000
 """From so many files and manifests on, a commit is recorded by itself at once: as text it costs more."""
+_DRAIN_SECONDS = 10.0
 _EXIT_SECONDS = 2.0
 
 _outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
@@ -44,8 +45,9 @@ class Outbox:
     """Keeps facts and records them behind the commits. Threads may share one; a forked child begins anew.
 
     `hurried` waits briefly for the database, `background` longer, as nobody waits for it, `patient`
-    longest. Without `places`, as for a catalog in memory, facts are recorded at once, and what cannot
-    be recorded is a LineageError.
+    longest. `is_near`: the database is a file on this machine, so that a commit may ask it. Without
+    `places`, as for a catalog in memory, facts are recorded at once, and what cannot be recorded is a
+    LineageError.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class Outbox:
         background: Lineage,
         patient: Lineage,
         places: Sequence[FileIO],
+        is_near: bool = True,
     ) -> None:
         self._hurried = hurried
         self._background = background
         self._patient = patient
         self._places = tuple(places)
+        self._is_near = is_near
         self._begin()
         _outboxes.add(self)
 
@@ -86,7 +90,7 @@ class Outbox:
         if not self._places:
             self._record_now(fact)
             return
-        if _is_large(fact) and self._is_recorded(fact):
+        if self._is_near and _is_large(fact) and self._is_recorded(fact):
             return
         try:
             self._journal.append(fact, SystemClock().now_millis())
@@ -100,10 +104,11 @@ class Outbox:
     def drain(self, *, patiently: bool = False) -> None:
         """Record all that waits, as far as the catalog takes it; what it does not take goes on waiting.
 
-        While a catalog fails that another thread tries to record in, nobody waits for that thread.
+        While a catalog fails that another thread tries to record in, nobody waits for that thread, and
+        not long where nobody knows yet.
         """
-        if self._failures and not patiently:
-            if not self._recording.acquire(blocking=False):
+        if not patiently:
+            if not self._recording.acquire(timeout=0 if self._failures else _DRAIN_SECONDS):
                 return
             self._recording.release()
         try:

@@ -89,6 +89,7 @@ class SqlCatalog:
             background=Lineage(self._copying, catalog_key=catalog_key),
             patient=Lineage(database, catalog_key=catalog_key),
             places=_outbox_places(database, warehouse, catalog_key),
+            is_near=database.dialect == "sqlite",
         )
         self.lineage = Lineage(database, catalog_key=catalog_key, before_reading=self.outbox.drain)
 

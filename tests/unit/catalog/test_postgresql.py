@@ -1,5 +1,7 @@
 """A catalog on a real PostgreSQL server: races, refusals, and the same rows as on SQLite."""
 
+import contextlib
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ from sqlalchemy import text
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, StorageError
 from lsm_engine.catalog.facts import RemovalFacts
+from lsm_engine.catalog.lineage_outbox import Outbox
 from lsm_engine.catalog.migrations import MIGRATIONS
 from lsm_engine.catalog.models import REMOVALS
 from lsm_engine.catalog.names import TableName
@@ -177,6 +180,76 @@ def test_a_read_sees_one_state_throughout(postgres, tmp_path) -> None:
     assert catalog.list_databases() == ["meanwhile"]
     for each in (catalog, other):
         each.close()
+
+
+class Silence:
+    """A way to a server that passes bytes on, until it is told to say nothing: all sockets stay open."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.speaks = threading.Event()
+        self.speaks.set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                self.speaks.wait()
+                other.sendall(data)
+        for each in (one, other):  # the server waits for its last connection when it stops
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+def test_a_server_that_says_nothing_holds_up_no_commit(postgres, tmp_path, monkeypatch) -> None:
+    """Not on open connections and not on new ones; a large commit does not ask it either."""
+    url = postgres.fresh_url()
+    way = Silence(postgres.port)
+    took: list[float] = []
+    deliver = Outbox.deliver
+
+    def timed(outbox: Outbox, fact: object) -> None:
+        began = time.monotonic()
+        deliver(outbox, fact)
+        took.append(time.monotonic() - began)
+
+    through = url.replace(f":{postgres.port}/", f":{way.port}/")
+    with lsm.open_catalog(through, warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table("shop.t", COLUMNS, primary_key=["id"])
+        table.upsert([{"id": 0, "day": "a", "v": 0.0}])
+        monkeypatch.setattr(Outbox, "deliver", timed)
+        way.speaks.clear()
+        ends = time.monotonic() + 4  # as long as two attempts to connect, and one in the background
+        while time.monotonic() < ends:
+            table.upsert([{"id": 1, "day": "b", "v": 1.0}])
+        monkeypatch.setattr("lsm_engine.catalog.lineage_outbox._LARGE", 1)
+        for _ in range(3):
+            table.upsert([{"id": 1, "day": "b", "v": 2.0}])
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="refused") as told:
+            SqlCatalog.open(f"{through}?connect_timeout=2", warehouse=str(tmp_path))
+        assert time.monotonic() - began < 8
+        assert "not-a-secret" not in str(told.value)
+        way.speaks.set()
+        names = TableName.parse("shop.t")
+        count = len(table.snapshots())
+        assert catalog.lineage.snapshots(names).num_rows == count
+    way.close()
+    assert sorted(took)[len(took) // 2] < 0.1
+    assert max(took) < 1.5  # a wait for the server would be two seconds
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path) -> None:
