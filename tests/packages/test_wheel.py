@@ -59,6 +59,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return room / "dist"
 
 
+def test_the_small_installation_takes_450_megabytes(built, tmp_path):
+    (wheel,) = built.glob("*.whl")
+    _run(PYTHONS[0], "-m", "venv", "env", cwd=tmp_path)
+    _run("env/bin/pip", "install", "-q", "--no-compile", wheel, "numba<0.62", cwd=tmp_path)
+    (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    taken = {
+        path.name: int(_run("du", "-sk", path, cwd=tmp_path).split()[0]) / 1024
+        for path in packages.iterdir()
+        if not path.name.startswith(("pip", "setuptools", "pkg_resources"))
+    }
+    assert sum(taken.values()) <= 450, taken
+    _run(tmp_path / "env/bin/python", "-c", STORY, cwd=tmp_path)
+
+
 def _tracked(*folders: str) -> set[str]:
     return set(_run("git", "ls-files", *folders, cwd=ROOT).split())
 

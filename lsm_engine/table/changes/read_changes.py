@@ -28,12 +28,12 @@ from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.changes.change_range import raise_if_deleted
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
+from lsm_engine.table.ground.row_kinds import kind_symbols
 from lsm_engine.table.read.merge_stream import merge_slices, order_of
 from lsm_engine.table.read.split_read import BucketReader, ReadRows
 
 SNAPSHOT_ID = "_snapshot_id"
 ROW_KIND = "_row_kind"
-_SYMBOLS = pa.array([kind.symbol for kind in RowKind], pa.string())
 _NOWHERE = -1
 
 
@@ -81,7 +81,7 @@ def _as_changes(rows: Rows, snapshot_id: int) -> pa.Table:
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     count = table.num_rows
     if VALUE_KIND in table.column_names:
-        kinds = _SYMBOLS.take(one_array(table.column(VALUE_KIND)).cast(pa.int32()))
+        kinds = kind_symbols().take(one_array(table.column(VALUE_KIND)).cast(pa.int32()))
         table = table.drop_columns([VALUE_KIND])
     else:  # a table without a key takes new rows only
         kinds = pa.repeat(RowKind.INSERT.symbol, count)

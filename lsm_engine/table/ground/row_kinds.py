@@ -1,5 +1,7 @@
 """What each incoming row does (+I, -U, +U, -D): where its kind stands, and which kinds a table takes."""
 
+import functools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,12 @@ _APPEND_ONLY = RetractRule(
     refused=frozenset(RowKind) - {RowKind.INSERT},
     remedy="a table without a primary key takes new rows (+I) only: nothing in it is ever replaced",
 )
-_SYMBOLS = pa.array([kind.symbol for kind in RowKind])
+
+
+@functools.cache
+def kind_symbols() -> pa.Array:
+    """Return +I, -U, +U and -D, each at its number; made late, as Arrow loads pandas for a list's sake."""
+    return pa.array([kind.symbol for kind in RowKind], pa.string())
 
 
 class RowKinds:
@@ -72,7 +79,7 @@ class RowKinds:
 
     def column(self, kinds: pa.Array) -> pa.Array:
         """Return kinds as the text that the table's own column of kinds holds."""
-        return _SYMBOLS.take(kinds)
+        return kind_symbols().take(kinds)
 
     def dropped(self, kinds: pa.Array) -> Bools | None:
         """Return the rows that the table drops, or None."""
@@ -91,7 +98,7 @@ def _codes(given: pa.Array, name: str) -> pa.Array:
     if pa.types.is_integer(given.type):
         codes = given.cast(pa.int64())
     else:
-        codes = pc.index_in(given.cast(pa.string()), value_set=_SYMBOLS)
+        codes = pc.index_in(given.cast(pa.string()), value_set=kind_symbols())
     inside = pc.and_(pc.greater_equal(codes, 0), pc.less_equal(codes, 3))
     wrong = len(given) - (pc.sum(pc.fill_null(inside, False)).as_py() or 0)  # noqa: FBT003
     if wrong:

@@ -48,13 +48,13 @@ from lsm_engine.table.tags.tag import is_there
 T = TypeVar("T")
 K = TypeVar("K", int, str)
 ROW_COUNT = "_FILE._ROW_COUNT"
-_NO_FILES = pa.table(
+_FILES = pa.schema(
     {
-        PARTITION: pa.array([], pa.binary()),
-        BUCKET: pa.array([], pa.int32()),
-        FILE_NAME: pa.array([], pa.string()),
-        LEVEL: pa.array([], pa.int32()),
-        ROW_COUNT: pa.array([], pa.int64()),
+        PARTITION: pa.binary(),
+        BUCKET: pa.int32(),
+        FILE_NAME: pa.string(),
+        LEVEL: pa.int32(),
+        ROW_COUNT: pa.int64(),
     }
 )
 
@@ -298,7 +298,7 @@ class _Verification:
         except LsmError as error:
             yield finding_of(error)
             return
-        live = _NO_FILES if entries is None else entries
+        live = _FILES.empty_table() if entries is None else entries
         yield from wrong_total(snapshot, int(pc.sum(live.column(ROW_COUNT)).as_py() or 0))
         yield from self._statistics.problems(snapshot)
         yield from self._files(snapshot, live)

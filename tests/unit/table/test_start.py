@@ -81,3 +81,13 @@ def test_the_command_line_needs_no_extra(tmp_path):
 
 def test_a_missing_extra_is_named(tmp_path):
     assert _run(MISSING, str(tmp_path / "lake")) == "fine"
+
+
+def test_a_catalog_is_opened_without_pandas_where_it_is_installed(tmp_path):
+    program = """
+import sys
+import lsm_engine as lsm
+assert lsm.open_catalog(sys.argv[1]).list_tables() == []
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=120)
