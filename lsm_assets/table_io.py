@@ -1,27 +1,44 @@
 """LsmIOManager: assets that return rows, and assets that take them, kept in tables."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
-import lsm_engine as lsm
+from lsm_assets.ledger.asset_partitions import kept_versions
 from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.frames import as_rows, load, schema_of
 from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
-from lsm_assets.ledger.recording import run_properties_of
+from lsm_assets.ledger.recording import code_version_of, run_properties_of
 from lsm_assets.ledger.survey import row_count, survey
+from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, keys_of
 from lsm_assets.model.metadata import files_metadata, table_metadata
-from lsm_assets.resources import LsmResource
-from lsm_engine import ErrorKind, InvalidInputError, Scan
+from lsm_assets.model.storage import (
+    COLUMNS,
+    MODE,
+    PRIMARY_KEY,
+    SCHEMA,
+    WHERE,
+    SchemaMode,
+    Storage,
+    WriteMode,
+    is_exact,
+    names_of,
+    partition_filter,
+    partition_values,
+    plain,
+    storage_of,
+)
+from lsm_assets.model.versions import TableVersion
+from lsm_assets.resources import LsmResource, check_declaration
+from lsm_engine import AddColumn, ChangeType, ErrorKind, InvalidInputError, Snapshot, Table
 
-PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
-PARTITION_COLUMN = "lsm/partition_column"
-Mode = Literal["upsert", "overwrite"]
+_PARTITIONS_COUNTED_MAX = 50
 
 
 class LsmIOManager(dg.ConfigurableIOManager):
@@ -29,45 +46,68 @@ class LsmIOManager(dg.ConfigurableIOManager):
 
     The key `[shop, orders]` is the table `shop.orders`; a key of one part lives in the database
     `default`. The asset's definition metadata holds the rest: `lsm/primary_key` (a list, or names
-    joined by commas; required to create a table), `lsm/partitioned_by`, `lsm/options`, and
-    `lsm/partition_column`, the column that holds the asset's partition key.
+    joined by commas; required to create a table, but for `append`), `lsm/partitioned_by`,
+    `lsm/options`; `lsm/partition_columns`, the values of columns in the rows of an asset's partition
+    ({"region": "{region}", "month": "{day:%m}"}; `lsm/partition_column` names the one that holds the
+    whole key, for a column of times its span); `lsm/mode` and `lsm/schema`. These two may also be tags
+    of a run or metadata of an output, which count before the asset's.
+
+    Rows come as Arrow, polars (also lazy), pandas, DuckDB relations or Spark DataFrames; a downstream
+    parameter gets what it is annotated with, `pyarrow.Table` by default, or `lsm_engine.Scan` to choose
+    itself. The metadata `lsm/columns` and `lsm/where` (SQL) of its `AssetIn` choose columns and rows.
 
     An asset's data version becomes the snapshot that its run made, and a downstream asset reads the
-    very snapshot that Dagster records as its input. What a downstream parameter is annotated with
-    decides what it gets: `pyarrow.Table` (the default), `pyarrow.RecordBatchReader`, or
-    `lsm_engine.table.read.scan.Scan` to choose columns and rows itself.
+    very snapshot that Dagster records as its input.
     """
 
     lsm: dg.ResourceDependency[LsmResource]
-    mode: Mode = Field(
-        default="upsert", description="overwrite replaces the table, or the run's partitions of it"
+    mode: str = Field(
+        default="upsert",
+        description="upsert, append (tables without a key), overwrite (the table, or the run's "
+        "partitions of it), delete (rows name keys) or merge (update the columns given, add new rows)",
+    )
+    schema_mode: str = Field(
+        default="refuse", description="evolve adds columns and widens types; refuse raises"
     )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Commit the rows; None means that the asset has nothing to write."""
         if obj is None:
             return
-        declaration = declaration_of(context.asset_key, context.definition_metadata, obj)
-        table = self.lsm.table(declaration)
-        inputs = pinned_inputs(context.step_context, self.lsm)
-        properties = run_properties_of(
-            context.run_id,
-            declaration.keys,
-            AssetKind.TABLE,
-            engine=self.lsm.executor,
-            inputs=inputs,
+        rows = as_rows(obj)
+        run = context.step_context.dagster_run
+        storage = storage_of(
+            {MODE: self.mode, SCHEMA: self.schema_mode},
+            context.definition_metadata,
+            {name: run.tags[name] for name in (MODE, SCHEMA) if name in run.tags},
+            context.output_metadata,
         )
-        user = f"dagster-{context.run_id}"
-        if self.mode == "overwrite":
-            snapshot = table.overwrite(obj, commit_user=user, properties=properties)
-        else:
-            snapshot = table.upsert(obj, commit_user=user, properties=properties)
+        definition = context.asset_partitions_def if context.has_asset_partitions else None
+        keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
+        declaration = declaration_of(context.asset_key, storage, rows, definition)
+        table = self._table(declaration, storage)
+        inputs = pinned_inputs(context.step_context, self.lsm)
+        identity = {
+            "commit_user": f"dagster-{context.run_id}",
+            "properties": run_properties_of(
+                context.run_id,
+                declaration.keys,
+                AssetKind.TABLE,
+                engine=self.lsm.executor,
+                user=run.tags.get("user"),
+                inputs=inputs,
+                code_version=code_version_of(context.step_context, context.asset_key),
+            ),
+        }
+        templates = storage.templates(definition) if definition is not None else None
+        snapshot = _committed(table, rows, storage, templates, keys, identity)
         newest = snapshot or table.latest_snapshot()
         if newest is None:
             return
         looked = survey(table, newest)
-        version = data_version(table, self.lsm.catalog.lineage)
+        version = self._version(context, declaration, table, keys)
         context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
+        _count_partitions(context, table, declaration, newest, templates, keys)
         context.add_output_metadata(
             {
                 **files_metadata(
@@ -87,83 +127,157 @@ class LsmIOManager(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
-        column, keys = _partition_column(context), []
-        if column is not None:
-            keys = list(context.asset_partition_keys)
         table = self.lsm.catalog.table(keys_of(context.asset_key).name)
-        of_partitions = column is not None and table.schema.partition_keys == (column,)
-        pinned = pin_input(
-            context.step_context,
-            self.lsm,
-            context.asset_key,
-            [{column: key} for key in keys] if column and of_partitions else None,
-        )
-        where = None if column is None else _partition_filter(table, column, keys)
-        scan = pinned.table.scan(where=where, **pinned.at)
-        return _as(scan, context.dagster_type.typing_type)
+        schema, upstream = table.schema.arrow, context.upstream_output
+        storage = storage_of(upstream.definition_metadata if upstream is not None else None)
+        templates, keys = None, list[str]()
+        if context.has_asset_partitions:
+            templates = storage.templates(context.asset_partitions_def)
+            keys = list(context.asset_partition_keys)
+        where, partitions = None, None
+        if templates is not None:
+            where = partition_filter(templates, keys, schema)
+            if is_exact(templates, schema) and set(templates.columns) >= set(
+                table.schema.partition_keys
+            ):
+                partitions = _partitions_of(table, templates, keys)
+        asked = plain((context.definition_metadata or {}).get(WHERE))
+        pinned = pin_input(context.step_context, self.lsm, context.asset_key, partitions)
+        filters = [each for each in (where, asked) if each is not None]
+        read: dict[str, Any] = {**pinned.at, "where": filters or None}
+        columns = names_of((context.definition_metadata or {}).get(COLUMNS))
+        if columns:
+            read["columns"] = list(columns)
+        return load(pinned.table, read, context.dagster_type.typing_type, self.lsm)
+
+    def _table(self, declaration: TableDeclaration, storage: Storage) -> Table:
+        table = self.lsm.existing_table(declaration.name)
+        if table is None:
+            return self.lsm.table(declaration)
+        stored = table.schema.arrow
+        given = {field.name: field.type for field in declaration.schema}
+        changes: list[Any] = [
+            AddColumn(name, kind) for name, kind in given.items() if name not in stored.names
+        ]
+        changes += [
+            ChangeType(name, kind)
+            for name, kind in given.items()
+            if name in stored.names and _is_wider(kind, stored.field(name).type)
+        ]
+        if changes and storage.schema is SchemaMode.EVOLVE:
+            table.alter(*changes)
+            stored = table.schema.arrow
+        is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _TAKES_SOME_COLUMNS
+        same = set(given) <= set(stored.names) if is_part else set(given) == set(stored.names)
+        schema = stored if same else declaration.schema
+        if not declaration.primary_key:
+            declaration = replace(declaration, primary_key=table.schema.primary_keys)
+        check_declaration(replace(declaration, schema=schema), table)
+        return table
+
+    def _version(
+        self,
+        context: dg.OutputContext,
+        declaration: TableDeclaration,
+        table: Table,
+        keys: Sequence[str],
+    ) -> TableVersion:
+        """Return the data version: what it was, if nothing has changed the run's partitions since."""
+        lineage = self.lsm.catalog.lineage
+        instance = context.step_context.instance
+        kept = kept_versions(instance, declaration, table, lineage, keys) if keys else {}
+        if keys and len(kept) == len(keys) and len(set(kept.values())) == 1:
+            return next(iter(kept.values()))
+        return data_version(table, lineage)
+
+
+_TAKES_SOME_COLUMNS = (WriteMode.DELETE, WriteMode.MERGE)
 
 
 def declaration_of(
-    key: dg.AssetKey, metadata: Mapping[str, Any] | None, rows: Any
+    key: dg.AssetKey,
+    storage: Storage,
+    rows: Any,
+    definition: dg.PartitionsDefinition | None = None,
 ) -> TableDeclaration:
     """Return the table that an asset's metadata declares, with the columns of its rows."""
-    declared = metadata or {}
-    primary_key = _names(declared.get(PRIMARY_KEY))
-    if not primary_key:
+    if not storage.primary_key and storage.mode is not WriteMode.APPEND:
         raise InvalidInputError(
             f"the asset has no metadata {PRIMARY_KEY!r}; name the columns of its key",
             kind=ErrorKind.INVALID_KEY,
             asset=key.to_user_string(),
         )
-    options = declared.get(OPTIONS) or {}
     return TableDeclaration(
         name=keys_of(key).name,
-        schema=_schema_of(rows),
-        primary_key=primary_key,
-        partitioned_by=_names(declared.get(PARTITIONED_BY)),
-        options={str(name): str(value) for name, value in _plain(options).items()},
+        schema=schema_of(rows),
+        primary_key=storage.primary_key,
+        partitioned_by=storage.partitioned_by,
+        options=storage.options,
+        partitions_def=definition,
+        partition_columns={
+            name: template
+            for name, template in storage.partition_columns.items()
+            if name in storage.partitioned_by
+        },
     )
 
 
-def _schema_of(rows: Any) -> pa.Schema:
-    plain = pa.Table | pa.RecordBatch | pa.RecordBatchReader
-    found = rows.schema if isinstance(rows, plain) else None
-    if found is None:
-        found = pa.RecordBatchReader.from_stream(rows).schema
-    return pa.schema([field for field in found if field.name != "_row_kind"])
+def _committed(
+    table: Table,
+    rows: Any,
+    storage: Storage,
+    templates: PartitionTemplates | None,
+    keys: Sequence[str],
+    identity: Mapping[str, Any],
+) -> Snapshot | None:
+    match storage.mode:
+        case WriteMode.UPSERT:
+            return table.upsert(rows, **identity)
+        case WriteMode.APPEND:
+            return table.append(rows, **identity)
+        case WriteMode.DELETE:
+            return table.delete(rows, **identity)
+        case WriteMode.MERGE:
+            merge = table.merge(rows, **identity)
+            return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        case WriteMode.OVERWRITE:
+            partition = None
+            columns = set(templates.columns) if templates is not None else set[str]()
+            if templates is not None and columns <= set(table.schema.partition_keys):
+                # Of one partition all rows go, also if none come; of several those that rows touch.
+                partition = partition_values(templates, keys[0], table.schema.arrow)
+            return table.overwrite(rows, partition if len(keys) == 1 else None, **identity)
 
 
-def _names(value: Any) -> tuple[str, ...]:
-    plain = _plain(value)
-    if plain is None:
-        return ()
-    if isinstance(plain, str):
-        return tuple(name.strip() for name in plain.split(",") if name.strip())
-    assert isinstance(plain, Sequence), "names are a list, or text with commas"
-    return tuple(str(name) for name in plain)
+def _count_partitions(
+    context: dg.OutputContext,
+    table: Table,
+    declaration: TableDeclaration,
+    snapshot: Snapshot,
+    templates: PartitionTemplates | None,
+    keys: Sequence[str],
+) -> None:
+    """Add to each partition's event how many rows it has, unless counting costs too much."""
+    is_large = (snapshot.total_record_count or 0) >= declaration.exact_row_count_below
+    if templates is None or is_large or len(keys) > _PARTITIONS_COUNTED_MAX:
+        return
+    for key in keys:
+        where = partition_filter(templates, [key], table.schema.arrow)
+        count = table.scan(where=where, snapshot_id=snapshot.id).count()
+        found = {"dagster/partition_row_count": count}
+        context.step_context.add_asset_metadata(found, context.asset_key, key)
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, dg.MetadataValue) else value
+def _partitions_of(
+    table: Table, templates: PartitionTemplates, keys: Sequence[str]
+) -> list[dict[str, object]]:
+    columns = table.schema.partition_keys
+    named = [partition_values(templates, key, table.schema.arrow) for key in keys]
+    return [{name: values[name] for name in columns} for values in named]
 
 
-def _partition_column(context: dg.InputContext) -> str | None:
-    """Return the column that holds the keys of the upstream partitions that are read, if any are."""
-    upstream = context.upstream_output
-    if upstream is None or not context.has_asset_partitions:
-        return None
-    column = _plain((upstream.definition_metadata or {}).get(PARTITION_COLUMN))
-    return None if column is None else str(column)
-
-
-def _partition_filter(table: lsm.Table, column: str, keys: list[str]) -> pc.Expression:
-    kind = table.schema.arrow.field(column).type
-    return pc.field(column).isin(pa.array(keys).cast(kind))
-
-
-def _as(scan: Any, wanted: Any) -> Any:
-    if wanted is Scan:
-        return scan
-    if wanted is pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(scan.schema, scan.to_batches())
-    return scan.to_arrow()
+def _is_wider(new: pa.DataType, old: pa.DataType) -> bool:
+    families = (pa.types.is_signed_integer, pa.types.is_floating)
+    return any(family(new) and family(old) for family in families) and bool(
+        new.bit_width > old.bit_width
+    )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.ledger import insides
@@ -24,6 +25,8 @@ from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
 DATA_VERSION_TAG = "dagster/data_version"
+CODE_VERSION_PROPERTY = "lsm.run.code-version"
+"""The snapshot property with the code version of the asset that made it."""
 _INHERITED = (
     "dagster/input_data_version/",
     "dagster/input_event_pointer/",
@@ -146,13 +149,18 @@ def unchanged_events(
         yield table_event(declaration, None, newest, tags=tags)
 
 
+def code_version_of(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
+    """Return the code version that an asset declares."""
+    layer = step.job_def.asset_layer
+    return layer.get(key).code_version if layer.has(key) else None
+
+
 def _input_tags(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> dict[str, str]:
     """Return the tags by which Dagster records the inputs and code of a materialisation."""
     step = context.get_step_execution_context()
     key = declaration.keys.asset(AssetKind.TABLE)
-    node = step.job_def.asset_layer.get(key)
-    tags = {"dagster/code_version": node.code_version or context.run.run_id}
-    for upstream in node.parent_keys:
+    tags = {"dagster/code_version": code_version_of(step, key) or context.run.run_id}
+    for upstream in step.job_def.asset_layer.get(key).parent_keys:
         known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
         version = known.data_version if known is not None else None
         name = upstream.to_user_string()
@@ -231,7 +239,9 @@ def run_properties(
     kind: AssetKind,
     inputs: tuple[Input, ...] = (),
 ) -> dict[str, str]:
-    """Return the snapshot properties that carry this run's identity and inputs."""
+    """Return the snapshot properties that carry this run's identity, inputs and code version."""
+    key, is_asset = keys.asset(kind), isinstance(context, dg.AssetExecutionContext)
+    step = context.get_step_execution_context() if is_asset else None
     return run_properties_of(
         context.run.run_id,
         keys,
@@ -239,6 +249,7 @@ def run_properties(
         engine=context.resources.lsm.executor,
         user=context.run.tags.get("user"),
         inputs=inputs,
+        code_version=code_version_of(step, key) if step is not None else None,
     )
 
 
@@ -250,6 +261,7 @@ def run_properties_of(
     engine: str,
     user: str | None = None,
     inputs: tuple[Input, ...] = (),
+    code_version: str | None = None,
 ) -> dict[str, str]:
     """Return the snapshot properties of a Dagster run, given its id."""
     act = "compact" if kind is AssetKind.COMPACTION else "upsert"
@@ -261,4 +273,5 @@ def run_properties_of(
         asset_key="/".join(keys.asset(kind).path),
         user=user,
     )
-    return dict(provenance_properties(run, inputs))
+    version = {CODE_VERSION_PROPERTY: code_version} if code_version else {}
+    return {**provenance_properties(run, inputs), **version}

@@ -9,6 +9,7 @@ files. Other clients ignore them. All values are text.
     lsm.run.dagster-id      the Dagster run, which several runs may share
     lsm.run.asset           the asset key, parts joined by "/"
     lsm.run.user            who started it
+    lsm.run.code-version    the version of the code that computed it, as an asset declares it
     lsm.run.started-millis  when it started, milliseconds since 1970 UTC
     lsm.inputs              JSON list of what was read, see `encode_inputs`
 """

@@ -1,0 +1,78 @@
+"""Rows as assets return and take them: Arrow, polars, pandas, DuckDB, Spark."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+import lsm_engine as lsm
+from lsm_assets.resources import LsmResource
+from lsm_engine import InvalidInputError
+
+Read = Mapping[str, Any]
+"""Arguments of `Table.scan`: columns, where, and which state."""
+
+
+def _spark(table: lsm.Table, read: Read, resource: LsmResource) -> Any:
+    from lsm_engine.spark import read_dataframe  # noqa: PLC0415 -- PySpark takes a second to import
+
+    return read_dataframe(table, **read, spark=resource.spark)
+
+
+def _reader(table: lsm.Table, read: Read, _: LsmResource) -> pa.RecordBatchReader:
+    return table.scan(**read).to_reader()
+
+
+_LOADED: Mapping[tuple[str, str], Callable[[lsm.Table, Read, LsmResource], Any]] = {
+    ("pyarrow", "Table"): lambda table, read, _: table.scan(**read).to_arrow(),
+    ("pyarrow", "RecordBatchReader"): _reader,
+    ("lsm_engine", "Scan"): lambda table, read, _: table.scan(**read),
+    ("polars", "LazyFrame"): lambda table, read, _: table.to_polars(**read),
+    ("polars", "DataFrame"): lambda table, read, _: table.to_polars(**read).collect(),
+    ("pandas", "DataFrame"): lambda table, read, _: table.scan(**read).to_pandas(),
+    ("duckdb", "DuckDBPyRelation"): lambda table, read, _: table.to_duckdb(**read),
+    ("_duckdb", "DuckDBPyRelation"): lambda table, read, _: table.to_duckdb(**read),
+    ("pyspark", "DataFrame"): _spark,
+}
+
+
+def load(table: lsm.Table, read: Read, wanted: Any, resource: LsmResource) -> Any:
+    """Return rows of a table as the type that a parameter is annotated with; Arrow if with none.
+
+    polars' LazyFrame, DuckDB's relation and Spark's DataFrame read when they are computed, and stay at
+    the state that `read` names. Raises InvalidInputError for other types.
+    """
+    if wanted is None or wanted is Any or wanted is object:
+        wanted = pa.Table
+    name = (str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", ""))
+    found = _LOADED.get(name)
+    if found is None:
+        known = ", ".join(f"{module}.{kind}" for module, kind in _LOADED if module[0] != "_")
+        raise InvalidInputError(
+            f"rows of a table cannot be loaded as {wanted!r}; annotate the parameter with one of "
+            + known,
+            table=table.name,
+        )
+    return found(table, read, resource)
+
+
+def as_rows(value: Any) -> Any:
+    """Return what an asset returned as rows that a table takes: a lazy frame is computed."""
+    collect = getattr(value, "collect", None)
+    is_lazy = type(value).__module__.startswith("polars") and not hasattr(
+        value, "__arrow_c_stream__"
+    )
+    return collect() if is_lazy and collect is not None else value
+
+
+def schema_of(rows: Any) -> pa.Schema:
+    """Return the columns of rows, without `_row_kind`."""
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        found = rows.schema
+    elif hasattr(rows, "sparkSession"):
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 -- as above
+
+        found = to_arrow_schema(rows.schema)  # its stream would compute it
+    else:
+        found = pa.RecordBatchReader.from_stream(rows).schema
+    return pa.schema([field for field in found if field.name != "_row_kind"])

@@ -1,0 +1,187 @@
+"""What an asset's metadata says about the table that keeps its rows: the settings of `LsmIOManager`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from datetime import datetime
+from enum import Enum
+from functools import reduce
+from itertools import groupby
+from operator import or_
+from typing import Any, TypeVar
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_assets.model.asset_partitions import KEY, PartitionTemplates
+from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
+
+PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
+PARTITION_COLUMN, PARTITION_COLUMNS = "lsm/partition_column", "lsm/partition_columns"
+MODE, SCHEMA = "lsm/mode", "lsm/schema"
+COLUMNS, WHERE = "lsm/columns", "lsm/where"
+
+
+class WriteMode(Enum):
+    """What becomes of the rows that an asset returns."""
+
+    UPSERT = "upsert"
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    MERGE = "merge"
+
+
+class SchemaMode(Enum):
+    """What becomes of columns that the table does not have, and of wider types."""
+
+    REFUSE = "refuse"
+    EVOLVE = "evolve"
+
+
+_E = TypeVar("_E", bound=Enum)
+
+
+@record
+class Storage:
+    """How an asset is kept. `partition_columns`: templates over any columns, see `PartitionTemplates`."""
+
+    primary_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    partition_columns: Mapping[str, str] = field(default_factory=dict)
+    mode: WriteMode = WriteMode.UPSERT
+    schema: SchemaMode = SchemaMode.REFUSE
+
+    def templates(self, definition: dg.PartitionsDefinition) -> PartitionTemplates | None:
+        """Return where rows of the asset's partitions are found; None: nobody has said it."""
+        if not self.partition_columns:
+            return None
+        return PartitionTemplates(definition=definition, columns=self.partition_columns)
+
+
+def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
+    """Read settings; those of later layers (asset, run, output) come before those of earlier ones.
+
+    Raises InvalidOptionError for modes that are none.
+    """
+    told: dict[str, Any] = {}
+    for layer in layers:
+        told.update({key: plain(value) for key, value in (layer or {}).items()})
+    options = told.get(OPTIONS) or {}
+    columns = dict(told.get(PARTITION_COLUMNS) or {})
+    if told.get(PARTITION_COLUMN) is not None:
+        columns.setdefault(str(told[PARTITION_COLUMN]), f"{{{KEY}}}")
+    return Storage(
+        primary_key=names_of(told.get(PRIMARY_KEY)),
+        partitioned_by=names_of(told.get(PARTITIONED_BY)),
+        options={str(name): str(value) for name, value in options.items()},
+        partition_columns={str(name): str(template) for name, template in columns.items()},
+        mode=_member(WriteMode, MODE, told.get(MODE)) or WriteMode.UPSERT,
+        schema=_member(SchemaMode, SCHEMA, told.get(SCHEMA)) or SchemaMode.REFUSE,
+    )
+
+
+def _member(kind: type[_E], key: str, text: Any) -> _E | None:
+    if text is None:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        allowed = ", ".join(str(one.value) for one in kind)
+        raise InvalidOptionError(f"{key!r} is one of {allowed}", value=text) from None
+
+
+def names_of(value: Any) -> tuple[str, ...]:
+    """Return names given as a list, or as text with commas."""
+    given = plain(value)
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(name.strip() for name in given.split(",") if name.strip())
+    assert isinstance(given, Sequence), "names are a list, or text with commas"
+    return tuple(str(name) for name in given)
+
+
+def plain(value: Any) -> Any:
+    """Return what a metadata value holds."""
+    return value.value if isinstance(value, dg.MetadataValue) else value
+
+
+def partition_filter(
+    templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema
+) -> pc.Expression:
+    """Return the filter of the rows that some partitions of an asset have.
+
+    A column of times that a template fills with the whole key holds the times of the partition, from
+    its beginning to its end. Raises InvalidInputError for values that a column cannot hold.
+    """
+    windows = [name for name in templates.columns if _is_window(templates, name, schema)]
+    if windows:
+        return reduce(or_, [_in_window(templates, key, schema, windows) for key in keys])
+    *first, last = templates.columns
+    rows = sorted(dict.fromkeys(templates.values(key) for key in keys))
+    parts = []
+    for head, group in groupby(rows, key=lambda values: values[:-1]):
+        part = pc.field(last).isin(_values(last, [values[-1] for values in group], schema))
+        for name, text in zip(first, head, strict=True):
+            part &= pc.field(name) == _values(name, [text], schema)[0]
+        parts.append(part)
+    return reduce(or_, parts)
+
+
+def partition_values(
+    templates: PartitionTemplates, key: str, schema: pa.Schema
+) -> dict[str, object]:
+    """Return the values of the columns for one partition, as the columns hold them."""
+    values = zip(templates.columns, templates.values(key), strict=True)
+    return {name: _values(name, [text], schema)[0].as_py() for name, text in values}
+
+
+def is_exact(templates: PartitionTemplates, schema: pa.Schema) -> bool:
+    """Whether every column has one value per partition, and not those of a span of time."""
+    return not any(_is_window(templates, name, schema) for name in templates.columns)
+
+
+def _values(name: str, texts: Sequence[str], schema: pa.Schema) -> pa.Array:
+    try:
+        return pa.array(texts, pa.string()).cast(schema.field(name).type)
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"column {name!r} cannot hold what {PARTITION_COLUMNS!r} spells: {error}",
+            kind=ErrorKind.INVALID_ROWS,
+            values=list(texts[:3]),
+        ) from error
+
+
+def _is_window(templates: PartitionTemplates, name: str, schema: pa.Schema) -> bool:
+    if schema.get_field_index(name) < 0:
+        return False
+    kind = schema.field(name).type
+    is_key = templates.columns[name] == f"{{{KEY}}}"
+    by_time = isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
+    return by_time and is_key and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _in_window(
+    templates: PartitionTemplates, key: str, schema: pa.Schema, windows: Sequence[str]
+) -> pc.Expression:
+    assert isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
+    window = templates.definition.time_window_for_partition_key(key)
+    values = dict(zip(templates.columns, templates.values(key), strict=True))
+    parts = []
+    for name, text in values.items():
+        column, kind = pc.field(name), schema.field(name).type
+        if name in windows:
+            parts.append(column >= _time(window.start, kind))
+            parts.append(column < _time(window.end, kind))
+        else:
+            parts.append(column == _values(name, [text], schema)[0])
+    return reduce(lambda one, other: one & other, parts)
+
+
+def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_date(kind):
+        return pa.scalar(moment.date(), kind)
+    zoned = kind.tz is not None
+    return pa.scalar(moment if zoned else moment.replace(tzinfo=None), kind)
