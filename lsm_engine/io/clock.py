@@ -45,6 +45,10 @@ class SystemClock:
         """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
+    def monotonic_millis(self) -> int:
+        """Return milliseconds since some moment, for measuring: nobody sets this clock."""
+        return time.monotonic_ns() // 1_000_000
+
     def local_time(self) -> tuple[int, int, int, int, int, int, int]:
         """Return the wall clock in this process's time zone."""
         now_nanos = time.time_ns()

@@ -1,9 +1,11 @@
-"""The newest snapshot on a far store: of what this process knows, one round finds out whether it is that still.
+"""The newest snapshot on a far store: of what this process knows, one round or two find out whether it is
+that still.
 
-A reader near by looks at one file after the other, in an order that decides (docs/commit-protocol.md).
-From afar each look costs a round, so they are sent at once, and an answer counts only if all came within
-a second: what could deceive it, an expiry that moves EARLIEST, reads every root and deletes two snapshots
-between two of these requests, takes longer. Otherwise the caller looks in order.
+The order decides (docs/commit-protocol.md): ids are freed upwards, so that a snapshot that is found *after*
+its successor was not there has no successor. An expiry that deletes both between two requests that were
+sent at once could deceive a reader. Requests are sent at once only where that reader would see a state
+that was the newest half a second ago, or, of LATEST, where the answers came too fast for the deletions
+between them. Else the snapshot is read once more, after its successor.
 """
 
 import threading
@@ -20,7 +22,10 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import follows, is_built_on, named_base, rollback_target
 from lsm_engine.plan.ownership import same_state
 
-_AT_ONCE_MILLIS = 1_000
+_YOUNG_MILLIS = 500
+"""So old may knowledge be that is asked for at once: two commits and an expiry come to 13 rounds."""
+_ROUND_MILLIS = 100
+"""Answers that all came within it have no three deletions between them, which go one after the other."""
 _FRESH_MILLIS = 1_000
 _CLIMBED = 20  # snapshots newer than what is known that are looked for one by one
 _LIKELY = 10  # snapshots below the newest that maintenance asks for before it has listed them
@@ -33,6 +38,8 @@ _clock = SystemClock()
 
 @record
 class _Known:
+    """A snapshot that was the newest at a time of the monotonic clock."""
+
     snapshot: Snapshot
     at_millis: int
 
@@ -73,13 +80,14 @@ class NewestSnapshot:
         self._key = (file_io, directory)
         self._find = find
 
-    def remember(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot that is known to count, and to be the newest."""
+    def remember(self, snapshot: Snapshot, at_millis: int | None = None) -> None:
+        """Keep a snapshot that is known to count, and was the newest at a time; None: now."""
         if not self._file_io.facts.is_far:
             return
         with _lock:
             if rollback_target(snapshot) is None:
-                _known[self._key] = _Known(snapshot=snapshot, at_millis=_clock.now_millis())
+                at = _clock.monotonic_millis() if at_millis is None else at_millis
+                _known[self._key] = _Known(snapshot=snapshot, at_millis=at)
             else:
                 _known.pop(self._key, None)
 
@@ -88,12 +96,6 @@ class NewestSnapshot:
         if self._file_io.facts.is_far:
             with _lock:
                 _known.pop(self._key, None)
-
-    def known(self) -> Snapshot | None:
-        """Return what was the newest when somebody looked last."""
-        with _lock:
-            found = _known.get(self._key)
-        return None if found is None else found.snapshot
 
     def of_writer(self) -> Snapshot | None:
         """Return what a writer may build on, who finds out after the create whether it is the newest.
@@ -104,54 +106,80 @@ class NewestSnapshot:
             found = _known.get(self._key)
         if found is None:
             return None
-        if 0 <= _clock.now_millis() - found.at_millis < _FRESH_MILLIS:
+        now = _clock.monotonic_millis()
+        if now - found.at_millis < _FRESH_MILLIS:
             return found.snapshot
         if self._find(found.snapshot.id + 1) is not None:
             return None
-        self.remember(found.snapshot)
+        self.remember(found.snapshot, now)
         return found.snapshot
 
     def look(self) -> Snapshot | None:
         """Return the newest if it is what is known, or was made on that; None: look in order."""
-        known = self.known()
-        return self._look(known, known)
+        with _lock:
+            known = _known.get(self._key)
+        return (
+            None if known is None else self._look(known.snapshot, known.snapshot, known.at_millis)
+        )
 
-    def _look(self, newest: Snapshot | None, proof: Snapshot | None) -> Snapshot | None:
-        """Climb from a snapshot, which was made on `proof` or is it."""
+    def _look(
+        self, newest: Snapshot | None, proof: Snapshot, since_millis: int | None
+    ) -> Snapshot | None:
+        """Climb from a snapshot, which was made on `proof` or is it, and was the newest at a time."""
         for _ in range(_CLIMBED):
-            if newest is None or proof is None:
-                return None
-            newer, there = self._at_once(newest.id + 1, proof.id)
-            if not same_state(there, proof):
-                return None
+            if newest is None:
+                break
+            began = _clock.monotonic_millis()
+            newer, there = self._successor_and(proof.id, newest.id + 1, since_millis)
             if newer is None:
-                self.remember(newest)
+                if not same_state(there, proof):
+                    return None
+                self.remember(newest, began)
                 return newest
-            newest, proof = self._climbed(newer, newest), newest
+            proof, newest = newest, self._climbed(newer, newest)
         return None
+
+    def _successor_and(
+        self, proof: int, successor: int, since_millis: int | None
+    ) -> tuple[Snapshot | None, Snapshot | None]:
+        """Return a successor, and where there is none the snapshot below, as it is after that."""
+        newer = there = None
+        at_once = _is_young(since_millis)
+        if at_once:
+            newer, there = together(
+                self._file_io, lambda: self._find(successor), lambda: self._find(proof)
+            )
+        else:
+            newer = self._find(successor)
+        if newer is None and not (at_once and _is_young(since_millis)):
+            there = self._find(proof)
+        return newer, there
 
     def look_from(self, hint: int, earliest: Callable[[], int | None]) -> Snapshot | None:
         """Return the newest if it is where LATEST points to, or was made on that; None: look in order."""
-        there, newer, below = self._at_once(hint, hint + 1, hint - 1)
+        began = _clock.monotonic_millis()
+        there, newer, below = together(
+            self._file_io,
+            *(lambda number=number: self._find(number) for number in (hint, hint + 1, hint - 1)),
+        )
+        if _clock.monotonic_millis() - began > _ROUND_MILLIS:
+            below = self._find(hint - 1)
         if there is None or rollback_target(there) is not None:
             return None
         if below is None or not is_built_on(there, below):
             oldest = earliest()
             if oldest is None or oldest > there.id or (oldest < there.id and named_base(there)):
                 return None
-        self.remember(there)
-        return there if newer is None else self._look(self._climbed(newer, there), there)
+        if newer is not None:
+            return self._look(self._climbed(newer, there), there, None)
+        self.remember(there, began)
+        return there
 
     @staticmethod
     def _climbed(newer: Snapshot, older: Snapshot) -> Snapshot | None:
         may_be = follows(newer, older) and rollback_target(newer) is None
         return newer if may_be else None
 
-    def _at_once(self, *ids: int) -> list[Snapshot | None]:
-        """Return the snapshots of some ids, of none if it took so long that their order matters."""
-        started = _clock.now_millis()
-        found = together(
-            self._file_io, *(lambda number=number: self._find(number) for number in ids)
-        )
-        took = _clock.now_millis() - started
-        return found if 0 <= took <= _AT_ONCE_MILLIS else [None] * len(ids)
+
+def _is_young(since_millis: int | None) -> bool:
+    return since_millis is not None and _clock.monotonic_millis() - since_millis <= _YOUNG_MILLIS

@@ -1,5 +1,8 @@
 """The newest snapshot on a far store: what a process knows, one round, and when it looks in order instead."""
 
+import itertools
+import threading
+import time
 from dataclasses import replace
 
 import pyarrow as pa
@@ -7,6 +10,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.io.storage_location import parse_location
+from lsm_engine.io.together import settle
 from lsm_engine.store import newest
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -94,22 +98,81 @@ def test_a_dropped_table_that_is_made_again(table):
         assert made.to_arrow().num_rows == 0
 
 
-def test_answers_that_took_long_are_asked_for_in_order(table, monkeypatch):
+def seen_by(known, before=lambda number: None, after=lambda number: None):
+    """Have somebody look on before and after each snapshot is read, from whichever thread."""
+    find = known._find
+
+    def watched(number):
+        before(number)
+        found = find(number)
+        after(number)
+        return found
+
+    known._find = watched
+
+
+def make_old(seconds):
+    for key, entry in list(newest._known.items()):
+        newest._known[key] = replace(entry, at_millis=entry.at_millis - seconds * 1000)
+
+
+def test_what_was_known_long_ago_is_read_after_its_successor(table):
+    """Young knowledge is asked for at once; one that grows old meanwhile is read once more."""
     put(table, 1)
+    known, asked = table.session.snapshots._newest, []
+    seen_by(known, asked.append)
+    assert (known.look().id, sorted(asked)) == (1, [1, 2])
+    make_old(60)
+    asked.clear()
+    assert (known.look().id, asked) == (1, [2, 1])
+    snapshot = table.latest_snapshot()
+    with pytest.MonkeyPatch.context() as slow:
+        slow.setattr(newest, "_clock", SlowClock(itertools.count(0, 300)))
+        known.remember(snapshot, 0)
+        asked.clear()
+        assert (known.look().id, asked[-1], len(asked)) == (1, 1, 3)
+
+
+class SlowClock:
+    """Every look at it takes so many milliseconds."""
+
+    def __init__(self, ticks):
+        self._ticks = ticks
+
+    def monotonic_millis(self):
+        return next(self._ticks)
+
+
+@pytest.mark.parametrize("way", ["known", "by the hint"])
+def test_an_expiry_between_two_requests_shows_no_reader_an_old_state(table, monkeypatch, way):
+    """A store that answers out of order: the snapshot known is read, then an expiry takes it and its
+    successor, and then it is asked for the successor. Acknowledged commits were not seen."""
+    put(table, 1)
+    put(table, 2)
     known = table.session.snapshots._newest
-    assert known.look().id == 1
-    clock = iter(range(0, 10_000_000, 2_000))
-    slow = replace(newest._clock)
-    monkeypatch.setattr(newest, "_clock", slow)
-    monkeypatch.setattr(type(slow), "now_millis", lambda _: next(clock))
-    assert known.look() is None
-    assert known.look_from(1, lambda: 1) is None
-    assert table.session.snapshots.latest().id == 1
+    elsewhere(table, monkeypatch, lambda other: [put(other, number) for number in range(3, 7)])
+    settle()
+    acknowledged = max(table.session.snapshots.ids())
+    if way == "known":
+        make_old(60)
+    else:
+        known.forget()
+        table.session.file_io.replace("snapshot/LATEST", b"2")
+    was_read, has_expired = threading.Event(), threading.Event()
+
+    def before(number):
+        if number == 3 and was_read.wait(1) and not has_expired.is_set():
+            has_expired.set()
+            other = lsm.open_table(table.location)
+            other.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+            time.sleep(0.15)
+
+    seen_by(known, before, lambda number: was_read.set() if number == 2 else None)
+    assert table.latest_snapshot().id == acknowledged
+    assert has_expired.is_set() == (way == "by the hint")
 
 
 def test_latest_is_written_behind_the_commit(table):
-    from lsm_engine.io.together import settle
-
     put(table, 1)
     put(table, 2)
     settle()
