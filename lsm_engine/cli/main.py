@@ -46,7 +46,7 @@ SECTIONS = {
         "doctor": ("doctor:doctor", "Find what is wrong, and the commands that mend it."),
         "compact": ("maintain:compact", "Merge sorted runs where that is due."),
         "rescale": ("maintain:rescale", "Give a table another number of buckets."),
-        "tag": ("maintain:tag", "Name snapshots, so that they stay."),
+        "tag": ("history:tag", "Name snapshots, so that they stay."),
         "branch": ("history:branch", "Let a table go several ways."),
         "rollback": ("history:rollback", "Go back to a former state."),
         "expire": ("maintain:expire", "Let old snapshots go, with what only they name."),

@@ -4,8 +4,8 @@ Manifests are large, so they are decoded into columns; only entries that survive
 need become records (`entries_of`).
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import EntryKind, FileSource
+from lsm_engine.codec.avro import decode_joined
 from lsm_engine.codec.avro_container import encode_container
 from lsm_engine.codec.avro_schemas import (
     CHECKSUM,
@@ -29,6 +30,7 @@ from lsm_engine.codec.manifest_columns import (
     MANIFEST_COLUMNS,
     MANIFEST_LIST_COLUMNS,
     decode_known,
+    known_columns,
     require,
 )
 from lsm_engine.meta.data_file import DataFileMeta
@@ -38,8 +40,6 @@ from lsm_engine.meta.stats import SimpleStats
 
 _KINDS = (EntryKind.ADD, EntryKind.DELETE)
 _SOURCES = {source.value: source for source in FileSource}
-
-# --- manifests -----------------------------------------------------------------------------------
 
 
 def decode_manifest(
@@ -226,12 +226,14 @@ def _stats_record(stats: SimpleStats) -> dict[str, Any]:
     }
 
 
-# --- manifest lists ------------------------------------------------------------------------------
-
-
 def decode_manifest_list_table(data: bytes, *, file_name: str) -> pa.Table:
     """Return the rows of a manifest list as columns, all of MANIFEST_LIST_COLUMNS."""
     table = decode_known(data, MANIFEST_LIST_COLUMNS, file_name=file_name, version=ENTRY_VERSION)
+    _check_list(table, file_name)
+    return table
+
+
+def _check_list(table: pa.Table, file_name: str) -> None:
     unsafe = pc.match_substring_regex(table["_FILE_NAME"], UNSAFE_NAME)
     checks: list[tuple[str, object]] = [
         ("a manifest's name leads out of its directory", unsafe),
@@ -240,12 +242,29 @@ def decode_manifest_list_table(data: bytes, *, file_name: str) -> pa.Table:
         ("_NUM_DELETED_FILES is negative", pc.less(table["_NUM_DELETED_FILES"], 0)),
     ]
     require(table, checks, file_name)
-    return table
 
 
 def decode_manifest_list(data: bytes, *, file_name: str) -> list[ManifestFileMeta]:
     """Return the manifests of a list, in order; raises CorruptFileError and UnsupportedError."""
-    table = decode_manifest_list_table(data, file_name=file_name)
+    return _metas_of(decode_manifest_list_table(data, file_name=file_name))
+
+
+def decode_manifest_lists(files: Mapping[str, bytes]) -> list[list[ManifestFileMeta]]:
+    """Return the manifests of small lists, content by name: many cost little more than one.
+
+    Of lists whose schemas differ, nothing. What is raised may name another of them.
+    """
+    joined = decode_joined(files)
+    if joined is None:
+        return []
+    name, known = next(iter(files)), MANIFEST_LIST_COLUMNS
+    table = known_columns(joined[0], known, [*known], file_name=name, version=ENTRY_VERSION)
+    _check_list(table, name)
+    metas = iter(_metas_of(table))
+    return [list(islice(metas, count)) for count in joined[1]]
+
+
+def _metas_of(table: pa.Table) -> list[ManifestFileMeta]:
     values = {name: _values(table.column(name)) for name in table.column_names}
     names = [name for name in MANIFEST_LIST_COLUMNS if "_STATS." not in name]
     rows = zip(*(values[name] for name in names), strict=True)
@@ -295,9 +314,6 @@ def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
         "_EXTRA_FILES": meta.extra_files,
         CHECKSUM: meta.checksum,
     }
-
-
-# --- index manifests -----------------------------------------------------------------------------
 
 
 def decode_index_manifest(data: bytes, *, file_name: str) -> list[IndexManifestEntry]:

@@ -1,5 +1,6 @@
 """Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,12 +13,14 @@ from cachetools import LRUCache
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
+from lsm_engine.codec.avro_container import read_container
 from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.entry_checks import decode_small_manifests
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
+    decode_manifest_lists,
     encode_index_manifest,
     encode_manifest,
     encode_manifest_list,
@@ -194,6 +197,16 @@ class ManifestStore:
         """
         return list(self._kept_or(name, decode_manifest_list, self._refuse_list, checksum))
 
+    def list_bytes(self, name: str, checksum: int | None) -> bytes:
+        """Return the content of a manifest list, for `take_list` to be given what it holds."""
+        return self._bytes(name, checksum)
+
+    def take_list(self, name: str, metas: list[ManifestFileMeta]) -> None:
+        """Keep a manifest list that was decoded elsewhere, unless it is one that is refused."""
+        with suppress(LsmError):
+            self._refuse_list(metas, file_name=name, table=self._table)
+            self._keep(name, metas)
+
     def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
         """Return the index files that an index manifest names: all there are, not a change."""
         return list(self._kept_or(name, decode_index_manifest, refuse_foreign_indexes, checksum))
@@ -315,6 +328,25 @@ class ManifestStore:
         with self._lock, suppress(ValueError):  # larger than all that may be kept
             self._kept[self._key(name)] = found
         return found
+
+
+def keep_lists(wanted: Iterable[tuple[ManifestStore, str, int | None]]) -> None:
+    """Read manifest lists of many tables, decoded in one go, and keep them: (store, name, checksum) of each.
+
+    Whatever is wrong with one is left to `read_list`.
+    """
+    by_schema: dict[str, list[tuple[ManifestStore, str, bytes]]] = {}
+    for store, name, checksum in wanted:
+        with suppress(LsmError):
+            data = store.list_bytes(name, checksum)
+            schema = json.dumps(read_container(data, file_name=name).schema)
+            by_schema.setdefault(schema, []).append((store, name, data))
+    for some in by_schema.values():
+        with suppress(LsmError):
+            # Tables that were copied from each other have lists of the same names.
+            files = {f"{name} of {at}": data for at, (_, name, data) in enumerate(some)}
+            for (store, name, _), metas in zip(some, decode_manifest_lists(files), strict=True):
+                store.take_list(name, metas)
 
 
 def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMeta]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from lsm_engine.plan.catalog_drift import (
     lineage_drift,
 )
 from lsm_engine.plan.health import Depth, Finding, HealthReport, Severity, TableFacts
+from lsm_engine.store.manifests import keep_lists
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health import examine, report_of
 from lsm_engine.table.inspect.health_facts import table_facts
 from lsm_engine.table.table import Table
@@ -26,6 +29,8 @@ _IN_FLIGHT = 16
 """Tables of an object store that are looked at together: most of the time is spent on waiting."""
 _BEFORE_OLDEST = 100
 """Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
+_TOGETHER = 200
+"""Tables of a disk whose manifest lists are decoded together: most of the time is spent on each call."""
 _LookedAt = tuple[str, LiveSnapshots | None, tuple[Finding, ...]]
 
 
@@ -54,9 +59,9 @@ def doctor(
     for name in set(names) - set(known) - set(found):
         target.table(name)  # raises, with what it may have meant
 
-    def looked_at(name: str) -> _LookedAt:
+    def looked_at(name: str, opened: TableSession | None = None) -> _LookedAt:
         try:
-            session = target.table_in_warehouse(name).session
+            session = opened or target.table_in_warehouse(name).session
             facts = table_facts(session, chosen)
             judged = report_of(facts, chosen, stale_millis=stale_millis).findings
             return name, _live_snapshots(facts), judged
@@ -66,7 +71,7 @@ def doctor(
             return name, None, (_unreadable(name, error),)
 
     results = []
-    for at, result in enumerate(_mapped(target, looked_at, names)):
+    for at, result in enumerate(_examined(target, looked_at, names)):
         results.append(result)
         if progress is not None:
             progress(result[0], at)
@@ -97,12 +102,41 @@ def _unreadable(name: str, error: LsmError) -> Finding:
     )
 
 
+def _examined(
+    catalog: Catalog, work: Callable[..., _LookedAt], names: Sequence[str]
+) -> Iterator[_LookedAt]:
+    if scheme_of(catalog.warehouse) is not None:
+        yield from _mapped(catalog, work, names)
+        return
+    for at in range(0, len(names), _TOGETHER):
+        some = names[at : at + _TOGETHER]
+        opened = _opened_together(catalog, some)
+        yield from (work(name, opened.get(name)) for name in some)
+
+
 def _mapped(catalog: Catalog, work: Callable[[str], T], names: Sequence[str]) -> Iterator[T]:
     if scheme_of(catalog.warehouse) is None:  # on a disk, threads would only wait for each other
         yield from map(work, names)
         return
     with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-doctor") as pool:
         yield from pool.map(work, names)
+
+
+def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, TableSession]:
+    """Open tables and read the manifest lists of their newest snapshots; what cannot be read is left out."""
+    opened: dict[str, TableSession] = {}
+    lists = []
+    for name in names:
+        with suppress(LsmError):
+            session = catalog.table_in_warehouse(name).session
+            if (newest := session.snapshots.latest()) is not None:
+                lists += [
+                    (session.manifests, each, newest.checksum_of(each))
+                    for each in (newest.base_manifest_list, newest.delta_manifest_list)
+                ]
+            opened[name] = session
+    keep_lists(lists)
+    return opened
 
 
 def _live_snapshots(facts: TableFacts) -> LiveSnapshots | None:

@@ -1,6 +1,7 @@
 """Explain a key: every version that a snapshot's files hold, in merge order, and what decided."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,11 @@ class _Version:
     row: pa.RecordBatch
     deleted: bool
 
+    @property
+    def sequence_number(self) -> int:
+        """The row's sequence number."""
+        return int(self.row.column(SEQUENCE_NUMBER)[0].as_py())
+
 
 @record
 class _KeyBucket:
@@ -118,8 +124,9 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
             session, place, files, kept_files, keys, predicate, vectors.get(place, {})
         )
         if versions:
-            names = {version.file.file_name for version in versions}
-            origins = origins_of(session, snapshot, place, names)
+            stored = partial(_holds, session, place, keys, predicate)
+            rows = {(each.file.file_name, each.sequence_number) for each in versions}
+            origins = origins_of(session, snapshot, place, rows, stored)
             found.append(_KeyBucket(where=place, versions=tuple(versions), origins=origins))
     return found
 
@@ -144,27 +151,17 @@ def _versions(
     vectors: Mapping[str, VectorPlace],
 ) -> list[_Version]:
     """Return the versions in the files of a bucket, the oldest run first; which are hidden, too."""
-    schema = session.schema
     assert session.key_order is not None, "keys_of has refused tables without a key"
     levels = Levels.of(files, level_count=session.options.level_count, key_order=session.key_order)
-    rules = merge_rules(schema)
-    fields = schema.select(schema.trimmed_primary_keys)
-    columns = [keys.column(field.name) for field in fields]
-    batch, _ = KeyBatch.of(columns, [field.type for field in fields])
     context = session.context(file.schema_id for file in files)
     whole, reader = BucketReader(context, *place), BucketReader(context, *place, vectors.values())
-    names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
     found = []
     for number, run in reversed(list(enumerate(levels.runs))):
         for file in run.files:
             if (file.file_name, file.level) not in kept_files:
                 continue
             stored, seen = (
-                [
-                    row
-                    for rows in source.file(file, names, matching=predicate)
-                    for row in _rows_of_key(rows, rules, batch, keys)
-                ]
+                _rows_in(session.schema, source, file, keys, predicate)
                 for source in (whole, reader)
             )
             # A vector takes rows out and leaves the rest as it is: what is seen is stored, too.
@@ -173,6 +170,40 @@ def _versions(
                 for row in stored
             ]
     return found
+
+
+def _holds(
+    session: TableSession,
+    place: Bucket,
+    keys: pa.RecordBatch,
+    predicate: Predicate | None,
+    file: DataFileMeta,
+    number: int,
+) -> bool:
+    """Whether a file of a bucket has the key with a sequence number."""
+    reader = BucketReader(session.context([file.schema_id]), *place)
+    rows = _rows_in(session.schema, reader, file, keys, predicate)
+    return any(row.column(SEQUENCE_NUMBER)[0].as_py() == number for row in rows)
+
+
+def _rows_in(
+    schema: TableSchema,
+    reader: BucketReader,
+    file: DataFileMeta,
+    keys: pa.RecordBatch,
+    predicate: Predicate | None,
+) -> list[pa.RecordBatch]:
+    """Return the rows of the key in a file, each as a batch."""
+    rules = merge_rules(schema)
+    fields = schema.select(schema.trimmed_primary_keys)
+    columns = [keys.column(field.name) for field in fields]
+    batch, _ = KeyBatch.of(columns, [field.type for field in fields])
+    names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
+    return [
+        row
+        for rows in reader.file(file, names, matching=predicate)
+        for row in _rows_of_key(rows, rules, batch, keys)
+    ]
 
 
 def _rows_of_key(
@@ -225,7 +256,7 @@ def _as_table(
     partition = session.context().partition_path(bucket.where[0])
     facts = []
     for at, version in enumerate(versions):
-        sequence = version.row.column(SEQUENCE_NUMBER)[0].as_py()
+        sequence = version.sequence_number
         read = at < len(outcome.verdicts)
         facts.append(
             {

@@ -14,6 +14,7 @@ from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.diagnosis import BUCKET_BYTES, NARROW_TIMES, WIDE_TIMES
 from lsm_engine.plan.health import (
     BucketFacts,
     DamageFacts,
@@ -59,7 +60,8 @@ def table_facts(session: TableSession, depth: Depth) -> TableFacts:
     if depth > Depth.SHALLOW:
         damage = _damage(session, deep=depth is Depth.DEEP)
     try:
-        facts: dict[str, Any] = {**_newest_state(session), **_retention(session)}
+        state = _newest_state(session, by_lists=depth is Depth.SHALLOW)
+        facts: dict[str, Any] = {**state, **_retention(session)}
         if depth > Depth.SHALLOW and not any(damage.values()):
             facts |= _whole(session, facts)
     except LsmError as error:
@@ -85,12 +87,17 @@ def _settings(session: TableSession) -> dict[str, Any]:
 # --- the newest state ----------------------------------------------------------------------------
 
 
-def _newest_state(session: TableSession) -> dict[str, Any]:
-    """Return what the newest snapshot and its manifests show: debt, small files, sizes of buckets."""
+def _newest_state(session: TableSession, *, by_lists: bool) -> dict[str, Any]:
+    """Return what the newest snapshot and its manifests show: debt, small files, sizes of buckets.
+
+    `by_lists`: no manifest is read where the counts in their lists leave nothing to be found.
+    """
     latest = session.snapshots.latest()
     if latest is None:
         return {}
     metas = session.manifest_metas(latest)
+    if by_lists and _is_small(session, metas):
+        return {"newest_id": latest.id}
     sizes = _sizes(session, metas)
     policy = session.schema.bucket_mode.policy
     facts: dict[str, Any] = {
@@ -105,6 +112,28 @@ def _newest_state(session: TableSession) -> dict[str, Any]:
     else:
         facts["small"] = _small_files(session, latest, sizes)
     return facts
+
+
+def _is_small(session: TableSession, metas: Sequence[ManifestFileMeta]) -> bool:
+    """Whether a table has too few files for debt, small files, or buckets that are too large or too many.
+
+    A file is taken to hold no more than twice what writers fill one with.
+    """
+    policy = session.schema.bucket_mode.policy
+    if any(meta.total_buckets is None or meta.total_buckets >= NARROW_TIMES for meta in metas):
+        return False
+    if any(meta.min_bucket is None or meta.min_bucket < 0 for meta in metas):
+        return False  # rows that wait for a bucket
+    count = sum(meta.added_file_count - meta.deleted_file_count for meta in metas)
+    options, has_key = session.options, session.schema.has_primary_key
+    filled = max(
+        options.target_file_size(has_primary_key=has_key), options[core_options.WRITE_BUFFER_SIZE]
+    )
+    if policy.is_fixed and 2 * count * filled > (WIDE_TIMES - 1) * BUCKET_BYTES:
+        return False
+    if has_key:
+        return count < fewest_runs(session)
+    return count < int(options[core_options.COMPACTION_MIN_FILE_NUM])
 
 
 Sizes = Mapping[tuple[bytes, int], tuple[int, int, int, int, int]]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,15 @@ def test_a_verb_loads_what_it_needs(shop, words, left_out, most) -> None:
     verbs = {name for name in ours if name.startswith("lsm_engine.cli.commands.")}
     assert len(verbs) <= 3, verbs
     assert len(ours) <= most
+
+
+@pytest.mark.parametrize(
+    "group", ["show", "tag", "branch", "consumer", "trash", "catalog", "lineage"]
+)
+def test_a_group_loads_all_of_its_verbs(group) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lsm_engine.cli.main", group, "--help"],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    page = Path(__file__).parent / "help" / f"lsm-{group}.txt"
+    assert done.stdout.split() == page.read_text().split()

@@ -1,0 +1,173 @@
+"""Many tables, many snapshots: what verbs and pages read of each, which is what they cost.
+
+`python -m tests.bench.large_warehouse` takes the seconds.
+"""
+
+import shutil
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.cli.ui.routes import Site
+from lsm_engine.io.local import LocalFileIO
+from lsm_engine.store import manifests
+
+COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+TABLES, SNAPSHOTS = 60, 230
+KEEP = {"snapshot.num-retained.min": "9999", "snapshot.num-retained.max": "9999"}
+
+
+@pytest.fixture
+def many(shell):
+    with shell.catalog() as catalog:
+        made = catalog.create_table("shop.t00", COLUMNS, primary_key="id", options={"bucket": "1"})
+        for number in range(3):
+            made.upsert([{"id": number, "name": "x"}])
+        made.create_tag("monday", 2, retained="30 d")
+        for number in range(1, TABLES):
+            shutil.copytree(made.location, made.location.replace("t00", f"t{number:02}"))
+        catalog.rebuild()
+    return shell
+
+
+@pytest.fixture(scope="module")
+def long_history(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("long")
+    with lsm.open_catalog(root) as catalog:
+        made = catalog.create_table("shop.long", COLUMNS, primary_key="id", options=KEEP)
+        table = lsm.open_table(made.location)  # no catalog is told: only files are made
+        while (newest := table.latest_snapshot()) is None or newest.id < SNAPSHOTS:
+            table.upsert([{"id": newest.id % 40 if newest else 0, "name": "x"}])
+    return root
+
+
+@pytest.fixture
+def files(monkeypatch) -> Counter:
+    """How often files were read and folders listed, by what is in them."""
+    counts: Counter[str] = Counter()
+
+    def counted(act: str) -> None:
+        before = getattr(LocalFileIO, act)
+
+        def counting(self, path="", *span, **more):
+            kind = "manifest-list" if "manifest-list" in path else path.partition("/")[0]
+            counts["list" if act == "list" else kind] += 1
+            return before(self, path, *span, **more)
+
+        monkeypatch.setattr(LocalFileIO, act, counting)
+
+    counted("read")
+    counted("list")
+    return counts
+
+
+@pytest.fixture
+def statements(monkeypatch) -> list[str]:
+    """The SQL that SQLite was asked."""
+    asked: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*arguments, **more):
+        connection = connect(*arguments, **more)
+        connection.set_trace_callback(asked.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", traced)
+    return asked
+
+
+def test_tables_are_listed_from_their_newest_snapshots(many, files) -> None:
+    assert len(many.json("tables")) == TABLES
+    assert not files["manifest"] + files["manifest-list"]
+    assert files["schema"] == TABLES
+    assert files["snapshot"] <= 4 * TABLES, files
+
+
+def test_a_shallow_doctor_decodes_the_lists_of_all_tables_at_once(many, files, monkeypatch) -> None:
+    decoded: list[int] = []
+    together = manifests.decode_manifest_lists
+
+    def at_once(opened):
+        decoded.append(len(opened))
+        return together(opened)
+
+    monkeypatch.setattr(manifests, "decode_manifest_lists", at_once)
+    monkeypatch.setattr(manifests, "decode_manifest_list", None)  # none by itself
+    assert many.json("doctor", "--shallow") == []
+    assert decoded == [2 * TABLES]
+    assert files["manifest"] == 0  # lists tell that there is no debt
+    assert files["manifest-list"] == 2 * TABLES
+    assert sum(files.values()) <= 28 * TABLES, files
+
+
+def test_a_damaged_list_is_found_among_many_tables(many) -> None:
+    with many.catalog() as catalog:
+        table = catalog["shop.t07"]
+        name = table.latest_snapshot().delta_manifest_list
+    damaged = Path(table.location, "manifest", name)
+    damaged.write_bytes(damaged.read_bytes()[:-40] + bytes(40))
+    found = many.json("doctor", "--shallow", code=1)
+    assert {(one["table"], one["kind"]) for one in found} == {("shop.t07", "damage")}
+    assert name in str(found)
+
+
+def test_debt_is_found_where_lists_count_enough_files(many) -> None:
+    with many.catalog() as catalog:
+        table = catalog["shop.t07"]
+        table.alter(lsm.SetOption(key="write-only", value="true"))
+        table = catalog["shop.t07"]
+        for number in range(6):
+            table.upsert([{"id": number, "name": "y"}])
+    found = many.json("doctor", "--shallow", code=1)
+    assert {(one["table"], one["kind"]) for one in found} == {("shop.t07", "debt")}
+
+
+def test_snapshots_are_listed_from_one_file_each(long_history, shell, files) -> None:
+    table = long_history / "shop.db" / "long"
+    assert len(shell.json("show", "snapshots", table)) >= SNAPSHOTS
+    assert files["snapshot"] <= 1.1 * SNAPSHOTS + 20, files
+    assert not files["manifest"] + files["manifest-list"]
+
+
+@pytest.mark.parametrize(
+    ("page", "most"),
+    [
+        ("/", 70),
+        ("/t/shop.long", 400),
+        ("/t/shop.long/snapshots", 230),
+        ("/t/shop.long/snapshots?from=120", 230),
+        ("/t/shop.long/snapshot/150", 150),
+        ("/t/shop.long/tree", 100),
+        ("/t/shop.long/tree?bucket=0", 100),
+        ("/t/shop.long/key?id=7", 700),
+        ("/lineage", 30),
+    ],
+)
+def test_a_page_reads_few_files_of_a_long_history(long_history, files, page, most) -> None:
+    with lsm.open_catalog(long_history) as catalog:
+        site = Site(catalog, lambda words: f"lsm {words}")
+        try:
+            files.clear()
+            assert site.reply(page).status == 200
+        finally:
+            site.close()
+    assert sum(files.values()) <= most, files
+
+
+def test_a_page_of_tables_reads_those_that_it_shows(many, files, statements) -> None:
+    with many.catalog() as catalog:
+        site = Site(catalog, lambda words: f"lsm {words}")
+        try:
+            files.clear()
+            statements.clear()
+            assert b"60 tables" in site.reply("/").body
+            site._board._pool.shutdown(wait=True)
+        finally:
+            site.close()
+    assert files["schema"] <= 2 * 50, files
+    assert sum(files.values()) <= 60 * 50, files
+    assert len(statements) <= 6 * 50
