@@ -12,7 +12,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.bloom import Hashes, key_hashes
 from lsm_engine.codec.compacted_row import encode_compacted
 from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
-from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64
+from lsm_engine.kernels.compiled import compiled, compiled_with, load_i64, load_u8, load_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, SortKeys, sort_keys
 from lsm_engine.kernels.merge_runs import RowRanks
 from lsm_engine.kernels.order import sort_order
@@ -180,7 +180,7 @@ def _locate(
         last[at] = after - 1 if after > low else -1
 
 
-@compiled
+@compiled_with(work=lambda form, keys, count: count)
 def _ascending(form: int, keys: Longs, count: int) -> int:
     strict = 1
     for row in range(1, count):

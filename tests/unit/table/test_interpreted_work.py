@@ -1,0 +1,74 @@
+"""Loops over many rows are compiled, wherever the number of rows stands among their arguments."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.kernels.compiled import CALL_LIMIT, Kernel
+
+ROWS = 120_000
+LINES_PER_STEP = 12
+
+
+@pytest.mark.parametrize("key", [pa.int64(), pa.string()])
+def test_no_loop_over_many_rows_is_interpreted(tmp_path: Path, key: pa.DataType) -> None:
+    """Lines that Python runs in one call of each kernel, in a write, compaction, lookup, changelog."""
+    lines: dict[str, int] = {}
+    interpret = Kernel.interpret
+
+    def counted(kernel: Kernel, *arguments: Any) -> Any:
+        count = 0
+
+        def line(_frame: FrameType, event: str, _value: object) -> Any:
+            nonlocal count
+            count += event == "line"
+            return line
+
+        before = sys.gettrace()
+        sys.settrace(line)
+        try:
+            return interpret(kernel, *arguments)
+        finally:
+            sys.settrace(before)
+            name = f"{kernel._loop.__module__}.{kernel._loop.__name__}"
+            lines[name] = max(count, lines.get(name, 0))
+
+    catalog = lsm.open_catalog(warehouse=str(tmp_path))
+    schema = pa.schema([pa.field("k", key, nullable=False), pa.field("v", pa.int64())])
+    table = catalog.create_table(
+        "db.t", schema, primary_key=["k"],
+        options={"bucket": "1", "changelog-producer": "lookup"},
+    )  # fmt: skip
+    keys = pa.array(np.random.default_rng(3).permutation(ROWS) + 10**7).cast(key)
+    rows = pa.table({"k": keys, "v": pa.array(np.arange(ROWS))})
+    with mock.patch.object(Kernel, "interpret", counted):
+        for kernel in kernels():
+            kernel._spent, kernel._compiled = 0, None
+        table.upsert(rows)
+        table.upsert(rows.slice(0, ROWS // 2))
+        table.compact(full=True)
+        assert table.lookup(rows.select(["k"]).slice(100, ROWS // 2)).num_rows == ROWS // 2
+        table.delete(rows.select(["k"]).slice(0, ROWS // 3))
+        assert table.scan().count() == ROWS - ROWS // 3
+    assert lines, "few rows were not interpreted either"
+    long = {name: count for name, count in lines.items() if count > LINES_PER_STEP * CALL_LIMIT}
+    assert not long
+
+
+def kernels() -> list[Kernel]:
+    """All kernels, to be asked anew which form their input is worth."""
+    found = {
+        id(value): value
+        for module in list(sys.modules.values())
+        if getattr(module, "__name__", "").startswith("lsm_engine.")
+        for value in vars(module).values()
+        if isinstance(value, Kernel)
+    }
+    return list(found.values())
