@@ -5,6 +5,7 @@ import getpass
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -49,8 +50,8 @@ def program(name: str) -> str:
 
 
 @contextlib.contextmanager
-def running_server() -> Iterator[PostgresServer]:
-    """Make a cluster in a directory of its own, start it, stop it, and throw it away."""
+def running_server(*more: str) -> Iterator[PostgresServer]:
+    """Make a cluster in a directory of its own, start it, stop it, and throw it away; `more`: settings."""
     initdb, postgres = program("initdb"), program("postgres")
     # The server refuses to run as root; Debian's packages bring a user for it.
     who = "postgres" if os.geteuid() == 0 else None
@@ -66,7 +67,7 @@ def running_server() -> Iterator[PostgresServer]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    settings = [word for setting in (*_SETTINGS, *more) for word in ("-c", setting)]
     server = subprocess.Popen(
         [postgres, "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", "", *settings],
         cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user,
@@ -76,7 +77,7 @@ def running_server() -> Iterator[PostgresServer]:
         _wait_for(found, server)
         yield found
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # a fast stop, which waits for no connection
         server.wait(timeout=30)
         shutil.rmtree(home, ignore_errors=True)
 

@@ -1,0 +1,78 @@
+"""Every recipe runs as it stands; the change stream from PostgreSQL on a real server, killed where it hurts."""
+
+import threading
+from decimal import Decimal
+
+import psycopg
+import pytest
+
+import lsm_engine as lsm
+from tests.docs.blocks import DOCS, blocks, run_page
+from tests.postgres_server import running_server
+
+RECIPES = DOCS / "recipes"
+SERVED = "postgresql-changes"
+ALONE = sorted({page.stem for page in RECIPES.glob("*.md")} - {SERVED})
+
+
+@pytest.mark.parametrize("page", ALONE)
+def test_a_recipe(page, tmp_path):
+    before = threading.active_count()
+    counts = run_page(RECIPES / f"{page}.md", tmp_path)
+    assert counts["python"]
+    assert threading.active_count() == before
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with running_server("wal_level=logical", "synchronous_commit=on") as server:
+        yield server
+
+
+def _rows(table):
+    return sorted(tuple(row.values()) for row in table)
+
+
+def test_changes_of_postgresql_arrive_once_each(postgres, tmp_path, monkeypatch):
+    url = postgres.fresh_url()
+    monkeypatch.setenv("SOURCE", url)
+    monkeypatch.chdir(tmp_path)
+    (_, sql), (_, python) = blocks(RECIPES / f"{SERVED}.md")
+    with psycopg.connect(url, autocommit=True) as source:
+        for statement in filter(str.strip, sql.split(";")):
+            source.execute(statement)
+        source.execute(
+            "INSERT INTO orders VALUES (1, 'Ada', 12.50), (2, 'O''Brien', NULL), (3, '', 7)"
+        )
+        names = {}
+        exec(python, names)
+        orders, feed = names["orders"], names["feed"]
+        ada = (1, "Ada", Decimal("12.50"))
+        assert _rows(orders) == [ada, (2, "O'Brien", None), (3, "", Decimal("7.00"))]
+        assert feed(source, orders) == 0
+        with source.transaction():
+            source.execute("UPDATE orders SET price = price + 1 WHERE id = 1")
+            source.execute("UPDATE orders SET id = 9 WHERE id = 3")
+            source.execute("DELETE FROM orders WHERE id = 2")
+            source.execute(
+                "INSERT INTO orders SELECT 4, string_agg(md5(n::text), ''), 1 FROM generate_series(1, 400) n"
+            )
+        source.execute(
+            "UPDATE orders SET price = 2 WHERE id = 4"
+        )  # the long text is not sent again
+
+        def dies(*_, **__):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as killed:  # between the commit and the slot's advance
+            upsert = lsm.Table.upsert
+            killed.setattr(lsm.Table, "upsert", lambda *a, **b: (upsert(*a, **b), dies()))
+            with pytest.raises(KeyboardInterrupt):
+                feed(source, orders)
+        at = orders.latest_snapshot().id
+        assert feed(source, orders) == 0
+        assert orders.latest_snapshot().id == at
+        expected = source.execute("SELECT * FROM orders ORDER BY id").fetchall()
+        assert _rows(orders) == expected
+        names["source"].close()
+        source.execute("SELECT pg_drop_replication_slot('lake')")
