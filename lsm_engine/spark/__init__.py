@@ -1,34 +1,37 @@
 """Floor 8: PySpark, and only here. The same verbs, run by Spark's executors.
 
 Executors get values that pickle and share nothing but storage; only DataFrame APIs are used, so that
-Spark Connect works. Start reading at `executor`, then `staging`.
+Spark Connect works. Start reading at `executor`, then `staging`. Names are loaded when they are asked for: the
+processes in which Spark plans a read need few of them.
 """
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 if find_spec("pyspark") is None:
     raise ImportError("Spark is not installed: pip install 'lsm-assets[spark]'")
 
-
-from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
-from lsm_engine.spark.changes import changes_dataframe
-from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.failures import TaskFailedError
-from lsm_engine.spark.file_rows import FileRows
-from lsm_engine.spark.locate import locate_dataframe
-from lsm_engine.spark.lookup_join import lookup_join
-from lsm_engine.spark.read import read_dataframe
-from lsm_engine.spark.registration import register
-from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
-from lsm_engine.spark.sql_statements import sql
-from lsm_engine.spark.upsert import (
-    merge_dataframe,
-    on_spark,
-    upsert_batches,
-    upsert_dataframe,
-    upsert_files,
-)
-from lsm_engine.spark.verify import verify_table
+if TYPE_CHECKING:
+    from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
+    from lsm_engine.spark.changes import changes_dataframe
+    from lsm_engine.spark.executor import SparkExecutor
+    from lsm_engine.spark.failures import TaskFailedError
+    from lsm_engine.spark.file_rows import FileRows
+    from lsm_engine.spark.join_lookups import lookup_join
+    from lsm_engine.spark.locate import locate_dataframe
+    from lsm_engine.spark.read import read_dataframe
+    from lsm_engine.spark.registration import register
+    from lsm_engine.spark.session import check_java, engine_settings, local_session, local_settings
+    from lsm_engine.spark.sql_statements import sql
+    from lsm_engine.spark.upsert import (
+        merge_dataframe,
+        on_spark,
+        upsert_batches,
+        upsert_dataframe,
+        upsert_files,
+    )
+    from lsm_engine.spark.verify import verify_table
 
 __all__ = [
     "FileRows",
@@ -53,3 +56,36 @@ __all__ = [
     "upsert_files",
     "verify_table",
 ]
+
+_HOMES = {
+    "FileRows": "file_rows",
+    "SparkExecutor": "executor",
+    "TaskFailedError": "failures",
+    "arrow_schema_of": "arrow_rows",
+    "changes_dataframe": "changes",
+    "check_java": "session",
+    "engine_settings": "session",
+    "local_session": "session",
+    "local_settings": "session",
+    "locate_dataframe": "locate",
+    "lookup_join": "join_lookups",
+    "merge_dataframe": "upsert",
+    "on_spark": "upsert",
+    "read_dataframe": "read",
+    "register": "registration",
+    "spark_schema": "arrow_rows",
+    "sql": "sql_statements",
+    "upsert_batches": "upsert",
+    "upsert_dataframe": "upsert",
+    "upsert_files": "upsert",
+    "verify_table": "verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"lsm_engine.spark.{home}"), name)
+    globals()[name] = found
+    return found

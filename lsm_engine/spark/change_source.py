@@ -13,34 +13,17 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 from lsm_engine.plan.incremental import ChangeSplit
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import Batches, prepare_worker
-from lsm_engine.spark.source_storage import open_source
+from lsm_engine.spark.source_options import BETWEEN, BETWEEN_MODE, BETWEEN_TIMES
+from lsm_engine.spark.source_storage import open_source, storage_of
 from lsm_engine.table.changes.changelog_splits import CHANGE_FIELDS, Changes
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
 from lsm_engine.table.ground.bucket_context import BucketContext
-from lsm_engine.table.table import Table
+from lsm_engine.table.open_table import open_table
 
-BETWEEN = "incremental-between"
-BETWEEN_TIMES = "incremental-between-timestamp"
-BETWEEN_MODE = "incremental-between-scan-mode"
-READ_CHANGELOG = "read.changelog"
-SCAN_MODE = "scan.mode"
-SCAN_SNAPSHOT_ID = "scan.snapshot-id"
-SCAN_TIMESTAMP = "scan.timestamp-millis"
-CONSUMER_ID = "consumer-id"
-CHANGE_OPTIONS = (
-    BETWEEN,
-    BETWEEN_TIMES,
-    BETWEEN_MODE,
-    READ_CHANGELOG,
-    SCAN_MODE,
-    SCAN_SNAPSHOT_ID,
-    SCAN_TIMESTAMP,
-    CONSUMER_ID,
-)
-_AFTER, _FULL = "after", "full"
 _BATCH_ROWS = 64 * 1024
 _CHANGE_TYPES = (
     StructField(SNAPSHOT_ID, LongType(), nullable=False),
@@ -48,18 +31,9 @@ _CHANGE_TYPES = (
 )
 
 
-def asks_for_changes(options: Mapping[str, str]) -> bool:
-    """Whether options of a read ask for changes and not for a state."""
-    return (
-        BETWEEN in options
-        or BETWEEN_TIMES in options
-        or options.get(READ_CHANGELOG, "false").lower() == "true"
-    )
-
-
-def change_schema(table: Table) -> StructType:
+def change_schema(schema: TableSchema) -> StructType:
     """Return the columns of changes: `_snapshot_id`, `_row_kind`, and the table's."""
-    return StructType([*_CHANGE_TYPES, *spark_schema(table.schema.fields).fields])
+    return StructType([*_CHANGE_TYPES, *spark_schema(schema.fields).fields])
 
 
 @record
@@ -130,7 +104,7 @@ class LsmChangesReader(FilteredReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return one partition per snapshot and bucket."""
-        changes = open_source(self._path, self._options).changes(
+        changes = open_table(self._path, storage=storage_of(self._options)).changes(
             **_range(self._options),
             mode=self._options.get(BETWEEN_MODE, "auto"),
             columns=self._schema.names,

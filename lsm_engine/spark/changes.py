@@ -11,7 +11,7 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import ChangeReader, change_schema
 from lsm_engine.spark.read import session_of
 from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.spark.split_rows import frame_of_splits
+from lsm_engine.spark.split_rows import bytes_per_row, frame_of_splits
 from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.table import Table
 
@@ -42,7 +42,7 @@ def changes_dataframe(
         columns=columns,
         where=where,
     )
-    whole = change_schema(table)
+    whole = change_schema(table.schema)
     schema = StructType([whole[name] for name in changes.schema.names])
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
@@ -50,4 +50,6 @@ def changes_dataframe(
     schema_ids = {file.schema_id for split in splits for file in split.all_files}
     reader = ChangeReader(rows=changes.rows, schema=arrow_schema_of(schema))
     read = partial(reader.batches, table.session.context(schema_ids))
-    return frame_of_splits(splits, read, schema, session)
+    row_count = sum(file.row_count for split in splits for file in split.all_files)
+    byte_count = row_count * bytes_per_row(reader.schema)
+    return frame_of_splits(splits, read, schema, session, byte_count=byte_count)

@@ -1,6 +1,7 @@
 """Spark's filters → Arrow expressions, where both mean the same to the last row."""
 
 import datetime
+import math
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import reduce
@@ -11,19 +12,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as sql
 
+from lsm_engine.prune.where import Filter
+
 
 class FilteredReader(sql.DataSourceReader):
-    """A reader that takes filters where `spark.sql.python.filterPushdown.enabled` is on.
+    """A reader that takes the filter of the option `where`, and Spark's own if asked by `push-filters`.
 
-    Where it is off, as it is unless somebody sets it, Spark refuses a reader that overrides
-    `pushFilters`: what looks like an override. Rows are the same, so that is not for us.
+    Spark keeps what it planned with the filters of one use of a DataFrame for every other use: with
+    filters or without, in the same query or a later one, they get the rows of the last that was planned.
+    So its filters are taken only for a DataFrame whose reader promises to use it once.
+
+    Where `spark.sql.python.filterPushdown.enabled` is off Spark refuses a reader that overrides `pushFilters`:
+    what looks like an override. Rows are the same, so that is not for us.
     """
 
-    where: pc.Expression | None = None
+    pushed: pc.Expression | None = None
+    asked: str | None = None
+    takes_filters = False
 
     def columns_to_filter(self) -> pa.Schema:
         """Return the columns that filters may be about."""
         raise NotImplementedError
+
+    @property
+    def where(self) -> Filter | None:
+        """The filter of the option and that of Spark."""
+        return [one for one in (self.asked, self.pushed) if one is not None] or None
 
     @property
     def pushFilters(self) -> "_TakesFilters":
@@ -40,7 +54,9 @@ class _TakesFilters:
         self._reader = reader
 
     def __call__(self, filters: list[sql.Filter]) -> Iterable[sql.Filter]:
-        self._reader.where, left = handed_down(filters, self._reader.columns_to_filter())
+        if not self._reader.takes_filters:
+            return filters
+        self._reader.pushed, left = handed_down(filters, self._reader.columns_to_filter())
         return left
 
 
@@ -79,12 +95,15 @@ def handed_down(
 def as_expression(given: sql.Filter, schema: pa.Schema) -> pc.Expression | None:
     """Return the expression that keeps the rows that Spark's filter keeps; None to leave it to Spark.
 
-    Left to Spark: nested columns, floating numbers (Spark sorts NaN above all and equal to itself,
-    Arrow compares it with nothing), and literals that the column's type cannot hold.
+    Left to Spark: nested columns, literals that the column's type cannot hold, and of floating numbers what NaN
+    and zeroes decide (Spark sorts NaN above all and equal to itself, Arrow compares it with nothing): > and
+    >=, NaN itself, equality with zero. An OR never comes: Spark hands none to Python.
     """
     match given:
         case sql.Not(child=sql.EqualNullSafe() | sql.Not()):  # null, negated, would keep its row
             return None
+        case sql.Not(child=child) if _is_floating(child, schema):
+            return None  # statistics know nothing of NaN, which such a filter keeps
         case sql.Not(child=child):
             inner = as_expression(child, schema)
             if inner is not None and isinstance(child, sql.In):
@@ -112,15 +131,30 @@ def _comparison(given: Any, schema: pa.Schema) -> pc.Expression | None:
     if operator is None or len(given.attribute) != 1 or given.attribute[0] not in schema.names:
         return None
     (name,) = given.attribute
-    literal = _literal(given.value, schema.field(name).type)
-    if literal is None:
+    kind = schema.field(name).type
+    literal = _literal(given.value, kind)
+    if literal is None or (pa.types.is_floating(kind) and not _is_as_in_arrow(given)):
         return None
     compared: pc.Expression = getattr(pc.field(name), operator)(literal)
     return compared
 
 
+def _is_floating(given: Any, schema: pa.Schema) -> bool:
+    name = given.attribute[0]
+    return name in schema.names and pa.types.is_floating(schema.field(name).type)
+
+
+def _is_as_in_arrow(given: Any) -> bool:
+    """Whether NaN and zeroes in a column of floating numbers are compared alike by Spark and Arrow."""
+    if isinstance(given, sql.EqualTo):
+        return bool(given.value)
+    return isinstance(given, sql.LessThan | sql.LessThanOrEqual)
+
+
 def _is_in(name: str, values: tuple[Any, ...], kind: pa.DataType) -> pc.Expression | None:
     if any(_literal(value, kind) is None for value in values):
+        return None
+    if pa.types.is_floating(kind) and 0 in values:
         return None
     # Nothing in the column equals what its type cannot hold.
     return pc.field(name).isin(pa.array([each for each in values if _holds(kind, each)], kind))
@@ -166,11 +200,18 @@ def _holds(kind: pa.DataType, value: Any) -> bool:
     return value.microsecond % step == 0
 
 
+def _fits_float(value: float, kind: pa.DataType) -> bool:
+    return bool(pa.scalar(value, kind).as_py() == value)
+
+
 def _is_of(value: Any, kind: pa.DataType) -> bool:
     if pa.types.is_boolean(kind):
         return isinstance(value, bool)
     if pa.types.is_integer(kind):
         return isinstance(value, int) and not isinstance(value, bool)
+    if pa.types.is_floating(kind):
+        # Of a FLOAT column Spark hands over the literal as the FLOAT nearest to it, or compares DOUBLEs itself.
+        return isinstance(value, float) and math.isfinite(value) and _fits_float(value, kind)
     if pa.types.is_decimal(kind):
         return isinstance(value, Decimal | int) and not isinstance(value, bool)
     if pa.types.is_string(kind):

@@ -22,8 +22,8 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.jobs import collected
+from lsm_engine.spark.join_lookups import joined_at
 from lsm_engine.spark.locate import locate_dataframe
-from lsm_engine.spark.lookup_join import joined_at
 from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, quoted, whole_row
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.split_rows import scanned_frame

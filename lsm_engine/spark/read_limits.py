@@ -6,6 +6,7 @@ from typing import Any
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_bytes
+from lsm_engine.spark.source_options import MAX_BYTES, MAX_FILES, MAX_SNAPSHOTS
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -16,20 +17,8 @@ try:
 except ImportError:  # PySpark 4.1 asks for neither
     ReadAllAvailable = ReadMaxFiles = SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
 
-MAX_FILES = "maxfilespertrigger"
-MAX_BYTES = "maxbytespertrigger"
-MAX_SNAPSHOTS = "maxsnapshotspertrigger"
-"""Options, in the lower case in which Spark hands them over."""
+__all__ = ["ReadLimits", "SupportsTriggerAvailableNow", "is_unlimited"]
 _UNBOUNDED = 2**31 - 1
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_FILES",
-    "MAX_SNAPSHOTS",
-    "ReadLimits",
-    "SupportsTriggerAvailableNow",
-    "is_unlimited",
-]
 
 
 def is_unlimited(limit: Any) -> bool:

@@ -8,9 +8,13 @@ from lsm_engine.catalog.locations import absolute_warehouse
 from lsm_engine.spark.datasource import ClusterSource, LsmSource
 from lsm_engine.spark.procedures import register_procedures
 from lsm_engine.spark.session import engine_settings
-from lsm_engine.spark.session_tables import CATALOG_SETTING, WAREHOUSE_SETTING
 from lsm_engine.spark.shared_storage import runs_elsewhere
-from lsm_engine.spark.source_storage import mask_options, session_storage
+from lsm_engine.spark.source_storage import (
+    CATALOG_SETTING,
+    WAREHOUSE_SETTING,
+    mask_options,
+    session_storage,
+)
 
 
 def register(

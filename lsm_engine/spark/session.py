@@ -24,12 +24,11 @@ _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 def engine_settings() -> dict[str, str]:
     """Return what any session should set for the engine's jobs; each may be set at run time.
 
-    Larger Arrow batches than Spark's 10,000 rows (still at most 64 MB each); and two things that
-    Spark leaves off: filter push-down into `spark.read.format("lsm")`, and TIME columns.
+    Larger Arrow batches than Spark's 10,000 rows (still at most 64 MB each), and TIME columns, which Spark
+    leaves off.
     """
     return {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.timeType.enabled": "true",
     }
 

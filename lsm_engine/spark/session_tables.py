@@ -24,11 +24,10 @@ from lsm_engine.spark.arrow_rows import (
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.merge_columns import quoted
 from lsm_engine.spark.read import read_dataframe
+from lsm_engine.spark.source_storage import CATALOG_SETTING, WAREHOUSE_SETTING
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog, open_catalog
 
-CATALOG_SETTING = "spark.lsm.catalog"
-WAREHOUSE_SETTING = "spark.lsm.warehouse"
 _FORMAT = "lsm"
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from lsm_engine.io.storage_options import SentOptions, is_storage_option
-from lsm_engine.spark.session_tables import CATALOG_SETTING, WAREHOUSE_SETTING
 from lsm_engine.spark.shared_storage import SHARED_DISK
-from lsm_engine.table.open_table import open_table
-from lsm_engine.table.table import Table
+from lsm_engine.table.ddl.open_session import open_session
+from lsm_engine.table.ground.session import TableSession
 
 PREFIX = "spark.lsm."
+CATALOG_SETTING = f"{PREFIX}catalog"
+WAREHOUSE_SETTING = f"{PREFIX}warehouse"
 _OTHERS = (SHARED_DISK, CATALOG_SETTING, WAREHOUSE_SETTING)
 _REDACTION = "spark.sql.redaction.options.regex"
 _SECRETS = "(?i)access.?key|account.?key|secret|token|password|credential"
@@ -25,9 +26,9 @@ def storage_of(options: Mapping[str, str]) -> SentOptions:
     return SentOptions({name: text for name, text in options.items() if is_storage_option(name)})
 
 
-def open_source(path: str, options: Mapping[str, str]) -> Table:
+def open_source(path: str, options: Mapping[str, str]) -> TableSession:
     """Open a table with the storage options among those of a source."""
-    return open_table(path, storage=storage_of(options))
+    return open_session(path, storage=storage_of(options))
 
 
 def session_storage(spark: SparkSession) -> dict[str, str]:

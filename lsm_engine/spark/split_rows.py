@@ -1,5 +1,6 @@
 """The rows of one split, in Spark's Arrow types: what a reading task yields."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import parse_bytes
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
@@ -22,6 +24,7 @@ from lsm_engine.table.read.split_read import SplitSource
 _closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 _BATCH_ROWS = 64 * 1024
 """Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""
+_VARIABLE_BYTES = 20
 
 
 @record
@@ -63,8 +66,13 @@ class SplitReader:
 
 def scanned_frame(scan: Scan, schema: StructType, spark: SparkSession) -> DataFrame:
     """Return a scan's rows as a DataFrame of a session."""
-    reader = SplitReader.of(scan, arrow_schema_of(schema))
-    return frame_of_splits(scan.plan.splits, reader.batches, schema, spark)
+    columns = arrow_schema_of(schema)
+    splits = list(scan.plan.splits)
+    row_count = sum(split.row_count for split in splits)
+    read = SplitReader.of(scan, columns).batches
+    return frame_of_splits(
+        splits, read, schema, spark, byte_count=row_count * bytes_per_row(columns)
+    )
 
 
 def frame_of_splits(
@@ -72,28 +80,66 @@ def frame_of_splits(
     read: Callable[[Any], Batches],
     schema: StructType,
     spark: SparkSession,
+    *,
+    byte_count: int = 0,
 ) -> DataFrame:
-    """Return the rows that `read`, which is pickled, yields for each split, a task reading some of them."""
+    """Return the rows that `read`, which is pickled, yields for each split, a task reading some of them.
+
+    `byte_count`: how large Spark is to take the rows for, once they are its own. It knows nothing of what a
+    Python function yields and goes by the input, 8 bytes a number: so there are as many numbers as that
+    takes, up to a size that no join broadcasts. Those that are no split's cost some 20 ns each.
+    """
     if not splits:
         return spark.createDataFrame([], schema)
+    wanted = min(byte_count, 2 * _broadcast_threshold(spark)) // 8
+    step = max(1, wanted // len(splits))
     task = SplitTask(
         read=read,
         splits=tuple(_closures.dumps(split) for split in splits),  # type: ignore[no-untyped-call]
+        step=step,
     )
-    numbers = spark.range(0, len(splits), 1, min(len(splits), TASK_COUNT_MAX))
+    numbers = spark.range(0, len(splits) * step, 1, min(len(splits), TASK_COUNT_MAX))
     return map_arrow(numbers, task, schema)
+
+
+def _broadcast_threshold(spark: SparkSession) -> int:
+    """Return from how many bytes on a join broadcasts no table; 0 where it broadcasts none."""
+    text = spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760b") or "0"
+    digits = re.fullmatch(r"(-?\d+)b?", text.strip().lower())
+    return max(0, int(digits[1]) if digits else parse_bytes(text))
+
+
+def bytes_per_row(schema: pa.Schema) -> int:
+    """Return the size of a row by Spark's reckoning: 20 bytes for a string, 8 for the row itself."""
+    return 8 + sum(
+        max(1, field.type.bit_width // 8) if _is_fixed(field.type) else _VARIABLE_BYTES
+        for field in schema
+    )
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
 @record
 class SplitTask:
-    """What a reading task runs: `read`, for the splits whose numbers it is handed."""
+    """What a reading task runs: `read`, for the splits whose numbers it is handed, each `step` apart."""
 
     read: Callable[[Any], Batches]
     splits: tuple[bytes, ...]
+    step: int
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                split = _closures.loads(self.splits[number])  # type: ignore[no-untyped-call]
+            for number in _multiples(batch.column(0), self.step):
+                split = _closures.loads(self.splits[number // self.step])  # type: ignore[no-untyped-call]
                 yield from self.read(split)
+
+
+def _multiples(numbers: pa.Array, step: int) -> list[int]:
+    """Return the numbers of splits among numbers that follow each other."""
+    if not len(numbers):
+        return []
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    return list(range(-(-first // step) * step, last + 1, step))

@@ -21,11 +21,6 @@ from lsm_engine.plan.incremental import ChangeSplit
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import (
-    BETWEEN_MODE,
-    CONSUMER_ID,
-    SCAN_MODE,
-    SCAN_SNAPSHOT_ID,
-    SCAN_TIMESTAMP,
     RowsPartition,
     change_partitions,
     rows_of_changes,
@@ -36,10 +31,18 @@ from lsm_engine.spark.read_limits import (
     SupportsTriggerAvailableNow,
     is_unlimited,
 )
-from lsm_engine.spark.source_storage import open_source
+from lsm_engine.spark.source_options import (
+    BETWEEN_MODE,
+    CONSUMER_ID,
+    SCAN_MODE,
+    SCAN_SNAPSHOT_ID,
+    SCAN_TIMESTAMP,
+)
+from lsm_engine.spark.source_storage import storage_of
 from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.follow import emitted_state
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
@@ -221,7 +224,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held open."""
 
     def _table(self) -> Table:
-        return open_source(self._path, self._options)
+        return open_table(self._path, storage=storage_of(self._options))
 
     def _newest(self, table: Table) -> int:
         return table.session.snapshots.latest_id() or 0

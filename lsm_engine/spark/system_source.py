@@ -3,24 +3,22 @@
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from lsm_engine.base.record import record
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.prune.where import Filter
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
 from lsm_engine.spark.filters import FilteredReader
 from lsm_engine.spark.jobs import prepare_worker
+from lsm_engine.spark.source_options import CATALOG, WAREHOUSE
 from lsm_engine.spark.source_storage import storage_of
 from lsm_engine.table.inspect.system_tables import TABLES
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.warehouse import open_catalog
 from lsm_engine.table.warehouse_tables import SYSTEM_DATABASE
-
-CATALOG = "catalog"
-WAREHOUSE = "warehouse"
 
 
 @record
@@ -50,7 +48,7 @@ class SystemSource:
 
     def rows(
         self,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         columns: list[str] | None = None,
         snapshot_id: int | None = None,
         tag: str | None = None,

@@ -10,9 +10,9 @@ import gc
 
 from pyspark import daemon, worker
 
-from lsm_engine.spark import datasource, staging
+from lsm_engine.spark import datasource, snapshot_reader, staging
 
-LOADED = (worker, datasource, staging)
+LOADED = (worker, datasource, snapshot_reader, staging)
 """What the workers' tasks are made of; naming it here is what loads it."""
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.storage_options import StorageOptions
-from lsm_engine.table.ddl.create import open_directory_of_table
-from lsm_engine.table.ground.components import Components
-from lsm_engine.table.ground.executor import Executor, LocalExecutor
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ddl.open_session import open_session
+from lsm_engine.table.ground.executor import Executor
 from lsm_engine.table.table import Table
 
 
@@ -26,12 +24,5 @@ def open_table(
     options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
     could not read it right.
     """
-    options = StorageOptions.of(storage)
-    file_io, schema = open_directory_of_table(path, options)
-    components = Components(
-        file_io=file_io,
-        executor=executor or LocalExecutor(),
-        clock=clock or SystemClock(),
-        ids=ids or SystemIds(),
-    )
-    return Table(TableSession(path, components, schema), path)
+    session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
+    return Table(session, path)

@@ -30,7 +30,8 @@ from lsm_engine.io.warehouse import (
 )
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.given_columns import columns_of
-from lsm_engine.table.ddl.create import create_table, open_directory_of_table
+from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.ddl.open_session import open_directory_of_table
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.given_names import names_of

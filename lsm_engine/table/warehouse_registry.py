@@ -11,7 +11,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.storage_options import StorageOptions
 from lsm_engine.io.warehouse import move_directory, open_directory, table_directories
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.ddl.create import load_schema
+from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.lineage_listener import rebuild_lineage, record_commits
 from lsm_engine.table.table import Table
 

@@ -15,7 +15,8 @@ import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, StorageError
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.table.commit.commit_metadata import MetadataWriter
-from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Lie, Misread, RecordingFileIO
 from tests.foreign_documents import edited

@@ -10,7 +10,8 @@ import pytest
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.io.clock import IdSource
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.session import TableSession

@@ -8,6 +8,7 @@ import lsm_engine as lsm
 from lsm_engine.spark import local_session
 from tests.spark.rows import ROWS
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -17,6 +18,14 @@ def spark():
     return local_session(
         threads=2, quick_start=True, settings={"spark.executorEnv.PYTHONPATH": str(ROOT)}
     )
+
+
+@pytest.fixture
+def pushing(spark):
+    """The session, offering filters to Python data sources, as a user may have set it."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
 
 
 @pytest.fixture

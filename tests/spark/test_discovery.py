@@ -22,7 +22,7 @@ for pushed in (False, True):
     print(spark.read.format("lsm").load(sys.argv[1]).where("id >= 8").count())
 from lsm_engine.spark import register
 register(spark)
-print(spark.conf.get("spark.sql.python.filterPushdown.enabled"))
+print(spark.conf.get("spark.sql.timeType.enabled"))
 """
 
 

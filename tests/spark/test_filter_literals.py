@@ -4,15 +4,18 @@ import datetime as dt
 import os
 import random
 from decimal import Decimal
+from functools import reduce
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 import lsm_engine as lsm
 from lsm_engine.spark import register
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 UTC, MICRO = dt.UTC, dt.timedelta(microseconds=1)
+TOGETHER = 40  # filters in one job, as a job costs more than a filter
 START = dt.datetime(1970, 1, 1)  # noqa: DTZ001 -- wall clocks have no zone
 STEPS = [None, -1_000_000, -1000, -1, 0, 1, 1000, 2000, 1_000_000]
 TIMES = {
@@ -42,6 +45,27 @@ def filters() -> list[str]:
     ]
     found += ["d > 1.005", "d = 1.10", "d < 1e10", "d in (1.10, 1.105)", "d >= -99999"]
     found += ["f = 0.1", "f > 0.1", "f = cast('NaN' as float)", "f = -0.0", "x < 0.1", "x = 'NaN'"]
+    for name in ("f", "x"):
+        found += [f"{name} {sign} {literal}" for sign in ("<", "<=", "=", "<>", ">", ">=", "<=>")
+                  for literal in ("1.5f", "0f", "-1d", "float('NaN')")]  # fmt: skip
+        found += [
+            f"{name} in (1.5f, 3f)",
+            f"{name} in (0f, 3f)",
+            f"{name} not in (1.5f, float('NaN'))",
+        ]
+    found += [
+        "s LIKE 'a%'",
+        "s LIKE '%a'",
+        "s NOT LIKE 'a%'",
+        "s IN ('a', 'ä')",
+        "id = 1 OR id = 7",
+    ]
+    found += [
+        "startswith(s, 'a')",
+        "NOT contains(s, 'a')",
+        "b IN (X'61', X'')",
+        "id IN (1, 2, null)",
+    ]
     found += [
         "day < timestamp_ntz'1970-01-02 12:00:00'",
         "s = 'a '",
@@ -63,7 +87,8 @@ def combined(plain: list[str]) -> list[str]:
     return found
 
 
-def test_filters_with_any_literal_find_the_same_rows(spark, tmp_path):
+def test_filters_with_any_literal_find_the_same_rows(pushing, tmp_path):
+    spark = pushing
     register(spark)
     count = len(STEPS)
     columns: dict[str, pa.Array] = {"id": pa.array(range(count), pa.int64())}
@@ -95,10 +120,15 @@ def test_filters_with_any_literal_find_the_same_rows(spark, tmp_path):
         table.upsert(rows.slice(at, 3))
     asked = [*filters(), *combined(filters())]
     frame = spark.read.format("lsm").load(table.location)
-    whole = frame.selectExpr(
-        "id", *(f"({each}) as c{at}" for at, each in enumerate(asked))
-    ).collect()
-    for at, each in enumerate(asked):
-        wanted = {row["id"] for row in whole if row[f"c{at}"]}
-        found = {row["id"] for row in frame.where(each).select("id").collect()}
-        assert found == wanted, each
+
+    def once():
+        return spark.read.format("lsm").option("push-filters", "true").load(table.location)
+
+    for first in range(0, len(asked), TOGETHER):
+        some = list(enumerate(asked[first : first + TOGETHER], first))
+        unpushed = frame.selectExpr("id", *(f"({each}) as c{at}" for at, each in some)).collect()
+        pushed = [once().where(each).selectExpr("id", f"{at} as at") for at, each in some]
+        found = {(row["at"], row["id"]) for row in reduce(DataFrame.unionAll, pushed).collect()}
+        for at, each in some:
+            wanted = {row["id"] for row in unpushed if row[f"c{at}"]}
+            assert {each_id for number, each_id in found if number == at} == wanted, each

@@ -31,7 +31,7 @@ def orders(new_table):
 
 def stream_of(table, **options: str) -> LsmStream:
     named = {key.replace("_", "-"): text for key, text in options.items()}
-    return LsmStream(table.location, {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", **named}, change_schema(table))  # fmt: skip
+    return LsmStream(table.location, {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", **named}, change_schema(table.schema))  # fmt: skip
 
 
 def read(stream: LsmStream, start: dict, end: dict) -> pa.Table:

@@ -1,9 +1,8 @@
-"""Create a table: check everything, then publish schema-0; and open one: refuse what we would misread."""
+"""Create a table: check everything, then publish schema-0."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -13,17 +12,13 @@ from lsm_engine.base.errors import (
     ErrorKind,
     InvalidInputError,
     InvalidOptionError,
-    NotFoundError,
 )
-from lsm_engine.base.modes import ExternalAccess, SortOrder
-from lsm_engine.base.other_options import Verdict
-from lsm_engine.base.table_options import given_options, refuse_unsupported, unsupported_options
+from lsm_engine.base.modes import SortOrder
+from lsm_engine.base.table_options import given_options
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
-from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
-from lsm_engine.io.warehouse import open_directory
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import (
     KEY_PREFIX,
@@ -33,13 +28,12 @@ from lsm_engine.schema.table_schema import (
     TableSchema,
 )
 from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
-from lsm_engine.store.newest import expect_newest
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ddl.check_buckets import check_buckets
 from lsm_engine.table.ddl.check_changelog import check_changelog
 from lsm_engine.table.ddl.check_options import check_engine
-from lsm_engine.table.ddl.check_row_tracking import check_row_tracking, refuse_row_tracking
+from lsm_engine.table.ddl.check_row_tracking import check_row_tracking
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 
 log = logging.getLogger(__name__)
@@ -118,47 +112,6 @@ def _primary_key(given: tuple[str, ...], texts: dict[str, str]) -> tuple[str, ..
             argument=given,
         )
     return given or named
-
-
-def open_directory_of_table(
-    location: str, storage: StorageOptions = NO_OPTIONS
-) -> tuple[FileIO, TableSchema]:
-    """Return storage at a table's directory, as durable as its options ask for, and its schema in force.
-
-    Raises what `load_schema` does. From afar the newest snapshot is asked for meanwhile.
-    """
-    file_io = open_directory(location, storage=storage)
-    expect_newest(file_io, TablePaths())
-    schema = load_schema(file_io, location)
-    if not file_io.facts.is_far:
-        durable: bool = schema.options[core_options.COMMIT_FSYNC]
-        file_io = open_directory(location, durable=durable, storage=storage)
-    return file_io, schema
-
-
-def load_schema(file_io: FileIO, location: str) -> TableSchema:
-    """Return the schema in force; raises NotFoundError where there is no table, UnsupportedError,
-    naming the option, where we could not read one right.
-    """
-    schema = SchemaStore(file_io, TablePaths()).latest()
-    if schema is None:
-        raise NotFoundError(
-            "no table is in this directory; a table has a schema folder",
-            kind=ErrorKind.NO_SUCH_TABLE,
-            location=location,
-        )
-    refuse_unsupported(schema.options, [ExternalAccess.READ])
-    refuse_row_tracking(schema)
-    for one in unsupported_options(schema.options):
-        if one.verdict is Verdict.UNKNOWN:
-            _warn_once(location, str(one))
-    return schema
-
-
-@lru_cache(maxsize=1024)
-def _warn_once(location: str, text: str) -> None:
-    """Warn of an option of a table the first time that this process opens it."""
-    log.warning("table %s: %s; it is read as if the option were not there", location, text)
 
 
 def check_columns(schema: TableSchema, known: Collection[str] = ()) -> None:

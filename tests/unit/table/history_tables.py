@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_engine.table.ddl.create import create_table, load_schema
+from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.session import TableSession

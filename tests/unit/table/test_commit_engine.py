@@ -14,7 +14,7 @@ from lsm_engine.base.errors import ErrorKind, StorageError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import retry_wait_millis
 from lsm_engine.table.commit import fence
-from lsm_engine.table.ddl.create import load_schema
+from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.session import TableSession

@@ -1,0 +1,61 @@
+"""The rows of one snapshot: planned once, read split by split."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from lsm_engine.base.instant import millis_of
+from lsm_engine.plan.scan import Split
+from lsm_engine.spark.arrow_rows import arrow_schema_of
+from lsm_engine.spark.filters import FilteredReader
+from lsm_engine.spark.jobs import Batches, prepare_worker
+from lsm_engine.spark.source_options import AS_OF, PATH, SNAPSHOT_ID, TAG
+from lsm_engine.spark.source_storage import open_source
+from lsm_engine.spark.split_rows import SplitReader
+from lsm_engine.table.read.scan import Scan, ScanRequest
+
+
+class SplitPartition(InputPartition):
+    """One split, with what its task needs to read it."""
+
+    def __init__(self, reader: SplitReader, split: Split) -> None:
+        super().__init__(f"{split.reason} bucket={split.bucket}")
+        self.reader = reader
+        self.split = split
+
+
+class LsmReader(FilteredReader):
+    """Plans the splits of one snapshot, without those that a filter excludes."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def columns_to_filter(self) -> pa.Schema:
+        """Return the table's columns."""
+        return open_source(self._options[PATH], self._options).schema.arrow
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition per split."""
+        snapshot_id = self._options.get(SNAPSHOT_ID)
+        as_of = self._options.get(AS_OF)
+        request = ScanRequest(
+            columns=tuple(self._schema.names),
+            where=self.where,
+            snapshot_id=None if snapshot_id is None else int(snapshot_id),
+            tag=self._options.get(TAG),
+            as_of_millis=None if as_of is None else millis_of(as_of),
+        )
+        scan = Scan(open_source(self._options[PATH], self._options), request)
+        reader = SplitReader.of(scan, arrow_schema_of(self._schema))
+        return [SplitPartition(reader, split) for split in scan.plan.splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split; none where the table is empty."""
+        prepare_worker()
+        batches: Batches = iter(())
+        if isinstance(partition, SplitPartition):
+            batches = partition.reader.batches(partition.split)
+        yield from batches
