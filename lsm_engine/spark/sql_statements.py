@@ -1,10 +1,11 @@
 """`sql(spark, text)`: statements about lsm tables that Spark cannot do itself; all others it gets as they are.
 
 CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   MERGE INTO   UPDATE   DELETE FROM
-CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
+ALTER TABLE   COMMENT ON TABLE   SHOW TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
 """
 
 import re
+from collections.abc import Callable
 from contextlib import closing
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from lsm_engine.catalog.names import TableName
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.schema.changes import SetColumnComment
+from lsm_engine.spark.alter_sql import alter_statement, comment_statement, properties_of
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.merge_columns import quoted
 from lsm_engine.spark.merge_sql import delete_statement, merge_statement, update_statement
@@ -78,8 +80,16 @@ class _Session:
             return self._drop(target)
         if first == "INSERT":
             return self._insert(statement, self._tables.table(target))
-        self._mount(statement)
+        if first in ("ALTER", "COMMENT"):
+            return self._alter(
+                statement, target, alter_statement if first == "ALTER" else comment_statement
+            )
         table = self._tables.table(target)
+        if first == "SHOW":
+            return self._spark.createDataFrame(
+                properties_of(table, statement), "key string, value string"
+            )
+        self._mount(statement)
         if first == "MERGE":
             return _counted(self._spark, merge_statement(self._spark, table, statement, self.query))
         verb = update_statement if first == "UPDATE" else delete_statement
@@ -103,6 +113,9 @@ class _Session:
             ("INSERT", "OVERWRITE"),
             ("MERGE", "INTO"),
             ("DELETE", "FROM"),
+            ("ALTER", "TABLE"),
+            ("COMMENT", "ON", "TABLE"),
+            ("SHOW", "TBLPROPERTIES"),
             ("UPDATE",),
         ):
             if statement.takes(*words):
@@ -184,6 +197,20 @@ class _Session:
         except BaseException:
             self._tables.catalog.drop_table(name)
             raise
+        self._tables.mount(name)
+        return _nothing(self._spark)
+
+    def _alter(
+        self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
+    ) -> DataFrame:
+        if statement.takes("RENAME", "TO"):
+            new = self._tables.full_name(statement.name())
+            statement.ended()
+            self._tables.catalog.rename_table(name, new)
+            self._tables.unmount(name)
+            self._tables.mount(new)
+            return _nothing(self._spark)
+        verb(self._tables.table(name), statement)
         self._tables.mount(name)
         return _nothing(self._spark)
 

@@ -1,0 +1,113 @@
+"""ALTER TABLE, COMMENT ON TABLE and SHOW TBLPROPERTIES by `sql(spark, text)`."""
+
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidInputError, InvalidOptionError, LsmError
+from lsm_engine.spark import register, sql
+
+pytestmark = pytest.mark.spark
+
+CREATE = """
+CREATE TABLE shop.orders (id BIGINT, n INT, place STRUCT<x: INT>) USING lsm COMMENT 'all'
+TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '2')
+"""
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """The rows of a statement; `run.table()`: the table as the engine has it."""
+    lake = str(tmp_path / "lake")
+    register(spark, warehouse=lake)
+
+    def run(text):
+        return [tuple(row) for row in sql(spark, text).collect()]
+
+    def table(name="shop.orders"):
+        with lsm.open_catalog(lake) as catalog:
+            return catalog.table(name)
+
+    run.table = table
+    run(CREATE)
+    run("INSERT INTO shop.orders VALUES (1, 10, struct(5)), (2, 20, null)")
+    yield run
+    spark.sql("DROP DATABASE IF EXISTS shop CASCADE")
+
+
+def test_columns_are_added_changed_moved_renamed_and_dropped(spark, run):
+    run(
+        "ALTER TABLE shop.orders ADD COLUMNS (note STRING COMMENT 'why' AFTER id, d DECIMAL(9, 2) DEFAULT 1.50)"
+    )
+    run("ALTER TABLE shop.orders ADD COLUMN place.z DOUBLE")
+    run("ALTER TABLE shop.orders ALTER COLUMN n TYPE BIGINT")
+    run("ALTER TABLE shop.orders ALTER COLUMN n COMMENT 'how many'")
+    run("ALTER TABLE shop.orders ALTER n FIRST")
+    run("ALTER TABLE shop.orders RENAME COLUMN note TO `the reason`")
+    schema = run.table().schema
+    assert list(schema.names) == ["n", "id", "the reason", "place", "d"]
+    assert (schema.field("n").description, schema.field("the reason").description) == (
+        "how many",
+        "why",
+    )
+    assert (schema.field("d").type.precision, schema.field("d").type.scale) == (9, 2)
+    run("INSERT INTO shop.orders (id, n) VALUES (3, 30)")
+    assert sorted(run("SELECT id, n, d, place.z FROM shop.orders")) == [
+        (1, 10, None, None), (2, 20, None, None), (3, 30, pytest.approx(1.5), None),
+    ]  # fmt: skip
+    # Spark's own catalog knows as well.
+    assert spark.table("shop.orders").columns == list(schema.names)
+    run("ALTER TABLE shop.orders DROP COLUMN `the reason`, d")
+    run("ALTER TABLE shop.orders DROP COLUMNS IF EXISTS (d, place.z)")
+    assert list(run.table().schema.names) == ["n", "id", "place"]
+    assert spark.table("shop.orders").columns == ["n", "id", "place"]
+
+
+def test_properties_and_comments_are_set_shown_and_unset(run):
+    run("ALTER TABLE shop.orders SET TBLPROPERTIES ('write-only' = 'true', comment = 'some')")
+    assert run("SHOW TBLPROPERTIES shop.orders") == [
+        ("bucket", "2"), ("comment", "some"), ("primary-key", "id"), ("write-only", "true"),
+    ]  # fmt: skip
+    assert run("SHOW TBLPROPERTIES shop.orders ('write-only')") == [("write-only", "true")]
+    run("ALTER TABLE shop.orders UNSET TBLPROPERTIES IF EXISTS ('write-only', 'nothing')")
+    run("COMMENT ON TABLE shop.orders IS 'orders of all shops'")
+    assert run.table().schema.comment == "orders of all shops"
+    assert "write-only" not in dict(run("SHOW TBLPROPERTIES shop.orders"))
+    run("COMMENT ON TABLE shop.orders IS NULL")
+    assert run.table().schema.comment is None
+    assert ("id", "bigint", None) in run("DESCRIBE TABLE shop.orders")
+
+
+def test_a_table_gets_another_name(spark, run):
+    run("ALTER TABLE shop.orders RENAME TO shop.sold")
+    assert run("SELECT count(*) FROM shop.sold") == [(2,)]
+    assert not spark.catalog.tableExists("shop.orders")
+    assert run.table("shop.sold").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("ADD COLUMN x INT NOT NULL", "leave NOT NULL out"),
+        ("ALTER COLUMN n SET NOT NULL", "may hold nulls"),
+        ("DROP PARTITION (id = 1)", "DELETE FROM"),
+        ("SET LOCATION '/x'", "stays where it is"),
+        ("REPLACE COLUMNS (a INT)", "ADD, DROP, RENAME"),
+        ("UNSET TBLPROPERTIES ('nothing')", "IF EXISTS"),
+        ("FROBNICATE", "SET or UNSET TBLPROPERTIES"),
+        ("ADD COLUMN x INT WOBBLE", "not understood|PARSE"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_altered_says_what_to_use_instead(run, rest, message):
+    with pytest.raises(Exception, match=message) as caught:
+        run(f"ALTER TABLE shop.orders {rest}")
+    assert isinstance(caught.value, InvalidInputError) or "PARSE" in message
+    assert run.table().schema.id == 0
+
+
+def test_a_refused_change_leaves_all_as_it_was(run):
+    with pytest.raises(LsmError):
+        run("ALTER TABLE shop.orders DROP COLUMN id")
+    with pytest.raises(InvalidOptionError):
+        run("ALTER TABLE shop.orders SET TBLPROPERTIES ('bucket-key' = 'n', 'write-onyl' = 'true')")
+    assert run.table().schema.id == 0
+    assert run("SELECT count(*) FROM shop.orders") == [(2,)]
