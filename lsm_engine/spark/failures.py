@@ -17,6 +17,10 @@ _MARK = "lsm-error "
 _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
 _CRASH = re.compile(r"most recent failure: .*?\): (?:[\w.$]+: )?([^\n]+)")
 _NO_WORKER = re.compile(r"Error from python worker:\n(?:  .*\n)*?  (.*)\nPYTHONPATH was")
+_MISSING = re.compile(r"No module named '?(lsm_engine|pyarrow|pyspark|numpy)\b")
+_VERSIONS = re.compile(
+    r"PYTHON_VERSION_MISMATCH|Python in worker has different version", re.IGNORECASE
+)
 _JVM_FRAMES = re.compile(r"^\s+(?:at \S+\(.*\)|\.\.\. \d+ more)$\n?", re.MULTILINE)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
@@ -74,9 +78,25 @@ def from_spark(error: Exception, *, label: str) -> LsmError:
     lines: list[str] = _LAST_LINE.findall(text)
     crash = _NO_WORKER.search(text) or _CRASH.search(text)
     reason = crash[1] if crash else lines[-1] if lines else text.partition("\n")[0]
-    failed = TaskFailedError(f"a Spark task of {label!r} failed: {reason.strip(' :')}", work=label)
+    reason = f"{reason.strip(' :')}{_remedy(text)}"
+    failed = TaskFailedError(f"a Spark task of {label!r} failed: {reason}", work=label)
     failed.add_note(_JVM_FRAMES.sub("", text).strip())
     return failed
+
+
+def _remedy(text: str) -> str:
+    """Return what to do about an executor's Python, where that is what is wrong."""
+    missing = _MISSING.search(text)
+    if missing is not None:
+        problem = f"; the executors' Python has no {missing[1]}: install lsm-assets[spark] there"
+    elif _VERSIONS.search(text):
+        problem = "; executors run another version of Python than the driver"
+    else:
+        return ""
+    return (
+        f"{problem}, and name it before the session starts, as PYSPARK_PYTHON or spark.pyspark.python"
+        " (docs/spark-clusters.md)"
+    )
 
 
 def _plain(value: object) -> object:

@@ -1,12 +1,16 @@
 """The Executor contract on Spark, and what only tasks elsewhere can do wrong."""
 
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
 import psutil
+import pyarrow
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.errors import StorageError
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.spark import SparkExecutor, TaskFailedError, staging
@@ -83,7 +87,51 @@ def test_a_worker_that_cannot_start_says_why():
         "PYTHONPATH was:\n  /a:/b\n"
     )
     failed = from_spark(RuntimeError(text), label="x")
-    assert "No module named lsm_engine" in failed.message
+    assert (
+        "No module named lsm_engine; the executors' Python has no lsm_engine: install"
+        in failed.message
+    )
+    assert "PYSPARK_PYTHON" in failed.message
+    text = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10 than that in driver: 3.11"
+    failed = from_spark(RuntimeError(text), label="x")
+    assert "another version of Python than the driver, and name it" in failed.message
+    assert "PYSPARK_PYTHON" not in from_spark(RuntimeError("KeyError: 'a'"), label="x").message
+
+
+@pytest.mark.interop_full  # a session of its own
+def test_executors_with_another_python_name_the_remedy(tmp_path):
+    """Its Python has PySpark and Arrow, as clusters do, and not the engine."""
+    there = tmp_path / "python"
+    packages = Path(pyarrow.__file__).parent.parent
+    there.write_text(f'#!/bin/sh\nexport PYTHONPATH={packages}\nexec {sys.executable} -S "$@"\n')
+    there.chmod(0o755)
+    script = """
+import sys
+from pyspark.sql import SparkSession
+import lsm_engine as lsm
+from lsm_engine.spark import upsert_dataframe
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+with lsm.open_catalog(sys.argv[1]) as catalog:
+    table = catalog.create_table("shop.t", {"id": "BIGINT"}, primary_key="id")
+    try:
+        upsert_dataframe(table, spark.createDataFrame([(1,)], "id long"))
+    except lsm.LsmError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "lake")],
+        cwd=tmp_path,  # a worker finds modules where it is started
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(lsm.__file__).parent.parent),
+            "PYSPARK_PYTHON": str(there),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "the executors' Python has no lsm_engine: install" in done.stdout, done.stderr[-3000:]
 
 
 def test_a_bucket_with_two_owners_is_noticed():
