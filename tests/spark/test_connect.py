@@ -1,0 +1,76 @@
+"""A Spark Connect server of this machine: every way in that docs/spark-clusters.md promises."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lsm_engine as lsm
+from tests.interop.environments import made_once, make_virtual_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.interop_full]
+
+ROOT = Path(lsm.__file__).parent.parent
+REQUIREMENTS = ("grpcio>=1.76", "grpcio-status>=1.76", "googleapis-common-protos>=1.71", "zstandard>=0.25")  # fmt: skip
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+import lsm_engine as lsm
+from lsm_engine.spark import (
+    changes_dataframe, lookup_join, merge_dataframe, read_dataframe, register, sql, upsert_batches, upsert_dataframe,
+)
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert type(spark).__module__.startswith("pyspark.sql.connect")
+spark.conf.set("spark.lsm.shared-disk", "true")
+lake = sys.argv[1]
+register(spark, warehouse=lake)
+with lsm.open_catalog(lake) as catalog:
+    table = catalog.create_table("shop.t", {"id": "BIGINT", "v": "BIGINT"}, primary_key="id", options={"bucket": "2"})
+    rows = spark.range(1000).selectExpr("id", "id * 2 as v")
+    assert upsert_dataframe(table, rows).id == 1
+    assert read_dataframe(table, spark=spark).selectExpr("sum(v)").first()[0] == 999000
+    read = spark.read.format("lsm").load(table.location)
+    assert (read.where("id < 10").count(), read.count()) == (10, 1000)
+    done = merge_dataframe(table, spark.createDataFrame([(1, 5), (2000, 6)], "id long, v long"), on="id")
+    done.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert table.count() == 1001
+    spark.createDataFrame([(3000, 1)], "id long, v long").write.format("lsm").mode("append").save(table.location)
+    assert changes_dataframe(table, spark=spark).count() == 1003
+    asked = spark.createDataFrame([(1,), (7777,)], "id long")
+    assert lookup_join(asked, table, columns=["v"]).count() == 2
+    assert sql(spark, "SELECT count(*) FROM shop.t").first()[0] == 1002
+    stream = spark.readStream.format("lsm").option("read.changelog", "true").load(table.location)
+    copy = catalog.create_table("shop.copy", {"id": "BIGINT", "v": "BIGINT"}, primary_key="id")
+    query = (
+        stream.drop("_snapshot_id", "_row_kind").writeStream.format("lsm")
+        .option("checkpointLocation", lake + "/checkpoint").trigger(availableNow=True).start(copy.location)
+    )
+    query.awaitTermination(200)
+    assert copy.count() == 1002, query.exception()
+    try:
+        upsert_batches(copy)(asked, 0)
+    except lsm.UnsupportedError as error:
+        print("refused:", error.message)
+print("to the end")
+spark.stop()
+"""
+
+
+def test_a_connect_session_does_all_that_a_classic_one_does(tmp_path):
+    home = made_once(
+        "spark-connect",
+        {"requirements": list(REQUIREMENTS), "python": sys.version.split()[0]},
+        lambda folder: make_virtual_environment(folder, REQUIREMENTS),
+    )
+    (packages,) = home.glob("venv/lib/python*/site-packages")
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(tmp_path / "lake")],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}", "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.stdout.endswith("to the end\n"), done.stdout + done.stderr[-4000:]
+    assert "refused:" in done.stdout
