@@ -3,7 +3,9 @@
     lsm.rows.inserted   keys that were not there before
     lsm.rows.updated    keys that were there, and got a new version
     lsm.rows.deleted    keys that were there, and went
-    lsm.rows.skipped    rows that were not written, because their key was there, or was not
+    lsm.rows.skipped    rows that change nothing, because their key was there, or was not
+    lsm.rows.at-most    "true": updated and deleted are upper bounds. How many rows the table's
+                        `sequence.field` leaves as they were is unknown until they are merged
 
 All values are whole numbers as text. Other clients ignore them. Each key counts once a commit.
 """
@@ -16,16 +18,21 @@ INSERTED = "lsm.rows.inserted"
 UPDATED = "lsm.rows.updated"
 DELETED = "lsm.rows.deleted"
 SKIPPED = "lsm.rows.skipped"
+AT_MOST = "lsm.rows.at-most"
 
 
 @record
 class RowCounts:
-    """What a commit did to rows. `skipped` rows are those that an insert or update left out."""
+    """What a commit did to rows. `skipped` rows are those that an insert or update left out, or first-row.
+
+    `at_most`: fewer may be updated and deleted: a `sequence.field` keeps rows that are greater by it.
+    """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     skipped: int = 0
+    at_most: bool = False
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
         return RowCounts(
@@ -33,6 +40,7 @@ class RowCounts:
             updated=self.updated + other.updated,
             deleted=self.deleted + other.deleted,
             skipped=self.skipped + other.skipped,
+            at_most=self.at_most or other.at_most,
         )
 
     @property
@@ -43,7 +51,8 @@ class RowCounts:
             UPDATED: str(self.updated),
             DELETED: str(self.deleted),
         }
-        return {**counts, SKIPPED: str(self.skipped)} if self.skipped else counts
+        skipped = {SKIPPED: str(self.skipped)} if self.skipped else {}
+        return {**counts, **skipped, **({AT_MOST: "true"} if self.at_most else {})}
 
 
 def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
@@ -57,6 +66,7 @@ def row_counts_of(properties: Mapping[str, str] | None) -> RowCounts | None:
             updated=int(texts.get(UPDATED, "0")),
             deleted=int(texts.get(DELETED, "0")),
             skipped=int(texts.get(SKIPPED, "0")),
+            at_most=texts.get(AT_MOST) == "true",
         )
     except ValueError:
         return None

@@ -244,7 +244,8 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
         equals one of `keys` in all of their columns, or is kept by `where`; that takes
-        'deletion-vectors.enabled'. Returns and raises as `upsert` does.
+        'deletion-vectors.enabled'. Returns and raises as `upsert` does; None also where `ignore-delete`
+        leaves all of them out.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         if where is not None:

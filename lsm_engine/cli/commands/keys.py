@@ -150,6 +150,7 @@ def _write(
         "inserted": counts.inserted,
         "updated": counts.updated,
         "skipped": counts.skipped if made is not None else rows.count,
+        "at_most": counts.at_most,
         **committed(made),
     }
     if made is None:
@@ -158,7 +159,7 @@ def _write(
     left = f", {counted(counts.skipped, 'row')} skipped" if counts.skipped else ""
     word = "inserted" if verb == "insert" else "updated"
     call.out.report(
-        f"{counted(done, 'row')} {word}{left}{hint(made)}: snapshot {made.id} of {table.name}",
+        f"{'at most ' * counts.at_most}{counted(done, 'row')} {word}{left}{hint(made)}: snapshot {made.id} of {table.name}",
         facts,
     )
 

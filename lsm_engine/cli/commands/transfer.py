@@ -241,5 +241,5 @@ def merge(
     counts = row_counts_of(made.properties)
     call.out.report(
         f"{counted(rows.count, 'row')} merged{hint(made)}: snapshot {made.id} of {opened.name}"
-        + (f"; {counts.inserted:,} inserted, {counts.updated:,} updated, {counts.deleted:,} deleted" if counts else ""), facts,
+        + (f"; {counts.inserted:,} inserted, {'at most ' * counts.at_most}{counts.updated:,} updated, {counts.deleted:,} deleted" if counts else ""), facts,
     )  # fmt: skip

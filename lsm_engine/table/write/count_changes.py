@@ -5,6 +5,7 @@ files of their buckets: memory is bounded by one file's keys.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -101,8 +102,23 @@ class ChangeCounter:
         counts = count_changes(self._session, base, delta)
         if self._overwritten is not None and base is not None:
             replaced = _rows_in(self._session, base, self._overwritten(base))
-            counts += RowCounts(deleted=replaced - counts.updated - counts.deleted)
-        return counts.properties
+            return (
+                counts + RowCounts(deleted=replaced - counts.updated - counts.deleted)
+            ).properties
+        return as_merged(self._session.schema, counts).properties
+
+
+def as_merged(schema: TableSchema, counts: RowCounts) -> RowCounts:
+    """Return counts of keys that were there or not as what the merge engine makes of their rows."""
+    policy = schema.options[core_options.MERGE_ENGINE].policy
+    if policy.keeps_first_row:
+        left = counts.skipped + counts.updated + counts.deleted
+        return RowCounts(inserted=counts.inserted, skipped=left)
+    removes = schema.options[core_options.AGGREGATION_REMOVE_ON_DELETE]
+    if policy.has_functions and not removes:  # a -D takes its values back
+        counts = replace(counts, updated=counts.updated + counts.deleted, deleted=0)
+    is_open = bool(schema.sequence_fields) and counts.updated + counts.deleted > 0
+    return replace(counts, at_most=True) if is_open else counts
 
 
 def counts_changes(schema: TableSchema) -> bool:

@@ -17,6 +17,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.write.count_changes import as_merged
 from lsm_engine.table.write.land import base_of_write, land, land_again
 
 StageOn: TypeAlias = Callable[[Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None]
@@ -39,7 +40,7 @@ def write_looked_up(
         if staged is None:
             return None
         messages, counts = staged
-        properties = {**(identity.properties or {}), **counts.properties}
+        properties = {**(identity.properties or {}), **as_merged(session.schema, counts).properties}
         try:
             return land(
                 session,
