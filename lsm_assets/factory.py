@@ -7,12 +7,13 @@ from typing import Any
 import dagster as dg
 
 from lsm_assets.assets.compaction import CompactionConfig, compact_table
-from lsm_assets.assets.snapshots import inspect_snapshot
+from lsm_assets.assets.snapshots import InspectConfig, inspect_snapshots
 from lsm_assets.assets.table import Writer, write_table
-from lsm_assets.assets.tags import TagConfig, create_tag
+from lsm_assets.assets.tags import TagConfig, change_tag
 from lsm_assets.automation.expiry import expiry_job, expiry_schedule
 from lsm_assets.automation.tag_schedule import tag_schedule
 from lsm_assets.automation.upkeep import diff_job, orphans_job, upkeep_schedules, verify_job
+from lsm_assets.checks.contents import contents_spec
 from lsm_assets.checks.ops import table_checks
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -121,11 +122,13 @@ def _snapshots_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.
             names.spec(declaration, AssetKind.MANIFEST_LISTS),
             names.spec(declaration, AssetKind.SNAPSHOTS),
         ],
+        check_specs=[contents_spec(declaration)],
         can_subset=True,
         required_resource_keys={"lsm"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
     )
-    def inspect(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        yield from inspect_snapshot(context, declaration)
+    def inspect(context: dg.AssetExecutionContext, config: InspectConfig) -> Iterator[Any]:
+        yield from inspect_snapshots(context, declaration, config)
 
     return inspect
 
@@ -136,8 +139,8 @@ def _tags_asset(declaration: TableDeclaration, names: LsmTranslator) -> dg.Asset
         specs=[names.spec(declaration, AssetKind.TAGS)],
         required_resource_keys={"lsm"},
     )
-    def tag(context: dg.AssetExecutionContext, config: TagConfig) -> Any:
-        return create_tag(context, declaration, config)
+    def tag(context: dg.AssetExecutionContext, config: TagConfig) -> Iterator[Any]:
+        yield from change_tag(context, declaration, config)
 
     return tag
 

@@ -1,5 +1,7 @@
-"""Tags: one partition per name; materialising it makes the tag, or reads one that is there."""
+"""Tags: one partition per name; materialising it creates, replaces, extends or deletes the tag."""
 
+from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import dagster as dg
@@ -14,49 +16,104 @@ from lsm_assets.model.partitions import partition_set_name, tag_partitions
 from lsm_engine import Tag
 
 
-class TagConfig(dg.Config):
-    """What the tag pins, and for how long."""
+class TagAction(Enum):
+    """What is done to a tag."""
 
-    snapshot_id: int | None = Field(default=None, description="Snapshot to pin; default the newest")
+    CREATE = "create"
+    REPLACE = "replace"
+    EXTEND = "extend"
+    DELETE = "delete"
+
+
+class TagConfig(dg.Config):
+    """What is done to the tag, what it pins, and for how long."""
+
+    action: TagAction = Field(
+        default=TagAction.CREATE,
+        description="CREATE it; REPLACE: move it to another snapshot; EXTEND: give it another "
+        "lifetime; DELETE it",
+    )
+    snapshot_id: int | None = Field(
+        default=None, description="Snapshot to pin (create, replace); default the newest"
+    )
     retained: str | None = Field(
-        default=None, description="Lifetime such as '30 d'; default for ever"
+        default=None, description="Lifetime such as '30 d', from now on; default for ever"
     )
 
 
-def create_tag(
+def change_tag(
     context: dg.AssetExecutionContext, declaration: TableDeclaration, config: TagConfig
-) -> dg.MaterializeResult[Any]:
-    """Create the tag that the partition is named after; one that exists is reported as it is."""
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Create, replace, extend or delete the tag that the partition is named after.
+
+    A tag to create that exists already is reported as it is.
+    """
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     if table is None or table.latest_snapshot() is None:
         raise dg.Failure(
             f"{declaration.name} has no snapshot to tag yet: materialise it first",
             allow_retries=False,
         )
-    name = context.partition_key
+    name, key = context.partition_key, declaration.keys.asset(AssetKind.TAGS)
     # A run may name a partition that nobody has added: it would fail after the tag was made.
     tags = partition_set_name(tag_partitions(declaration.keys))
     context.instance.add_dynamic_partitions(tags, [name])
-    tag = find_tag(table, name)
-    if tag is None:
-        table.create_tag(name, config.snapshot_id, retained=config.retained)
-        tag = find_tag(table, name)
-        assert tag is not None, "a tag that was just made is there"
-        context.log.info(
-            "tagged table=%s tag=%s snapshot=%s", declaration.name, name, tag.snapshot.id
+    if config.action is TagAction.DELETE:
+        _existing(declaration, table, name)
+        table.delete_tag(name)
+        context.log.info("deleted table=%s tag=%s", declaration.name, name)
+        yield dg.MaterializeResult(
+            asset_key=key,
+            metadata={"lsm/deleted": dg.MetadataValue.dagster_run(context.run.run_id)},
+            data_version=dg.DataVersion("deleted"),
         )
-    elif config.snapshot_id not in (None, tag.snapshot.id):
-        raise dg.Failure(
-            f"tag {name!r} of {declaration.name} pins snapshot {tag.snapshot.id}, not "
-            f"{config.snapshot_id}: delete it first, or choose another name",
-            allow_retries=False,
-        )
-    return dg.MaterializeResult(
-        asset_key=declaration.keys.asset(AssetKind.TAGS),
+        return  # the sensor lsm_sync removes the partition
+    tag = _changed(declaration, table, name, config)
+    context.log.info(
+        "%s table=%s tag=%s snapshot=%s",
+        config.action.value,
+        declaration.name,
+        name,
+        tag.snapshot.id,
+    )
+    yield dg.MaterializeResult(
+        asset_key=key,
         metadata=tag_metadata(declaration.keys, tag, run_id=context.run.run_id)
         | calendar_of(table, declaration.keys),
         data_version=dg.DataVersion(str(tag.snapshot.id)),
     )
+
+
+def _changed(declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig) -> Tag:
+    match config.action:
+        case TagAction.REPLACE:
+            _existing(declaration, table, name)
+            return table.replace_tag(name, config.snapshot_id, config.retained)
+        case TagAction.EXTEND:
+            pinned = _existing(declaration, table, name).snapshot.id
+            return table.replace_tag(name, pinned, config.retained)
+        case _:
+            return _created(declaration, table, name, config)
+
+
+def _created(declaration: TableDeclaration, table: lsm.Table, name: str, config: TagConfig) -> Tag:
+    tag = find_tag(table, name)
+    if tag is None:
+        return table.create_tag(name, config.snapshot_id, retained=config.retained)
+    if config.snapshot_id not in (None, tag.snapshot.id):
+        raise dg.Failure(
+            f"tag {name!r} of {declaration.name} pins snapshot {tag.snapshot.id}, not "
+            f"{config.snapshot_id}: run it with the action REPLACE, or choose another name",
+            allow_retries=False,
+        )
+    return tag
+
+
+def _existing(declaration: TableDeclaration, table: lsm.Table, name: str) -> Tag:
+    tag = find_tag(table, name)
+    if tag is None:
+        raise dg.Failure(f"{declaration.name} has no tag {name!r}", allow_retries=False)
+    return tag
 
 
 def find_tag(table: lsm.Table, name: str) -> Tag | None:

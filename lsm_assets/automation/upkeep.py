@@ -10,7 +10,12 @@ import dagster as dg
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.checks.references import problem_list
+from lsm_assets.checks.contents import (
+    contents_evaluation,
+    damage_metadata,
+    damage_text,
+    scrub,
+)
 from lsm_assets.model import insides, pictures
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -26,6 +31,14 @@ class OrphansConfig(dg.Config):
 
     dry_run: bool = Field(default=False, description="Only report what would be removed")
     older_than: str = Field(default="1 d", description="Only files older than this")
+
+
+class VerifyConfig(dg.Config):
+    """How much is read."""
+
+    incremental: bool = Field(
+        default=False, description="Without files found sound before that have not changed since"
+    )
 
 
 class DiffConfig(dg.Config):
@@ -82,21 +95,22 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
 
 def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
-    """Return the job that walks every root and checks every file; it fails on what is broken."""
+    """Return the job that reads every page of every file that any root names; it fails on damage."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("walk_roots"), required_resource_keys={"lsm"})
-    def walk(context: dg.OpExecutionContext) -> None:
+    def walk(context: dg.OpExecutionContext, config: VerifyConfig) -> None:
         table = _existing(context, declaration)
         if table is None:
             return
-        report = table.verify()
+        report = scrub(context.resources.lsm, table, None, incremental=config.incremental)
         found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
         log_observation(context, declaration, "every root, verified", found)
+        context.instance.report_runless_asset_event(contents_evaluation(declaration, report))
         if not report.is_clean:
             raise dg.Failure(
-                f"{declaration.name} is damaged: {report.problems[0]}",
-                metadata={"lsm/problems": dg.MetadataValue.md(problem_list(report.problems))},
+                f"{declaration.name} is damaged: {damage_text(declaration.name, report)}",
+                metadata=damage_metadata(declaration.name, report),
                 allow_retries=False,
             )
 

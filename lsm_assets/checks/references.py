@@ -1,11 +1,9 @@
 """The checks on a table: every file that its newest snapshot names exists, and its totals add up."""
 
-from collections.abc import Sequence
-
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.model import pictures
+from lsm_assets.checks.contents import damage_metadata, damage_text
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.tree import TreeFacts
@@ -36,14 +34,16 @@ def references_result(
     declaration: TableDeclaration, table: lsm.Table, snapshot: Snapshot
 ) -> dg.AssetCheckResult:
     """Follow every reference of `snapshot`."""
-    problems = tuple(table.verify(snapshot_id=snapshot.id).problems)
+    report = table.verify(snapshot_id=snapshot.id)
+    sound = f"snapshot {snapshot.id} is whole"
+    found = {} if report.is_clean else damage_metadata(declaration.name, report)
+    found["lsm/problem_count"] = dg.MetadataValue.int(len(report.problems))
     return dg.AssetCheckResult(
         asset_key=declaration.keys.asset(AssetKind.TABLE),
         check_name=REFERENCES,
-        passed=not problems,
-        description=problems[0] if problems else f"snapshot {snapshot.id} is whole",
-        metadata={"lsm/problem_count": dg.MetadataValue.int(len(problems))}
-        | ({"lsm/problems": dg.MetadataValue.md(problem_list(problems))} if problems else {}),
+        passed=report.is_clean,
+        description=sound if report.is_clean else damage_text(declaration.name, report),
+        metadata=found,
     )
 
 
@@ -76,11 +76,3 @@ def totals_result(
             "lsm/data_files": dg.MetadataValue.int(tree.files),
         },
     )
-
-
-def problem_list(problems: Sequence[str]) -> str:
-    """A Markdown list of what is wrong, cut to what can be drawn in place."""
-    shown = [f"- {pictures.without_html(problem[:180])}" for problem in problems[:5]]
-    if len(problems) > len(shown):
-        shown.append(f"- … {len(problems) - len(shown)} more")
-    return "\n".join(shown)

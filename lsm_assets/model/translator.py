@@ -36,15 +36,18 @@ class LsmTranslator:
             ),
             AssetKind.MANIFEST_LISTS: (
                 f"The manifest lists of `{name}`, one partition per snapshot. Materialise one to "
-                "read it again and check every manifest it names."
+                "read it again, check every manifest it names, and compact the newest ones where "
+                "they are many."
             ),
             AssetKind.SNAPSHOTS: (
                 f"The snapshots of `{name}`, one partition per live snapshot. Materialise one to "
-                "check every file it names and to index it in the catalog again."
+                "read and check every page of every file it names, on Spark, without those found "
+                "sound before, and to record it in the lineage. A range of them is one run."
             ),
             AssetKind.TAGS: (
                 f"The tags of `{name}`. Add a partition, named like the tag you want, and "
-                "materialise it: the tag pins the newest snapshot, or the one in the run's config."
+                "materialise it: the tag pins the newest snapshot, or the one in the run's config. "
+                "With `action` in the config a tag is replaced, extended or deleted."
             ),
             AssetKind.COMPACTION: (
                 f"Compactions of `{name}`: sorted runs merged on Spark. Rows stay what they are, "

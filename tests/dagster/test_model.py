@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_assets.checks.references import problem_list
+from lsm_assets.checks.contents import problem_list
 from lsm_assets.ledger.pinning import inputs_markdown
 from lsm_assets.model import metadata, pictures
 from lsm_assets.model.declaration import TableDeclaration

@@ -79,12 +79,14 @@ def replace(
 ) -> Tag:
     """Move a tag to another snapshot (None: the newest) or lifetime; what only it named then goes.
 
+    Its own snapshot may have expired: then only the lifetime changes.
     Raises NotFoundError if there is no such tag. A kill leaves the old tag or the new one; files that
     only the old one named are then orphans.
     """
     old = session.tags.load(name)
     lifetime = lifetime_of(session, retained, name)
-    snapshot = snapshot_of(session, snapshot_id)
+    is_own = snapshot_id == old.snapshot.id
+    snapshot = old.snapshot if is_own else snapshot_of(session, snapshot_id)
     return moved(session, old, snapshot, lifetime)
 
 

@@ -1,0 +1,152 @@
+"""Materialising does the work that it names: snapshots are scrubbed, manifests compacted, tags changed."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import lsm_engine as lsm
+from lsm_assets.model.keys import AssetKind
+from tests.dagster.lake import KEYS, MARKS, Lake, rows
+
+pytestmark = MARKS
+
+CHECK = dg.AssetCheckKey(KEYS.asset(AssetKind.SNAPSHOTS), "contents")
+INSPECT = KEYS.op("inspect")
+
+
+def check_of(lake: Lake) -> dg.AssetCheckEvaluation:
+    record = lake.instance.event_log_storage.get_latest_asset_check_execution_by_key([CHECK])[CHECK]
+    assert record.event is not None
+    event = record.event.dagster_event
+    assert event is not None
+    found = event.event_specific_data
+    assert isinstance(found, dg.AssetCheckEvaluation)
+    return found
+
+
+def orders(lake: Lake) -> lsm.Table:
+    return lake.lsm.existing_table("shop.orders")
+
+
+def data_files(lake: Lake) -> list[Path]:
+    return sorted(lake.warehouse.rglob("data-*"))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def scrub(lake: Lake, *ids: int, **config: object) -> bool:
+    tags = {
+        "dagster/asset_partition_range_start": str(ids[0]),
+        "dagster/asset_partition_range_end": str(ids[-1]),
+    }
+    how = {"ops": {INSPECT: {"config": config}}} if config else None
+    return lake.materialise(
+        AssetKind.SNAPSHOTS, tags=tags, run_config=how, raise_on_error=False
+    ).success
+
+
+@pytest.mark.parametrize("place", [4, 0.3, 0.6, -5])
+def test_flipped_bytes_turn_the_check_red_and_name_the_file_and_its_rows(
+    lake: Lake, place: float
+) -> None:
+    lake.write(rows(*range(50)), rows(*range(50, 90)))
+    assert scrub(lake, 2)
+    assert check_of(lake).passed
+    path = data_files(lake)[0]
+    size = path.stat().st_size
+    flip(path, int(size * place) if isinstance(place, float) else int(place) % size)
+    assert not scrub(lake, 2)
+    found = check_of(lake)
+    assert not found.passed
+    assert path.name in found.description
+    assert " rows" in found.description
+    assert "keys {" in found.description or "keys " in found.description
+    assert "lsm repair shop.orders restore" in found.description
+    assert path.name in found.metadata["lsm/damaged"].value
+
+
+def test_a_range_is_one_run_that_reads_each_file_once(lake: Lake) -> None:
+    lake.write(*(rows(number) for number in range(4)))
+    assert scrub(lake, 1, 2, 3, 4)
+    # Every file of the newest snapshot has been read with an older one.
+    assert check_of(lake).metadata["lsm/files_read"].value == 1
+    assert check_of(lake).metadata["lsm/files_read_before"].value == 3
+    pages = [
+        event for event in lake.events(AssetKind.SNAPSHOTS) if "lsm/contains" in event.metadata
+    ]
+    assert sorted(str(event.partition) for event in pages) == list("1234")
+    assert scrub(lake, 4)
+    assert check_of(lake).metadata["lsm/files_read"].value == 0
+    assert scrub(lake, 4, read_again=True)
+    assert check_of(lake).metadata["lsm/files_read"].value == 4
+
+
+def test_a_snapshot_of_another_client_is_recorded_in_the_lineage(lake: Lake) -> None:
+    lake.write(rows(1))
+    lsm.open_table(orders(lake).location).upsert(rows(2))
+    lake.instance.add_dynamic_partitions("shop.orders$snapshots", ["2"])
+    assert scrub(lake, 2)
+    lineage = lake.lsm.catalog.lineage
+    assert lineage.snapshots(lsm.TableName.parse("shop.orders")).column(
+        "snapshot_id"
+    ).to_pylist() == [
+        2,
+        1,
+    ]
+
+
+def test_the_verify_job_reads_what_no_time_of_change_gives_away(lake: Lake) -> None:
+    lake.write(rows(1))
+    job = lake.repository.get_job(KEYS.op("verify"))
+    assert job.execute_in_process(instance=lake.instance).success
+    assert check_of(lake).passed
+    flip(data_files(lake)[0], 40)
+    assert not job.execute_in_process(instance=lake.instance, raise_on_error=False).success
+    assert not check_of(lake).passed
+
+
+def test_many_manifests_are_compacted(lake: Lake) -> None:
+    lake.write(*(rows(number) for number in range(4)))
+    lake.materialise(AssetKind.MANIFEST_LISTS, partition_key="4")
+    assert orders(lake).latest_snapshot().id == 4
+    table = orders(lake)
+    table.alter(lsm.SetOption("manifest.merge-min-count", "3"))
+    lake.materialise(AssetKind.MANIFEST_LISTS, partition_key="3")
+    assert orders(lake).latest_snapshot().id == 4
+    lake.materialise(AssetKind.MANIFEST_LISTS, partition_key="4")
+    assert orders(lake).system("manifests").num_rows == 1
+    assert lake.snapshots[-1] == "5"
+    assert not lake.sync().asset_events
+
+
+def tag(lake: Lake, name: str, **config: object) -> bool:
+    how = {"ops": {KEYS.op("tag"): {"config": config}}}
+    return lake.materialise(
+        AssetKind.TAGS, partition_key=name, run_config=how, raise_on_error=False
+    ).success
+
+
+def test_tags_are_created_replaced_extended_and_deleted(lake: Lake) -> None:
+    lake.write(rows(1), rows(2), rows(3))
+    lake.add_tag_partition("v1")
+    assert tag(lake, "v1", snapshot_id=1, retained="1 d")
+    assert not tag(lake, "v1", snapshot_id=2)
+    assert tag(lake, "v1", action="REPLACE", snapshot_id=2)
+    assert orders(lake).tag("v1").snapshot.id == 2
+    orders(lake).expire_snapshots(retain_min=1, retain_max=1, older_than="0 ms", everything=True)
+    assert tag(lake, "v1", action="EXTEND", retained="9 d")
+    found = orders(lake).tag("v1")
+    assert (found.snapshot.id, found.retained_millis) == (2, 9 * 86_400_000)
+    assert orders(lake).scan(tag="v1").count() == 2
+    lake.sync()
+    assert tag(lake, "v1", action="DELETE")
+    assert orders(lake).tag_names() == []
+    lake.sync()
+    assert lake.tags == []
+    lake.add_tag_partition("v2")
+    assert not tag(lake, "v2", action="DELETE")
