@@ -119,7 +119,7 @@ class Output:
         if first is None:
             self.note(empty)
         elif (height := _height()) and first.count("\n") > height:
-            os.environ.setdefault("LESS", "FRX")
+            os.environ.setdefault("LESS", "FRSX")
             click.echo_via_pager(chain([first], texts))
         else:
             for text in chain([first], texts):

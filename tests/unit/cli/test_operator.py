@@ -88,15 +88,11 @@ def neglected(shell) -> None:
     shutil.copytree(house / "java.db" / "pk_partitioned", house / "java.db" / "copy_of_it")
 
 
-def test_a_neglected_warehouse_of_others_becomes_healthy_by_what_doctor_prints(handed):
-    neglected(handed)
-    words = ["doctor", "--stale-after", "80 d"]
-    with_tag = engine.open_table(str(handed.warehouse / "java.db" / "aggregation"))
-    assert [tag.name for tag in with_tag.tags()][-1] == "before-the-move"
+def mended(shell, *words: str) -> list[str]:
+    """Do what `lsm doctor` prints until it is content; the commands."""
     followed: list[str] = []
-    (handed.warehouse / "catalog.db").write_bytes(b"SQLite format 3\0 and then rubbish" * 40)
     for _ in range(12):
-        seen = handed(*words, code=(0, 1, 9))
+        seen = shell("doctor", *words, code=(0, 1, 9))
         printed = [
             line.strip() for line in seen.stdout.splitlines() if line.startswith("        lsm ")
         ]
@@ -106,8 +102,17 @@ def test_a_neglected_warehouse_of_others_becomes_healthy_by_what_doctor_prints(h
             break
         for command in printed:
             followed.append(command)
-            handed(*shlex.split(command)[1:])
+            shell(*shlex.split(command)[1:])
     assert seen.exit_code == 0, (seen.output, followed)
+    return followed
+
+
+def test_a_neglected_warehouse_of_others_becomes_healthy_by_what_doctor_prints(handed):
+    neglected(handed)
+    with_tag = engine.open_table(str(handed.warehouse / "java.db" / "aggregation"))
+    assert [tag.name for tag in with_tag.tags()][-1] == "before-the-move"
+    (handed.warehouse / "catalog.db").write_bytes(b"SQLite format 3\0 and then rubbish" * 40)
+    followed = mended(handed, "--stale-after", "80 d")
     verbs = {command.split()[1] for command in followed}
     assert {"catalog", "compact", "consumer", "branch", "orphans", "repair"} <= verbs, followed
     for name in handed.json("tables"):
