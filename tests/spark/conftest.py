@@ -35,7 +35,7 @@ def new_table(tmp_path):
     catalog.create_database("shop")
 
     def made(name, *, schema=ROWS, partitioned_by=("day",), **options):
-        key = ["id", *partitioned_by] if schema is ROWS else [schema.names[0]]
+        key = [schema.names[0], *partitioned_by]
         return catalog.create_table(
             f"shop.{name}",
             schema,
