@@ -226,9 +226,9 @@ class SnapshotStore(SnapshotHints):
         found = self.find(snapshot_id)
         if found is None:
             return None
-        earliest = self.earliest_hint()  # read after the file, which is no ghost if this is smaller
-        is_passed = earliest is not None and snapshot_id < earliest
-        return None if is_passed and snapshot_id not in self.ids() else found
+        is_passed = snapshot_id < (self.earliest_hint() or 0)  # read after the file
+        counts = not is_passed and self._is_on_line(found)
+        return found if counts or snapshot_id in self.ids() else None
 
     def load(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot. ExpiredError: retention took it. NotFoundError: it never was."""
