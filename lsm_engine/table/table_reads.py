@@ -1,10 +1,7 @@
 """The part of a Table that reads rows, into whatever people go on with."""
 
-import sys
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -31,7 +28,6 @@ class TableReads:
     """Rows of one state of the table, the newest unless another is named."""
 
     session: TableSession
-    _newest_rows: "weakref.ref[_Rows] | None" = None
 
     @keywords(READ_ARGUMENTS)
     def scan(
@@ -149,14 +145,11 @@ class TableReads:
         return self.scan(where=where, **read).count()
 
     def __len__(self) -> int:
-        """Return the number of rows, which reads as `count` does.
+        """Return the number of rows, as `count` does.
 
-        `list(table)` and its like ask for a length as a hint, in the call that made an iterator: they
-        get none, as counting would read the table twice.
+        `list(table)` asks for it first, which reads the keys once more where rows have to be merged:
+        `to_arrow().to_pylist()` does not.
         """
-        newest = None if self._newest_rows is None else self._newest_rows()
-        if newest is not None and newest.is_unread_of(_caller()):
-            raise TypeError("the length of an iteration is not known before its end; use count()")
         return self.count()
 
     def __bool__(self) -> bool:
@@ -164,9 +157,8 @@ class TableReads:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries; for people at a prompt, not for many rows."""
-        rows = _Rows(self.scan, _caller())
-        self._newest_rows = weakref.ref(rows)
-        return rows
+        for batch in self.scan().to_batches():
+            yield from batch.to_pylist()
 
     def __getitem__(self, columns: object) -> NoReturn:
         raise TypeError(
@@ -176,28 +168,3 @@ class TableReads:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-
-def _caller() -> FrameType:
-    """Return the call that is being made of the method that asks."""
-    return sys._getframe(2)  # noqa: SLF001 -- documented, and nothing else shows who calls
-
-
-class _Rows(Iterator[dict[str, Any]]):
-    """The rows of a scan as dictionaries, and until the first is read: the call that asked for them."""
-
-    def __init__(self, scan: Callable[[], Scan], caller: FrameType) -> None:
-        self._rows = (row for batch in _batches(scan) for row in batch.to_pylist())
-        self._made_by: tuple[FrameType, int] | None = (caller, caller.f_lasti)
-
-    def __next__(self) -> dict[str, Any]:
-        self._made_by = None
-        return next(self._rows)
-
-    def is_unread_of(self, caller: FrameType) -> bool:
-        """Whether the same call made this and has read nothing yet."""
-        return self._made_by == (caller, caller.f_lasti)
-
-
-def _batches(scan: Callable[[], Scan]) -> Iterator[pa.RecordBatch]:
-    yield from scan().to_batches()
