@@ -55,6 +55,9 @@ class LiveChange:
 
 
 NO_CHANGE = LiveChange()
+# These two are asked, and are no values: which files go, or how many rows a write replaced, is only known
+# from the manifests and data files of the base, which the plan does not read. They may read what the base
+# names, and nothing newer; they change nothing, as each is asked again on the next base.
 ChooseOnBase = Callable[[Snapshot | None], LiveChange | None]
 """Chooses what changes on a base; None: nothing has to change, and nothing is committed."""
 PropertiesOnBase = Callable[[Snapshot | None, Sequence[ManifestEntry]], Mapping[str, str]]
