@@ -57,6 +57,13 @@ _members_of = cast(
 
 def _plain(value: Any) -> Any:
     """Return what the JSON writer, which asks for what it does not know, writes in place of a value."""
+    names = _members_of(type(value))  # first, as nearly all are records
+    if names is not None:
+        return {
+            name: _plain(member) if isinstance(member, dict) else member
+            for name in names
+            if (member := getattr(value, name)) is not None
+        }
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, bytes):
@@ -66,15 +73,7 @@ def _plain(value: Any) -> Any:
             _plain(key) if isinstance(key, bytes | Enum) else key: item
             for key, item in value.items()
         }
-    names = _members_of(type(value))
-    if names is None:
-        raise TypeError(f"{value!r} cannot be part of a message")
-    members = ((name, getattr(value, name)) for name in names)
-    return {
-        name: _plain(member) if isinstance(member, Mapping) else member
-        for name, member in members
-        if member is not None
-    }
+    raise TypeError(f"{value!r} cannot be part of a message")
 
 
 _WRITER = json.JSONEncoder(

@@ -85,7 +85,19 @@ class SelectingFunction:
             kept = adds(kinds_of(chosen, sources))
             if not kept.all():
                 chosen = chosen.take(np.flatnonzero(kept))
+        if _is_all_of_one(chosen, sources):
+            (only,) = sources
+            return only if isinstance(only, pa.Table) else pa.Table.from_batches([only])
         return gather(sources, chosen.run, chosen.row)
+
+
+def _is_all_of_one(order: MergeOrder, sources: Sequence[Source]) -> bool:
+    """Whether an order is that of the only source: nothing has to be copied."""
+    return (
+        len(sources) == 1
+        and len(order) == sources[0].num_rows
+        and bool(np.array_equal(order.row, np.arange(len(order))))
+    )
 
 
 def kinds_of(order: MergeOrder, sources: Sequence[Source]) -> Kinds:
