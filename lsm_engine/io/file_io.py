@@ -162,7 +162,8 @@ class FileIO(Protocol):
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Create or overwrite `path` atomically. Only for hints: the last writer wins.
 
-        `may_skip`: a store that throttles writes to one name may give up at once (StorageError).
+        `may_skip`: a store that throttles writes to one name may give up at once (StorageError), and
+        a power cut may take what was written.
         """
         ...
 

@@ -6,9 +6,11 @@ which every client's listings pass over.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -19,10 +21,10 @@ from lsm_engine.io.file_io import FileStatus, check_path
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.storage_errors import to_storage_error
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUTPUT_BUFFER_BYTES = 1 << 20
 _KNOWN_DIRECTORIES = 10_000
-_PIECE_BYTES = 16 << 20
 
 
 class LocalFileIO(OneByOne):
@@ -53,17 +55,18 @@ class LocalFileIO(OneByOne):
         return hash((self.root, self.durable))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.root, self.durable)
+        return partial(LocalFileIO, durable=self.durable), (self.root,)
 
     # Reading.
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`."""
-        real = self._followed(path)
-        with _naming_path(path), open(real, "rb", buffering=0) as file:
-            if offset:
-                file.seek(offset)
-            return _read_all(file, length)
+        with _naming_path(path):
+            descriptor, _ = self._opened(path)
+            try:
+                return _read_all(descriptor, offset, length)
+            finally:
+                os.close(descriptor)
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return the file opened by PyArrow, so that reads need no interpreter lock."""
@@ -92,13 +95,12 @@ class LocalFileIO(OneByOne):
 
     def exists(self, path: str) -> bool:
         """Whether a regular file is there."""
-        real = self._followed(path)
-        try:
-            return stat.S_ISREG(os.stat(real).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as cause:
-            raise to_storage_error(path, cause) from cause
+        with _naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = os.lstat(self._named(path))
+            if stat.S_ISLNK(found.st_mode):
+                found = os.stat(self._inside(path, path))
+            return stat.S_ISREG(found.st_mode)
+        return False
 
     def status(self, path: str) -> FileStatus:
         """Return size, time and kind, of a link itself if it is one."""
@@ -110,16 +112,12 @@ class LocalFileIO(OneByOne):
         """Return the entries by name."""
         real = self._followed(directory) if directory else self._real_root
         found = []
-        try:
-            with os.scandir(real) as entries:
-                for entry in entries:
-                    path = f"{directory}/{entry.name}" if directory else entry.name
-                    with contextlib.suppress(FileNotFoundError):  # deleted since: not an entry
-                        found.append(_status(path, entry.stat(follow_symlinks=False)))
-        except FileNotFoundError:
-            return []
-        except OSError as cause:
-            raise to_storage_error(directory, cause) from cause
+        gone = contextlib.suppress(FileNotFoundError)
+        with _naming_path(directory), gone, os.scandir(real) as entries:
+            for entry in entries:
+                path = f"{directory}/{entry.name}" if directory else entry.name
+                with contextlib.suppress(FileNotFoundError):  # deleted since: not an entry
+                    found.append(_status(path, entry.stat(follow_symlinks=False)))
         return sorted(found, key=lambda status: status.path)
 
     # Writing.
@@ -177,11 +175,14 @@ class LocalFileIO(OneByOne):
         return True
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
-        """Overwrite atomically by renaming a finished temporary file."""
+        """Overwrite atomically by renaming a finished temporary file.
+
+        `may_skip`: nobody waits for the disk, as a power cut may take what need not be written.
+        """
         real = self._named(path)
         temporary = self._temporary(real)
         with _naming_path(path):
-            self._write(temporary, data, sync=self.durable)
+            self._write(temporary, data, sync=self.durable and not may_skip)
             try:
                 os.replace(temporary, real)
             except OSError:
@@ -191,14 +192,10 @@ class LocalFileIO(OneByOne):
 
     def delete(self, path: str) -> bool:
         """Remove one file, or one link, never what it points to."""
-        real = self._named(path)
-        try:
-            os.unlink(real)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as cause:
-            raise to_storage_error(path, cause) from cause
-        return True
+        with _naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self._named(path))
+            return True
+        return False
 
     def remove_empty_directory(self, directory: str) -> bool:
         """Remove a directory if nothing is in it."""
@@ -214,12 +211,12 @@ class LocalFileIO(OneByOne):
         """Wait for the disk: files first, then each directory up to the root, once."""
         directories: dict[str, str] = {}
         for path in paths:
-            real = self._followed(path)
             with _naming_path(path):
                 if not self.durable:
-                    os.stat(real)
+                    os.stat(self._followed(path))
                     continue
-                sync_path(real)
+                descriptor, real = self._opened(path)
+                _sync_and_close(descriptor)
             while real != self._real_root:
                 real = os.path.dirname(real)
                 directories[real] = path
@@ -242,6 +239,17 @@ class LocalFileIO(OneByOne):
         except OSError:
             return real  # who uses it gets the error
         return self._inside(path, path) if is_link else real
+
+    def _opened(self, path: str) -> tuple[int, str]:
+        """Open what `path` leads to for reading, and return where that is; refuse to leave the root."""
+        real = self._named(path)
+        try:
+            return os.open(real, _OLD), real
+        except OSError as cause:
+            if cause.errno != errno.ELOOP:
+                raise
+        real = self._inside(path, path)  # a link
+        return os.open(real, _OLD), real
 
     def _directory(self, path: str, directory: str) -> str:
         """Return where a directory is, links followed; looked up once, as each part costs a call."""
@@ -292,12 +300,14 @@ class LocalFileIO(OneByOne):
     def _write(self, real: str, data: bytes, *, sync: bool) -> None:
         descriptor = self._create(real)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
+            try:
                 view = memoryview(data)
                 while view:
-                    view = view[file.write(view) :]
+                    view = view[os.write(descriptor, view) :]
                 if sync:
-                    os.fsync(file.fileno())
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(real)
@@ -348,10 +358,6 @@ class LocalOutput:
             os.unlink(self._real)
 
 
-def _restored(root: str, durable: bool) -> LocalFileIO:  # noqa: FBT001 -- pickle passes positions
-    return LocalFileIO(root, durable=durable)
-
-
 @contextlib.contextmanager
 def _naming_path(path: str) -> Iterator[None]:
     try:
@@ -369,20 +375,23 @@ def _status(path: str, found: os.stat_result) -> FileStatus:
     )
 
 
-def _read_all(file: Any, length: int | None) -> bytes:
-    if length is None:
-        return bytes(file.read())
+def _read_all(descriptor: int, offset: int, length: int | None) -> bytes:
+    left = os.fstat(descriptor).st_size - offset
+    left = left if length is None else min(left, length)
     pieces = []
-    # In pieces: a generous limit on a small file must not cost memory.
-    while length > 0 and (piece := file.read(min(length, _PIECE_BYTES))):
+    while left > 0 and (piece := os.pread(descriptor, left, offset)):
         pieces.append(piece)
-        length -= len(piece)
+        left -= len(piece)
+        offset += len(piece)
     return b"".join(pieces)
 
 
 def sync_path(real: str) -> None:
     """Wait until a file, or the names in a directory, are on the disk."""
-    descriptor = os.open(real, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    _sync_and_close(os.open(real, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _sync_and_close(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:

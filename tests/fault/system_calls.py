@@ -82,6 +82,15 @@ class SystemCalls:
             else:
                 self._note("sync file", path, inode=found.st_ino, content=_content(path))
 
+    def write(self, descriptor: int, data: Any) -> int:
+        path = self._paths[descriptor]
+        if self.count + 1 == self.dies_at and self.after:
+            os.write(descriptor, bytes(data)[: len(data) // 2])
+        with self._call():
+            written = os.write(descriptor, data)
+        self.written(path, os.fstat(descriptor).st_ino)
+        return written
+
     def link(self, source: str, target: str) -> None:
         with self._call():
             os.link(source, target)

@@ -120,7 +120,7 @@ def test_errors_say_what_to_do(storage, monkeypatch, code, words):
 
 
 def test_exists_never_guesses(storage, monkeypatch):
-    monkeypatch.setattr(os, "stat", refusing(errno.EACCES))
+    monkeypatch.setattr(os, "lstat", refusing(errno.EACCES))
     with pytest.raises(StorageError):
         storage.exists("a/b")
 

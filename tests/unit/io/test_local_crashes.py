@@ -23,8 +23,6 @@ class DyingOs:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name == "fdopen":
-            return self._opened
         if name not in MUTATING:
             return real
         return lambda *args, **kwargs: self.call(name, lambda: real(*args, **kwargs))
@@ -41,29 +39,12 @@ class DyingOs:
             half()
         raise Crash(f"at {name}")
 
-    def _opened(self, *args: Any, **kwargs: Any) -> Any:
-        return _DyingFile(self, os.fdopen(*args, **kwargs))
-
-
-class _DyingFile:
-    def __init__(self, system: DyingOs, file: Any) -> None:
-        self._system = system
-        self._file = file
-
-    def write(self, data: Any) -> Any:
+    def write(self, descriptor: int, data: Any) -> int:
         half = bytes(data)[: len(data) // 2]
-        return self._system.call(
-            "write", lambda: self._file.write(data), lambda: self._file.write(half)
+        written: int = self.call(
+            "write", lambda: os.write(descriptor, data), lambda: os.write(descriptor, half)
         )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+        return written
 
 
 def killed_at_each_call(monkeypatch, tmp_path, prepare, act):
