@@ -1,6 +1,7 @@
 """DataFileMeta → record batches: projected, cast to the read schema, group by group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, Self
 
@@ -18,8 +19,9 @@ from lsm_engine.base.errors import (
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
-from lsm_engine.io.file_checksum import ExpectedChecksums
+from lsm_engine.io.file_checksum import ExpectedChecksums, parquet_footer
 from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.kept_footers import kept_footer
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
 from lsm_engine.io.read_column import ReadColumn, column_mappings, number_of_all
@@ -70,9 +72,11 @@ def open_data_file(
     columns: ReadColumns,
     *,
     verify_checksums: bool = True,
+    keeps_footer: bool = True,
 ) -> "DataFileReader":
     """Open one data or changelog file; the caller closes it.
 
+    `keeps_footer`: that of a far file may be what this process read before, for all but checks.
     Raises NotFoundError if the file is missing, CorruptFileError, naming it, if it does not match
     its manifest entry, and UnsupportedError for extensions other than parquet, orc and avro.
     """
@@ -83,7 +87,13 @@ def open_data_file(
             expected = ExpectedChecksums()
             if verify_checksums:
                 expected = ExpectedChecksums(whole=meta.checksum, footer=meta.footer_checksum)
-            stored = open_stored(source, path, expected, verify_pages=verify_checksums)
+            stored = open_stored(
+                source,
+                path,
+                expected,
+                verify_pages=verify_checksums,
+                footer_of=partial(kept_footer, file_io) if keeps_footer else parquet_footer,
+            )
         return DataFileReader(path, source, stored, meta, columns)
     except LsmError:
         source.close()
@@ -197,8 +207,7 @@ class DataFileReader:
 
     def read(self, row_groups: Iterable[int] | None = None) -> pa.Table:
         """Return whole row groups (None: all of them) as one table, chunked as they were read."""
-        groups = range(self.row_group_count) if row_groups is None else row_groups
-        tables = [self._read_row_group(group) for group in groups]
+        tables = [self._read_row_group(group) for group in self._expected(row_groups)]
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def batches(
@@ -208,9 +217,14 @@ class DataFileReader:
 
         A row group comes as one batch, unless `max_rows` or a column of more than 2 GB cuts it.
         """
-        groups = range(self.row_group_count) if row_groups is None else row_groups
-        for group in groups:
+        for group in self._expected(row_groups):
             yield from self._read_row_group(group).to_batches(max_chunksize=max_rows)
+
+    def _expected(self, row_groups: Iterable[int] | None) -> Sequence[int]:
+        groups = range(self.row_group_count) if row_groups is None else tuple(row_groups)
+        if isinstance(self._stored, ParquetFile):
+            self._stored.expect_groups(groups)
+        return groups
 
     def decode_every_column(self) -> None:
         """Decode all columns that are stored; raises CorruptFileError for what cannot be."""

@@ -59,6 +59,14 @@ class DataOutput(Protocol):
         ...
 
 
+class FooterOf(Protocol):
+    """Returns the footer of a Parquet file as `parquet_footer` does."""
+
+    def __call__(self, source: Any, expected: int | None, *, file_name: str) -> "pq.FileMetaData":
+        """Return the footer of an open file."""
+        ...
+
+
 class DataEncoding(Protocol):
     """How rows become files of one format."""
 
@@ -119,10 +127,16 @@ def check_formats(schema: TableSchema) -> None:
 
 
 def open_stored(
-    source: Any, path: str, expected: ExpectedChecksums, *, verify_pages: bool
+    source: Any,
+    path: str,
+    expected: ExpectedChecksums,
+    *,
+    verify_pages: bool,
+    footer_of: FooterOf = parquet_footer,
 ) -> StoredFile:
     """Open a file by its extension, compared with the checksums that are known of it.
 
+    `footer_of` reads a footer in Parquet, or knows it.
     Raises CorruptFileError where they differ, and what PyArrow does where the bytes are wrong.
     """
     file_format = format_of(path)
@@ -130,7 +144,7 @@ def open_stored(
         check_whole(source, expected.whole, file_name=path)
     match file_format:
         case FileFormat.PARQUET:
-            footer = parquet_footer(source, expected.footer, file_name=path)
+            footer = footer_of(source, expected.footer, file_name=path)
             return ParquetFile(source, footer, verify_checksums=verify_pages)
         case FileFormat.ORC:
             return OrcFile(source, path)

@@ -117,7 +117,7 @@ class HdfsFileIO(OneByOne):
         ahead = self._prefetched.take(path)
         if ahead is not None:
             data = ahead.result()
-            return ObjectInput(lambda *_: b"", len(data), data, 0)
+            return ObjectInput(lambda *_: b"", len(data), data)
         with self._naming(path):
             reader = self._client.read(real)
             found = len(reader)
@@ -127,7 +127,7 @@ class HdfsFileIO(OneByOne):
             with self._naming(path):
                 return _range(reader, start, count)
 
-        return ObjectInput(fetch, found, data, 0)
+        return ObjectInput(fetch, found, data)
 
     def prefetch(self, path: str) -> None:
         """Fetch a file beside; the next who reads it whole gets that, errors included."""

@@ -1,6 +1,7 @@
 """A file of an object store that is being read, range by range."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Self
 
 import pyarrow as pa
@@ -8,23 +9,34 @@ import pyarrow as pa
 WHOLE_BYTES = 1 << 20
 """Files up to this size are fetched by one request."""
 TAIL_BYTES = 64 << 10
-"""How much of the end is fetched first of others: the footer is there."""
+"""How much of the end of others is fetched together: the footer is there."""
 _AHEAD_BYTES = 256 << 10
+_HELD_BYTES = 64 << 20
 
+Ranges = Sequence[tuple[int, int]]
 Fetch = Callable[[int, int], Any]
 """From (offset, length) to a buffer with exactly these bytes."""
 
 
 class ObjectInput:
-    """Seekable, over a function that fetches ranges. `data`: bytes that are known, at `known_from`."""
+    """Seekable, over a function that fetches ranges: what is known of the file is not fetched."""
 
     closed = False
 
-    def __init__(self, fetch: Fetch, size: int, data: Any, known_from: int) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        size: int,
+        whole: Any = b"",
+        fetch_many: Callable[[Ranges], Sequence[Any]] | None = None,
+    ) -> None:
+        """`whole`: all of the bytes, where they are known. `fetch_many` fetches ranges at once."""
         self._fetch = fetch
+        self._fetch_many = fetch_many
         self._size = size
-        self._known = memoryview(data)
-        self._known_from = known_from
+        self._known = memoryview(whole)
+        self._known_from = 0
+        self._ranges: list[tuple[int, memoryview]] = []
         self._ahead = memoryview(b"")
         self._ahead_from = 0
         self._at = 0
@@ -79,13 +91,37 @@ class ObjectInput:
         """Let go of what was fetched."""
         self.closed = True
         self._known = self._ahead = memoryview(b"")
+        self._ranges = []
+
+    def hold_ranges(self, ranges: Ranges) -> None:
+        """Fetch ranges (offset, length) at once, up to 64 MB, and hold them until others are asked for."""
+        self._ranges = []
+        sums = accumulate(count for _, count in ranges)
+        needed = [
+            (start, count)
+            for (start, count), before in zip(ranges, sums, strict=True)
+            if before <= _HELD_BYTES and not self._holds(start, count)
+        ]
+        if self._fetch_many is not None and needed:
+            found = map(memoryview, self._fetch_many(needed))
+            self._ranges = [(start, each) for (start, _), each in zip(needed, found, strict=True)]
+
+    def _holds(self, start: int, count: int) -> bool:
+        known_to = self._known_from + len(self._known)
+        return self._known_from <= start and start + count <= known_to
 
     def _bytes(self, start: int, count: int) -> Any:
-        for held, held_from in ((self._known, self._known_from), (self._ahead, self._ahead_from)):
+        own = ((self._known_from, self._known), (self._ahead_from, self._ahead))
+        for held_from, held in (*own, *self._ranges):
             if held_from <= start and start + count <= held_from + len(held):
                 return held[start - held_from : start - held_from + count]
         if count >= _AHEAD_BYTES:
             return self._fetch(start, count)
+        if start >= self._size - TAIL_BYTES:  # the footer, most likely
+            self._known_from = max(self._size - TAIL_BYTES, 0)
+            tail = self._fetch(self._known_from, self._size - self._known_from)
+            self._known = memoryview(tail)
+            return self._known[start - self._known_from : start - self._known_from + count]
         # Small reads follow each other: pages of a column, blocks of an Avro file.
         self._ahead = memoryview(self._fetch(start, min(_AHEAD_BYTES, self._size - start)))
         self._ahead_from = start

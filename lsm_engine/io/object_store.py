@@ -19,7 +19,7 @@ from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
 from lsm_engine.io.object_calls import delete_objects, put_object, read_start, status_of
 from lsm_engine.io.object_gathered import Gathered
-from lsm_engine.io.object_input import TAIL_BYTES, WHOLE_BYTES, ObjectInput
+from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
 from lsm_engine.io.object_proof import look_for_proof, require_proof
 from lsm_engine.io.object_requests import FAILURES, Requests
@@ -165,26 +165,22 @@ class ObjectFileIO(UploadsInParts):
         return [next(found) if count > 0 else b"" for _, count in ranges]
 
     def open_input(self, path: str, *, size: int | None = None) -> ObjectInput:
-        """Fetch a small file whole, or the end of a large one: footers are there."""
+        """Fetch a small file whole, of a large one nothing before it is read."""
         key = self._key(path)
         self._written.await_file(path)
         ahead = self._prefetched.take(path)
         if ahead is not None:
             data: Any = ahead.result()
-            return ObjectInput(lambda *_: b"", len(data), data, 0)
+            return ObjectInput(lambda *_: b"", len(data), data)
         if size is None:
             size = self.status(path).size
-        known_from = 0 if size <= WHOLE_BYTES else size - TAIL_BYTES
-        if known_from == 0:
+        if size <= WHOLE_BYTES:
             data = self._requests.send("GET", path, lambda client: obstore.get(client, key).bytes())
-            size = len(data)
-        else:
-            data = self._range(path, key, known_from, size)
+            return ObjectInput(lambda *_: b"", len(data), data)
         return ObjectInput(
             lambda start, count: self._range(path, key, start, start + count),
             size,
-            data,
-            known_from,
+            fetch_many=partial(self.read_ranges, path, size=size),
         )
 
     def prefetch(self, path: str) -> None:

@@ -6,10 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsm_engine.io.object_input import ObjectInput
 from lsm_engine.io.parquet_stats import ColumnBounds, column_bounds, leaf_positions
 
 _REPEATED_BYTES = 4
 """Bytes per value of a column that its dictionary makes small, dictionary included."""
+
+_TOGETHER_BYTES = 16 << 20
+"""How much of a far file's row groups is fetched together; one that is larger comes alone."""
 
 
 class ParquetFile:
@@ -25,6 +29,9 @@ class ParquetFile:
         )
         self._has_dots = any("." in name for name in self.schema.names)
         self._leaves = leaf_positions(self.schema)
+        self._expected: Sequence[int] = ()
+        self._held: frozenset[int] = frozenset()
+        self._held_names: Sequence[str] | None = None
 
     @property
     def members(self) -> Mapping[bytes, bytes]:
@@ -36,7 +43,40 @@ class ParquetFile:
         """Return columns of one row group."""
         # A dot in a name is a path to PyArrow: then every column is read, and chosen later.
         asked = None if self._has_dots else list(names)
+        if isinstance(self._source, ObjectInput):  # columns come together, not one after the other
+            self._hold(group, asked)
         return self._file.read_row_group(group, columns=asked, use_threads=False)
+
+    def expect_groups(self, groups: Sequence[int]) -> None:
+        """Have these row groups in mind, in this order: of a far file small ones are fetched together."""
+        self._expected = groups
+
+    def _hold(self, group: int, names: Sequence[str] | None) -> None:
+        if group in self._held and names == self._held_names:
+            return
+        at = self._expected.index(group) if group in self._expected else len(self._expected)
+        ranges, held = self._ranges(group, names), [group]
+        for later in self._expected[at + 1 :]:
+            more = self._ranges(later, names)
+            if sum(count for _, count in (*ranges, *more)) > _TOGETHER_BYTES:
+                break
+            ranges += more
+            held.append(later)
+        self._source.hold_ranges(ranges)
+        self._held, self._held_names = frozenset(held), names
+
+    def _ranges(self, group: int, names: Sequence[str] | None) -> list[tuple[int, int]]:
+        """Return offset and length of the chunks of columns (None: all) in a row group."""
+        facts = self._file.metadata.row_group(group)
+        chunks = map(facts.column, range(facts.num_columns))
+        wanted = None if names is None else frozenset(names)
+        found = []
+        for chunk in chunks:
+            if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted:
+                pages = chunk.data_page_offset
+                start = min(pages, chunk.dictionary_page_offset or pages)
+                found.append((start, chunk.total_compressed_size))
+        return found
 
     def keep_dictionaries(self) -> None:
         """Return text that is stored by dictionary as such from now on (StoredFile)."""

@@ -75,7 +75,7 @@ def _read(context: BucketContext, file: FileToRead) -> Iterator[str]:
         names = tuple(field.name for field in schema.written_fields(meta.write_columns))
     columns = ReadColumns(file_schema=schema, read_schema=schema, names=names)
     rows = _Rows(file, schema, hashes=file.index is not None)
-    with open_data_file(context.file_io, path, meta, columns) as reader:
+    with open_data_file(context.file_io, path, meta, columns, keeps_footer=False) as reader:
         reader.decode_every_column()
         yield from rows.problems(reader)
     if file.index is not None:
