@@ -103,8 +103,10 @@ class ObjectInput:
             if before <= _HELD_BYTES and not self._holds(start, count)
         ]
         if self._fetch_many is not None and needed:
-            found = map(memoryview, self._fetch_many(needed))
-            self._ranges = [(start, each) for (start, _), each in zip(needed, found, strict=True)]
+            found = self._fetch_many(needed)
+            self._ranges = [
+                (start, memoryview(each)) for (start, _), each in zip(needed, found, strict=True)
+            ]
 
     def _holds(self, start: int, count: int) -> bool:
         known_to = self._known_from + len(self._known)
