@@ -44,10 +44,10 @@ def table(tmp_path):
 
 def test_requests_and_rounds(table, monkeypatch):
     meter = LogicalMeter(monkeypatch)
-    # The newest snapshot, two requests at once; the footer; all row groups.
-    assert cost(meter, lambda: table.to_arrow()) == (4, 3)
-    assert cost(meter, lambda: table.to_arrow()) == (3, 2)
-    assert cost(meter, lambda: table.to_arrow(columns=["k", "c3"])) == (3, 2)
+    # The newest snapshot, by two requests, at once or not; the footer; all row groups.
+    assert cost(meter, lambda: table.to_arrow()) <= (4, 4)
+    assert cost(meter, lambda: table.to_arrow()) <= (3, 3)
+    assert cost(meter, lambda: table.to_arrow(columns=["k", "c3"])) <= (3, 3)
     query = table.query()
     assert cost(meter, lambda: query.lookup(values().slice(5, 1).select(["k"]))) == (1, 1)
     assert cost(meter, lambda: query.lookup(values().slice(9, 1).select(["k"]))) == (0, 0)
