@@ -75,12 +75,79 @@ def stats_modes(schema: TableSchema) -> tuple[StatsMode, ...]:
     return tuple(general if text is None else StatsMode.parse(text) for text in own)
 
 
+@record
+class ColumnExtremes:
+    """What is known of one column of several files, one entry per file.
+
+    `least` and `greatest` are of the column's type, without NaN, and null where nothing is known.
+    """
+
+    least: pa.Array
+    greatest: pa.Array
+    null_counts: Sequence[int | None]
+
+
+def stats_of_each(
+    types: Sequence[DataType],
+    modes: Sequence[StatsMode],
+    columns: Sequence[ColumnExtremes],
+    *,
+    file_count: int,
+) -> list[SimpleStats]:
+    """Return the statistics of each file, of all files at once; no bound where none is safe."""
+    kept = [_kept(*each) for each in zip(types, modes, columns, strict=True)]
+    pairs = [pa.concat_arrays([column.least, column.greatest]) for column in kept]
+    stored = encode_stored(pairs, types, row_count=2 * file_count)
+    least, greatest = stored[:file_count], stored[file_count:]
+    too_long = [
+        at
+        for at, (low, high) in enumerate(zip(least, greatest, strict=True))
+        if len(low) + len(high) > STATS_BYTES_MAX
+    ]
+    if too_long:
+        nothing = encode_stored([pa.nulls(1, arrow_type(kind)) for kind in types], types)
+        for at in too_long:
+            least[at] = greatest[at] = nothing[0]
+    counts = [tuple(column.null_counts[at] for column in kept) for at in range(file_count)]
+    return [
+        SimpleStats(min_values=low, max_values=high, null_counts=nulls)
+        for low, high, nulls in zip(least, greatest, counts, strict=True)
+    ]
+
+
+def _kept(kind: DataType, mode: StatsMode, column: ColumnExtremes) -> ColumnExtremes:
+    """Return what the format and a mode keep of a column."""
+    count = len(column.null_counts)
+    counts = column.null_counts if _is_counted(kind, mode) else [None] * count
+    if not _keeps_bounds(kind, mode):
+        nothing = pa.nulls(count, arrow_type(kind))
+        return ColumnExtremes(least=nothing, greatest=nothing, null_counts=counts)
+    least, greatest = column.least, column.greatest
+    if pa.types.is_floating(least.type):
+        # -0.0 and 0.0 are equal but have two orders; take the wider range.
+        least, greatest = _with_zero(least, -0.0), _with_zero(greatest, 0.0)
+    if mode.length is not None and pa.types.is_string(least.type):
+        uppers = [truncated_upper(text, mode.length) for text in greatest.to_pylist()]
+        least = pc.utf8_slice_codeunits(least, 0, mode.length)
+        greatest = pa.array(uppers, greatest.type)
+    if least.null_count or greatest.null_count:
+        known = pc.and_(least.is_valid(), greatest.is_valid())
+        unknown = pa.scalar(None, least.type)
+        least, greatest = (pc.if_else(known, each, unknown) for each in (least, greatest))
+    return ColumnExtremes(least=least, greatest=greatest, null_counts=counts)
+
+
+def _with_zero(values: pa.Array, zero: float) -> pa.Array:
+    return pc.if_else(pc.equal(values, pa.scalar(0.0, values.type)), zero, values).cast(values.type)
+
+
 class StatsCollector:
     """Collects the statistics of columns batch by batch; one collector per file or manifest."""
 
     def __init__(self, types: Sequence[DataType], modes: Sequence[StatsMode]) -> None:
         assert len(types) == len(modes), (len(types), len(modes))
         self._types = tuple(types)
+        self._modes = tuple(modes)
         self._columns = [_ColumnStats(kind, mode) for kind, mode in zip(types, modes, strict=True)]
 
     def update(self, columns: Sequence[Column]) -> None:
@@ -88,38 +155,21 @@ class StatsCollector:
         for stats, column in zip(self._columns, columns, strict=True):
             stats.update(column)
 
-    def set_extremes(self, pairs: Sequence[pa.Array]) -> None:
-        """Take in all there is: [minimum, maximum] of each column in its type, free of NaN, or nulls."""
-        for stats, pair in zip(self._columns, pairs, strict=True):
-            stats.set_extremes(pair)
-
     def result(self) -> SimpleStats:
         """Return the statistics so far, one field per column; no bound where none is safe."""
-        bounds = [stats.bounds() for stats in self._columns]
-        least, greatest = encode_stored(bounds, self._types, row_count=2)
-        if len(least) + len(greatest) > STATS_BYTES_MAX:
-            nothing = [pa.nulls(2, arrow_type(kind)) for kind in self._types]
-            least, greatest = encode_stored(nothing, self._types, row_count=2)
-        return SimpleStats(
-            min_values=least,
-            max_values=greatest,
-            null_counts=tuple(stats.null_count for stats in self._columns),
-        )
+        columns = [stats.extremes() for stats in self._columns]
+        return stats_of_each(self._types, self._modes, columns, file_count=1)[0]
 
 
 class _ColumnStats:
     def __init__(self, kind: DataType, mode: StatsMode) -> None:
         self.kind = kind
-        self.mode = mode
-        # Of nested columns no client counts nulls; files shall not differ by who wrote them.
-        is_counted = mode.kind is not StatsKind.NONE and isinstance(kind, ScalarType)
-        self.null_count: int | None = 0 if is_counted else None
-        self._keeps_bounds = mode.has_bounds and _has_safe_bounds(kind)
+        self.null_count = 0
+        self._keeps_bounds = _keeps_bounds(kind, mode)
         self._extremes: pa.Array | None = None  # minimum and maximum so far
 
     def update(self, column: Column) -> None:
-        if self.null_count is not None:
-            self.null_count += column.null_count
+        self.null_count += column.null_count
         if not self._keeps_bounds or column.null_count == len(column):
             return
         wanted = arrow_type(self.kind)
@@ -136,25 +186,22 @@ class _ColumnStats:
             pair = pa.array([both["min"], both["max"]], wanted)
         self._extremes = pair
 
-    def set_extremes(self, pair: pa.Array) -> None:
-        if self._keeps_bounds and not pair.null_count:
-            self._extremes = pair
+    def extremes(self) -> ColumnExtremes:
+        """Return minimum and maximum; null if they are not known."""
+        known = self._extremes if self._keeps_bounds else None
+        pair = pa.nulls(2, arrow_type(self.kind)) if known is None else known
+        return ColumnExtremes(
+            least=pair.slice(0, 1), greatest=pair.slice(1), null_counts=[self.null_count]
+        )
 
-    def bounds(self) -> pa.Array:
-        """Return [minimum, maximum]; both null if there is none."""
-        if not self._keeps_bounds or self._extremes is None:
-            return pa.nulls(2, arrow_type(self.kind))
-        pair = self._extremes
-        if pa.types.is_floating(pair.type):
-            # -0.0 and 0.0 are equal but have two orders; take the wider range.
-            pair = _wider_zeros(pair)
-        if self.mode.length is not None and pa.types.is_string(pair.type):
-            least, greatest = pair.to_pylist()
-            upper = truncated_upper(greatest, self.mode.length)
-            if upper is None:
-                return pa.nulls(2, pair.type)
-            pair = pa.array([least[: self.mode.length], upper], pair.type)
-        return pair
+
+def _is_counted(kind: DataType, mode: StatsMode) -> bool:
+    # Of nested columns no client counts nulls; files shall not differ by who wrote them.
+    return mode.kind is not StatsKind.NONE and isinstance(kind, ScalarType)
+
+
+def _keeps_bounds(kind: DataType, mode: StatsMode) -> bool:
+    return mode.has_bounds and _has_safe_bounds(kind)
 
 
 def _has_safe_bounds(kind: DataType) -> bool:
@@ -164,18 +211,13 @@ def _has_safe_bounds(kind: DataType) -> bool:
     return not (kind.root in TIMESTAMPS and (kind.precision or 0) > 6)
 
 
-def _wider_zeros(pair: pa.Array) -> pa.Array:
-    least, greatest = pair.to_pylist()
-    return pa.array([-0.0 if least == 0 else least, 0.0 if greatest == 0 else greatest], pair.type)
-
-
-def truncated_upper(text: str, length: int) -> str | None:
+def truncated_upper(text: str | None, length: int) -> str | None:
     """Return a text of at most `length` code points that no text beginning like `text` exceeds.
 
     The text itself if it is short enough; otherwise its beginning with the last code point that can
-    be raised raised by one, and nothing behind that. None when none can.
+    be raised raised by one, and nothing behind that. None when none can, and for None.
     """
-    if len(text) <= length:
+    if text is None or len(text) <= length:
         return text
     for end in range(length, 0, -1):
         raised = ord(text[end - 1]) + 1

@@ -1,13 +1,13 @@
-"""A finished file's statistics for its manifest entry: from its footer, or from its rows."""
+"""Statistics of finished files for their manifest entries: from their footers, or from their rows."""
 
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_engine.codec.stats import StatsCollector, stats_modes
+from lsm_engine.codec.stats import ColumnExtremes, StatsCollector, stats_modes, stats_of_each
 from lsm_engine.io.parquet_stats import column_bounds, leaf_positions
 from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
 from lsm_engine.schema.arrow_types import arrow_type
@@ -26,13 +26,14 @@ class FileStats(Protocol):
         """Take in the footer, if the format has one that knows the columns."""
         ...
 
-    def of_keys(self) -> SimpleStats:
-        """Return statistics of the key columns."""
+    @staticmethod
+    def of_each(files: Sequence[Any]) -> "list[StatsPair]":
+        """Return the statistics of finished files of one class and one schema."""
         ...
 
-    def of_values(self) -> SimpleStats:
-        """Return statistics of every column of the table, in order."""
-        ...
+
+StatsPair = tuple[SimpleStats, SimpleStats]
+"""Statistics of the key columns of a file, and of every column of the table, in order."""
 
 
 class RowStats:
@@ -57,75 +58,80 @@ class RowStats:
     def finish(self, _: "pq.FileMetaData | None") -> None:
         """Nothing is known from a footer."""
 
-    def of_keys(self) -> SimpleStats:
-        """Return statistics of the key columns."""
-        return self._keys.result() if self._key_names else EMPTY_STATS
+    @staticmethod
+    def of_each(files: "Sequence[RowStats]") -> list[StatsPair]:
+        """Return what each has collected."""
+        return [one.result() for one in files]
 
-    def of_values(self) -> SimpleStats:
-        """Return statistics of every column of the table, in order."""
-        return self._values.result()
+    def result(self) -> StatsPair:
+        """Return the statistics so far."""
+        keys = self._keys.result() if self._key_names else EMPTY_STATS
+        return keys, self._values.result()
 
 
 class FooterStats:
-    """From a Parquet footer, without a second look at the rows."""
+    """From Parquet footers, without a second look at the rows, and of all files in one pass."""
 
     def __init__(self, stored: pa.Schema, schema: TableSchema) -> None:
-        self._footer: pq.FileMetaData | None = None
-        self._stored = stored
-        self._schema = schema
-        self._nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
-        self._leaves = leaf_positions(stored)
+        self.groups: list[pq.RowGroupMetaData] = []
+        self.stored = stored
+        self.schema = schema
+        self.nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
 
     def update(self, rows: pa.Table) -> None:
         """Look for NaN."""
         for field, column in zip(rows.schema, rows.columns, strict=True):
             if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
-                self._nan_columns.add(field.name)
+                self.nan_columns.add(field.name)
 
     def finish(self, footer: "pq.FileMetaData | None") -> None:
         """Take in the footer."""
-        self._footer = footer
+        assert footer is not None, "this format has footers"
+        self.groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
 
-    def of_keys(self) -> SimpleStats:
-        """Return statistics of the key columns."""
-        if not self._schema.has_primary_key:
-            return EMPTY_STATS
-        keys = self._schema.select(self._schema.trimmed_primary_keys)
-        return self._stats(keys, KEY_PREFIX)
+    @staticmethod
+    def of_each(files: "Sequence[FooterStats]") -> list[StatsPair]:
+        """Return the statistics of files of one schema."""
+        schema = files[0].schema
+        leaves = leaf_positions(files[0].stored)
+        columns = {
+            field.name: _extremes(files, field, leaves.get(field.name)) for field in schema.fields
+        }
+        values = _stats(schema, schema.fields, columns, len(files))
+        if not schema.has_primary_key:
+            return [(EMPTY_STATS, each) for each in values]
+        keys = schema.select(schema.trimmed_primary_keys)
+        return list(zip(_stats(schema, keys, columns, len(files)), values, strict=True))
 
-    def of_values(self) -> SimpleStats:
-        """Return statistics of every column of the table, in order."""
-        return self._stats(self._schema.fields, "")
 
-    def _stats(self, fields: tuple[DataField, ...], prefix: str) -> SimpleStats:
-        modes = dict(zip(self._schema.names, stats_modes(self._schema), strict=True))
-        bounds = [self._bounds(field, prefix + field.name) for field in fields]
-        collector = StatsCollector(
-            [field.type for field in fields], [modes[field.name] for field in fields]
-        )
-        collector.set_extremes([pair for pair, _ in bounds])
-        kept = collector.result()
-        null_counts = tuple(
-            None if count is None else null_count
-            for count, (_, null_count) in zip(kept.null_counts or (), bounds, strict=True)
-        )
-        return replace(kept, null_counts=null_counts)
+def _stats(
+    schema: TableSchema,
+    fields: Sequence[DataField],
+    columns: dict[str, ColumnExtremes],
+    file_count: int,
+) -> list[SimpleStats]:
+    modes = dict(zip(schema.names, stats_modes(schema), strict=True))
+    return stats_of_each(
+        [field.type for field in fields],
+        [modes[field.name] for field in fields],
+        [columns[field.name] for field in fields],
+        file_count=file_count,
+    )
 
-    def _bounds(self, field: DataField, name: str) -> tuple[pa.Array, int | None]:
-        """Return [minimum, maximum], both null if not known, and the null count."""
-        value_type = arrow_type(field.type)
-        leaf = self._leaves.get(name)
-        assert self._footer is not None, "the file is not finished"
-        if leaf is None:
-            return pa.nulls(2, value_type), None
-        bounds = column_bounds(
-            self._footer,
-            leaf,
-            self._stored.field(name).type,
-            range(self._footer.num_row_groups),
-            nan_free=name not in self._nan_columns,
-        )
-        if name in self._nan_columns:
-            return pa.nulls(2, value_type), bounds.null_count
-        pair = bounds.whole()
-        return pair if pair.type == value_type else pair.cast(value_type), bounds.null_count
+
+def _extremes(files: Sequence[FooterStats], field: DataField, leaf: int | None) -> ColumnExtremes:
+    """Return what the footers of files know of a column; where a file has NaN, no bounds."""
+    value_type = arrow_type(field.type)
+    if leaf is None:
+        nothing = pa.nulls(len(files), value_type)
+        return ColumnExtremes(least=nothing, greatest=nothing, null_counts=[None] * len(files))
+    groups = [group for file in files for group in file.groups]
+    stored = files[0].stored.field(field.name).type
+    bounds = column_bounds(groups, leaf, stored, nan_free=True)
+    found = bounds.of_each([len(file.groups) for file in files])
+    pair = [found.least, found.greatest]
+    pair = [each if each.type == value_type else each.cast(value_type) for each in pair]
+    with_nan = [field.name in file.nan_columns for file in files]
+    if any(with_nan):
+        pair = [pc.if_else(pa.array(with_nan), pa.scalar(None, value_type), each) for each in pair]
+    return ColumnExtremes(least=pair[0], greatest=pair[1], null_counts=found.null_counts)

@@ -107,7 +107,9 @@ class ParquetFile:
         if leaf is None:
             return None
         stored = self.schema.field(name).type
-        return column_bounds(self._file.metadata, leaf, stored, range(len(self.group_rows)))
+        footer = self._file.metadata
+        groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+        return column_bounds(groups, leaf, stored)
 
 
 def open_parquet(

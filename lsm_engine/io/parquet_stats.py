@@ -1,6 +1,7 @@
 """What a Parquet footer knows about a column: minima, maxima and null counts per row group."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsm_engine.base.record import record
+from lsm_engine.codec.stats import ColumnExtremes
 
 
 @record
@@ -21,38 +23,54 @@ class ColumnBounds:
     null_counts: tuple[int | None, ...]
     is_known: tuple[bool, ...]  # whether the bounds cover every value that is not null
 
-    def whole(self) -> pa.Array:
-        """Return [minimum, maximum] of the file; both null if any row group's are not known."""
-        kind = self.lower.type
-        if not all(self.is_known):
-            return pa.nulls(2, kind)
-        if len(self.is_known) == 1:
-            pair = pa.concat_arrays([self.lower, self.upper])
-        else:
-            pair = pa.array([pc.min(self.lower), pc.max(self.upper)], kind)
-        return pa.nulls(2, kind) if pair.null_count else pair
+    def of_each(self, group_counts: Sequence[int]) -> ColumnExtremes:
+        """Return what is known of each file, whose row groups follow each other here, so many of each.
 
-    @property
-    def null_count(self) -> int | None:
-        """Nulls in the file; None if any row group has no count."""
-        known = [count for count in self.null_counts if count is not None]
-        return sum(known) if len(known) == len(self.null_counts) else None
+        A bound is null where any row group's is not known, a count None where any has none.
+        """
+        if all(count == 1 for count in group_counts):
+            known = pa.array(self.is_known, pa.bool_())
+            nothing = pa.scalar(None, self.lower.type)
+            lower, upper = self.lower, self.upper
+            if not all(self.is_known):
+                lower, upper = (pc.if_else(known, each, nothing) for each in (lower, upper))
+            return ColumnExtremes(least=lower, greatest=upper, null_counts=self.null_counts)
+        ends = list(accumulate(group_counts, initial=0))
+        parts = [self._whole(slice(*pair)) for pair in pairwise(ends)]
+        return ColumnExtremes(
+            least=pa.concat_arrays([part.least for part in parts]),
+            greatest=pa.concat_arrays([part.greatest for part in parts]),
+            null_counts=[part.null_counts[0] for part in parts],
+        )
+
+    def _whole(self, groups: slice) -> ColumnExtremes:
+        kind = self.lower.type
+        lower = upper = pa.nulls(1, kind)
+        if all(self.is_known[groups]):
+            lower = pa.array([pc.min(self.lower[groups])], kind)
+            upper = pa.array([pc.max(self.upper[groups])], kind)
+        counts = self.null_counts[groups]
+        known = [count for count in counts if count is not None]
+        return ColumnExtremes(
+            least=lower,
+            greatest=upper,
+            null_counts=[sum(known) if len(known) == len(counts) else None],
+        )
 
 
 def column_bounds(
-    footer: "pq.FileMetaData",
+    row_groups: Sequence["pq.RowGroupMetaData"],
     leaf: int,
     stored: pa.DataType,
-    row_groups: Sequence[int],
     *,
     nan_free: bool = False,
 ) -> ColumnBounds:
-    """Return the bounds of one leaf column, in its stored Arrow type.
+    """Return the bounds of one leaf column in row groups of any files, in its stored Arrow type.
 
     Unless it is known to be `nan_free`, a floating point column has no upper bound: NaN sorts last,
     and no statistics count it.
     """
-    chunks = [footer.row_group(group).column(leaf).statistics for group in row_groups]
+    chunks = [group.column(leaf).statistics for group in row_groups]
     has_bounds = [chunk is not None and chunk.has_min_max for chunk in chunks]
     read = _reader(stored)
     lower = [read(chunk, "min") if has else None for chunk, has in zip(chunks, has_bounds)]  # noqa: B905

@@ -50,6 +50,7 @@ from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import Conformer, IncomingRows
 from lsm_engine.table.stage.bucket_routing import assigns_buckets, routing_of
 from lsm_engine.table.stage.writers import RowsWriter, TableWriter, bucket_writer
+from lsm_engine.table.stage.written_bucket import messages_of
 
 _TASKS_PER_CORE = 2
 Writer = RowsWriter | TableWriter
@@ -274,7 +275,7 @@ class OwnerTask:
         for partition, bucket, parcel in parcels_of(batches):
             if writer is None or (partition, bucket) != current:
                 if writer is not None:
-                    yield from _finished(writer)
+                    yield from messages_of([writer.finish()])
                 current = (partition, bucket)
                 total = routing.total_buckets(partition)
                 writer = bucket_writer(
@@ -285,7 +286,7 @@ class OwnerTask:
             if writer.byte_count > memory_bytes:
                 writer.relieve()
         if writer is not None:
-            yield from _finished(writer)
+            yield from messages_of([writer.finish()])
 
 
 def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
@@ -300,12 +301,6 @@ def parcels_of(batches: Batches) -> Iterator[tuple[bytes, int, pa.Buffer]]:
             (parcel.as_buffer() for parcel in rows),
             strict=True,
         )
-
-
-def _finished(writer: RowsWriter) -> Iterator[CommitMessage]:
-    message = writer.finish()
-    if message is not None:
-        yield message
 
 
 def _given_up(

@@ -190,10 +190,10 @@ MUTANTS = (
     Mutant("rows equal to the bound wait for the next cut", M + "table.read.merge_stream.upper_bound", returning(lambda at: max(0, at - 1)), story("rows_are_cut_everywhere")),
     Mutant("writers number rows from zero", M + "table.ground.bucket_context.Staging.next_sequence_number", instead(lambda self, partition, bucket: 0), story("row_kinds")),
     # Files and their statistics.
-    Mutant("nobody counts deletes", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, delete_row_count=0)), story("row_kinds")),
+    Mutant("nobody counts deletes", M + "io.written_file.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, delete_row_count=0))), story("row_kinds")),
     Mutant("maxima are cut and not rounded up", M + "codec.stats.truncated_upper", instead(lambda text, length: text[:length]), story("statistics_at_their_edges")),
-    Mutant("the last key of a file is its first", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, max_key=meta.min_key)), story("row_kinds")),
-    Mutant("sequence ranges are one off", M + "io.data_file_writer._OpenFile.close", returning(lambda meta: replace(meta, min_sequence_number=meta.min_sequence_number - 1)), story("row_kinds")),
+    Mutant("the last key of a file is its first", M + "io.written_file._stored_ends", returning(lambda ends: [(first, first) for first, _ in ends]), story("row_kinds")),
+    Mutant("sequence ranges are one off", M + "io.written_file.OpenFile.close", returning(lambda file: replace(file, meta=replace(file.meta, min_sequence_number=file.meta.min_sequence_number - 1))), story("row_kinds")),
     Mutant("bucket without abs", M + "table.ground.bucket_keys.bucket_of", signed_bucket, story("an_emptied_table")),
     Mutant("partition names are not escaped", M + "codec.partition_path.escape", instead(lambda text: text), story("partitions_with_any_name")),
     # What compactions tell and hide.

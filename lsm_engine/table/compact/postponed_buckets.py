@@ -32,6 +32,7 @@ from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.read.split_read import BucketReader
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import bucket_writer
+from lsm_engine.table.stage.written_bucket import messages_of
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ def write_waiting(staging: Staging, work: WaitingRows) -> CommitMessage | None:
             writer.write(incoming.rows, incoming.kinds)
             if writer.byte_count > memory_bytes:
                 writer.relieve()
-        return writer.finish()
+        return next(iter(messages_of([writer.finish()])), None)
     except BaseException:
         writer.abort()
         raise

@@ -8,14 +8,10 @@ from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.io.clock import Clock, IdSource
-from lsm_engine.io.data_file_writer import (
-    CHANGELOG_PREFIX,
-    DATA_PREFIX,
-    DataFileWriter,
-    NewFiles,
-)
+from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.file_io import FileIO, check_name
 from lsm_engine.io.paths import TablePaths
+from lsm_engine.io.written_file import CHANGELOG_PREFIX, DATA_PREFIX, NewFiles
 from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot

@@ -4,8 +4,8 @@ import pyarrow as pa
 
 from lsm_engine.base.modes import FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
-from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.table.ground.bucket_context import BucketContext
+from lsm_engine.table.stage.written_bucket import WrittenBucket
 
 
 class AppendWriter:
@@ -23,9 +23,7 @@ class AppendWriter:
         total_buckets: int,
         first_sequence_number: int,
     ) -> None:
-        self._message = CommitMessage(
-            partition=partition, bucket=bucket, total_buckets=total_buckets
-        )
+        self._place = (partition, bucket, total_buckets)
         self._writer: DataFileWriter = context.new_files(
             partition,
             bucket,
@@ -48,17 +46,14 @@ class AppendWriter:
         """Give up the memory."""
         self._writer.relieve()
 
-    def finish(self) -> CommitMessage | None:
-        """Write what is left and return what to commit; None if no row came."""
-        files = self._writer.close()
-        if not files:
-            return None
-        message = self._message
-        return CommitMessage(
-            partition=message.partition,
-            bucket=message.bucket,
-            total_buckets=message.total_buckets,
-            data=DataIncrement(new_files=tuple(files)),
+    def finish(self) -> WrittenBucket:
+        """Write what is left and return the files of the bucket."""
+        partition, bucket, total_buckets = self._place
+        return WrittenBucket(
+            partition=partition,
+            bucket=bucket,
+            total_buckets=total_buckets,
+            files=self._writer.finish(),
         )
 
     def abort(self) -> None:

@@ -9,9 +9,9 @@ from lsm_engine.base import core_options
 from lsm_engine.base.modes import FileSource
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.spill import SpillArea
+from lsm_engine.io.written_file import WrittenFile
 from lsm_engine.merge.sequence import Rows, with_number
-from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
-from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.table.ground.bucket_context import BucketContext, Staging
 from lsm_engine.table.ground.bucket_keys import RoutedRows
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -21,10 +21,11 @@ from lsm_engine.table.stage.append_writer import AppendWriter
 from lsm_engine.table.stage.bucket_routing import routing_of
 from lsm_engine.table.stage.input_changelog import InputLog
 from lsm_engine.table.stage.write_buffer import WriteBuffer
+from lsm_engine.table.stage.written_bucket import WrittenBucket, messages_of
 
 
 class BucketWriter:
-    """Writes the rows of one bucket (MergeTreeWriter); `finish` returns what a commit needs."""
+    """Writes the rows of one bucket (MergeTreeWriter)."""
 
     def __init__(
         self,
@@ -50,8 +51,8 @@ class BucketWriter:
             schema.key_value_arrow, rules, spills, next_sequence_number, self._log
         )
         self._writers: list[DataFileWriter] = []
-        self._files: list[DataFileMeta] = []
-        self._changelog_files: list[DataFileMeta] = []
+        self._files: list[WrittenFile] = []
+        self._changelog_files: list[WrittenFile] = []
 
     @property
     def byte_count(self) -> int:
@@ -69,18 +70,15 @@ class BucketWriter:
         else:
             self._flush()
 
-    def finish(self) -> CommitMessage | None:
-        """Write what is left and return what to commit; None if no row came."""
+    def finish(self) -> WrittenBucket:
+        """Write what is left and return the files of the bucket."""
         self._flush()
-        if not (self._files or self._changelog_files):
-            return None
-        return CommitMessage(
+        return WrittenBucket(
             partition=self._partition,
             bucket=self._bucket,
             total_buckets=self._total_buckets,
-            data=DataIncrement(
-                new_files=tuple(self._files), changelog_files=tuple(self._changelog_files)
-            ),
+            files=self._files,
+            changelog_files=self._changelog_files,
         )
 
     def abort(self) -> None:
@@ -102,7 +100,7 @@ class BucketWriter:
             return run
         return (with_number(rows, self._snapshot_id) for rows in run)
 
-    def _written(self, run: Iterable[Rows], *, changelog: bool = False) -> list[DataFileMeta]:
+    def _written(self, run: Iterable[Rows], *, changelog: bool = False) -> list[WrittenFile]:
         writer = self._context.new_files(
             self._partition,
             self._bucket,
@@ -113,7 +111,7 @@ class BucketWriter:
         self._writers.append(writer)
         for rows in run:
             writer.write(rows)
-        return writer.close()
+        return writer.finish()
 
 
 RowsWriter = BucketWriter | AppendWriter
@@ -178,9 +176,9 @@ class TableWriter:
         """Write what is left and return what to commit."""
         self._write(self._routing.rest())
         writers = list(self._writers.values())
-        done = list(LocalExecutor().ordered(_finished, writers))
+        written = list(LocalExecutor().ordered(_finished, writers))
         self._spills.close()
-        return self._routing.completed([message for message in done if message is not None])
+        return self._routing.completed(messages_of(written))
 
     def abort(self) -> None:
         """Delete what was written; nothing of it was visible."""
@@ -199,7 +197,7 @@ class TableWriter:
         return self._writers[key]
 
 
-def _finished(writer: RowsWriter) -> CommitMessage | None:
+def _finished(writer: RowsWriter) -> WrittenBucket:
     return writer.finish()
 
 

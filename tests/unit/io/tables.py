@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 
 from lsm_engine.base.table_options import given_options
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
-from lsm_engine.io.data_file_writer import DataFileWriter, NewFiles
+from lsm_engine.io.data_file_writer import DataFileWriter
+from lsm_engine.io.written_file import NewFiles
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema

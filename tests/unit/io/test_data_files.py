@@ -19,8 +19,8 @@ from lsm_engine.base.modes import FileSource
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.stats import StatsCollector, stats_modes
 from lsm_engine.io.data_file_reader import POSITION
-from lsm_engine.io.data_file_writer import CHANGELOG_PREFIX
 from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.written_file import CHANGELOG_PREFIX
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import Crash, Die, Fail, RecordingFileIO, When

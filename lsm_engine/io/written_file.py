@@ -1,0 +1,210 @@
+"""A data file that row groups go into, and its manifest entry once it is finished."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.ids import checked_sequence
+from lsm_engine.base.modes import FileSource
+from lsm_engine.base.record import record
+from lsm_engine.codec.binary_row import encode_stored
+from lsm_engine.io.data_formats import DataOutput
+from lsm_engine.io.file_checksum import ChecksumOutput
+from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
+from lsm_engine.io.key_footers import key_footer_members
+from lsm_engine.io.parquet_output import ParquetOutput
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
+from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+
+DATA_PREFIX = "data-"
+CHANGELOG_PREFIX = "changelog-"
+
+
+@record
+class NewFiles:
+    """What the files of one writer share. `directory` is the bucket's (TablePaths.bucket_directory).
+
+    `prefix` is DATA_PREFIX or CHANGELOG_PREFIX. `target_file_size` None: from the table's options.
+    `write_columns`: what the files of an append table hold, if not exactly the table's columns.
+    """
+
+    schema: TableSchema
+    directory: str
+    level: int = 0
+    file_source: FileSource = FileSource.APPEND
+    prefix: str = DATA_PREFIX
+    target_file_size: int | None = None
+    write_columns: tuple[str, ...] | None = None
+
+    @property
+    def stored_schema(self) -> TableSchema:
+        """The schema with the columns that the files hold."""
+        return replace(self.schema, fields=self.schema.written_fields(self.write_columns))
+
+    @property
+    def roll_bytes(self) -> int:
+        """Bytes at which a file is full."""
+        return self.target_file_size or self.schema.options.target_file_size(
+            has_primary_key=self.schema.has_primary_key
+        )
+
+
+@record
+class WrittenFile:
+    """A finished file before its keys and statistics are encoded: `metas_of` does so for many at once.
+
+    `ends`: the keys of its first and of its last row.
+    """
+
+    schema: TableSchema
+    meta: DataFileMeta
+    stats: FileStats
+    ends: Sequence[pa.Table]
+
+
+def metas_of(written: Sequence[WrittenFile]) -> list[DataFileMeta]:
+    """Return the facts of files that one operation wrote, with keys and statistics, in one pass.
+
+    Files of one layout (their schema, and the columns and format that they hold) are taken together.
+    """
+    made: dict[int, DataFileMeta] = {}
+    alike: dict[Any, list[int]] = {}
+    for at, file in enumerate(written):
+        key = (id(file.schema), type(file.stats), file.meta.write_columns)
+        alike.setdefault(key, []).append(at)
+    for numbers in alike.values():
+        files = [written[at] for at in numbers]
+        stats = type(files[0].stats).of_each([file.stats for file in files])
+        keys = _stored_ends(files)
+        for at, file, (of_keys, of_values), (first, last) in zip(
+            numbers, files, stats, keys, strict=True
+        ):
+            made[at] = replace(
+                file.meta, min_key=first, max_key=last, key_stats=of_keys, value_stats=of_values
+            )
+    return [made[at] for at in range(len(written))]
+
+
+def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
+    """Return the first and the last key of each file as stored rows."""
+    schema = files[0].schema
+    if not schema.has_primary_key:
+        return [(EMPTY_ROW, EMPTY_ROW)] * len(files)
+    fields = schema.select(_key_names(schema))
+    rows = pa.concat_tables([end for file in files for end in file.ends])
+    columns: Sequence[pa.ChunkedArray] = [rows.column(KEY_PREFIX + field.name) for field in fields]
+    stored = encode_stored(columns, [field.type for field in fields])
+    return list(zip(stored[::2], stored[1::2], strict=True))
+
+
+def _key_names(schema: TableSchema) -> tuple[str, ...]:
+    return schema.trimmed_primary_keys if schema.has_primary_key else ()
+
+
+@record
+class RowGroup:
+    """Rows, what their file's encoding made of them, and their record keys if those are kept."""
+
+    rows: pa.Table
+    stored: Any
+    record_keys: pa.Array | None
+
+
+class OpenFile:
+    """The file that rows go to now, and what is known about it so far."""
+
+    def __init__(
+        self,
+        name: str,
+        output: ChecksumOutput,
+        rows: DataOutput,
+        files: NewFiles,
+        schema: pa.Schema,
+    ) -> None:
+        self.name = name
+        self._output = output
+        self._rows = rows
+        self._files = files
+        is_parquet = files.schema.options.file_format(files.level).policy.has_footer
+        self._stats: FileStats = (
+            FooterStats(schema, files.stored_schema)
+            if is_parquet
+            else RowStats(files.stored_schema)
+        )
+        self._record_keys: list[pa.Array] = []
+        self._row_count = 0
+        self._delete_count = 0
+        self._sequences: list[tuple[int, int]] = []
+        self._key_names = [KEY_PREFIX + name for name in _key_names(files.schema)]
+        self._ends: list[pa.Table] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._output.tell()
+
+    def append(self, group: RowGroup) -> None:
+        """Append a row group."""
+        rows = group.rows
+        self._rows.append(group.stored)
+        self._stats.update(rows)
+        if group.record_keys is not None:
+            self._record_keys.append(group.record_keys)
+        # Copied: a slice would keep the rows in memory until the file is finished.
+        ends = rows.select(self._key_names).take([0, rows.num_rows - 1])
+        self._ends = [*(self._ends or [ends.slice(0, 1)])[:1], ends.slice(1)]
+        self._row_count += rows.num_rows
+        if SEQUENCE_NUMBER in rows.column_names:
+            found = pc.min_max(rows.column(SEQUENCE_NUMBER)).as_py()
+            self._sequences.append((found["min"], found["max"]))
+        if VALUE_KIND in rows.column_names:
+            # Of the four kinds the two that take a row away are the odd numbers.
+            self._delete_count += sum(
+                int(np.count_nonzero(chunk.to_numpy() & 1))
+                for chunk in rows.column(VALUE_KIND).chunks
+            )
+
+    def close(self, now_millis: int, first_sequence_number: int) -> "WrittenFile":
+        """Finish the file; `first_sequence_number` is for rows that carry none."""
+        files = self._files
+        if isinstance(self._rows, ParquetOutput) and self._record_keys:
+            self._rows.add_members(key_footer_members(files.schema.options, self._record_keys))
+        has_footer = isinstance(self._rows, ParquetOutput)
+        self._stats.finish(self._rows.close())
+        size = self._output.tell()
+        self._output.close()
+        least, greatest = first_sequence_number, first_sequence_number + self._row_count - 1
+        checked_sequence(first_sequence_number, self._row_count)
+        if self._sequences:
+            least = min(low for low, _ in self._sequences)
+            greatest = max(high for _, high in self._sequences)
+        meta = DataFileMeta(
+            file_name=self.name,
+            file_size=size,
+            row_count=self._row_count,
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            value_stats=EMPTY_STATS,
+            min_sequence_number=least,
+            max_sequence_number=greatest,
+            schema_id=files.schema.id,
+            level=files.level,
+            creation_millis=now_millis,
+            delete_row_count=self._delete_count,
+            file_source=files.file_source,
+            write_columns=files.write_columns,
+            checksum=self._output.checksum,
+            footer_checksum=self._output.last_checksum if has_footer else None,
+        )
+        return WrittenFile(schema=files.schema, meta=meta, stats=self._stats, ends=self._ends)
+
+    def abandon(self) -> None:
+        """Delete the unfinished file."""
+        self._rows.abandon()
+        self._output.abort()

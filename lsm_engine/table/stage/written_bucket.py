@@ -1,0 +1,36 @@
+"""What writers of buckets have written → what a commit is made of, of all buckets at once."""
+
+from collections.abc import Iterable, Sequence
+
+from lsm_engine.base.record import record
+from lsm_engine.io.written_file import WrittenFile, metas_of
+from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
+
+
+@record
+class WrittenBucket:
+    """The finished files of one bucket; none where no row came. `partition` is a stored row."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: Sequence[WrittenFile]
+    changelog_files: Sequence[WrittenFile] = ()
+
+
+def messages_of(written: Iterable[WrittenBucket]) -> list[CommitMessage]:
+    """Return what to commit of each bucket that has files, their statistics worked out together."""
+    buckets = [bucket for bucket in written if bucket.files or bucket.changelog_files]
+    metas = iter(metas_of([file for one in buckets for file in (*one.files, *one.changelog_files)]))
+    return [
+        CommitMessage(
+            partition=bucket.partition,
+            bucket=bucket.bucket,
+            total_buckets=bucket.total_buckets,
+            data=DataIncrement(
+                new_files=tuple(next(metas) for _ in bucket.files),
+                changelog_files=tuple(next(metas) for _ in bucket.changelog_files),
+            ),
+        )
+        for bucket in buckets
+    ]
