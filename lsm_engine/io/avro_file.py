@@ -10,6 +10,8 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.codec.avro import AvroRecords
 from lsm_engine.codec.avro_container import Block, Limits, read_container
 from lsm_engine.codec.avro_rows import AvroRows, avro_schema
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.kernels.selection import take
 
 DATA_LIMITS = Limits(
     block_bytes=256 << 20,
@@ -76,6 +78,10 @@ class AvroFile:
     def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
         """Return columns of one group of blocks."""
         return self._records.decode(names, self._groups[group])
+
+    def read_rows(self, group: int, names: Sequence[str], rows: Longs) -> pa.Table:
+        """Return columns of some rows of one group (StoredFile)."""
+        return take(self.read_group(group, names), rows)
 
     def bounds(self, _: str) -> None:
         """Avro keeps no statistics."""

@@ -1,12 +1,13 @@
 """DataFileMeta → record batches: projected, cast to the read schema, group by group."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -27,6 +28,7 @@ from lsm_engine.io.parquet_stats import ColumnBounds
 from lsm_engine.io.read_column import ReadColumn, column_mappings, number_of_all
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
+from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.selection import RowsLeft
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
@@ -226,6 +228,34 @@ class DataFileReader:
             self._stored.expect_groups(groups)
         return groups
 
+    def matching(
+        self, row_groups: Iterable[int], where: pc.Expression, names: Collection[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of row groups that a filter of the columns `names` keeps, group by group.
+
+        Those columns are read first, and of the others no more than the pages that hold such rows.
+        """
+        assert not self._with_positions, "positions are for those who read every row"
+        asked = [column for column in self._columns if column.name in names] or self._columns[:1]
+        others = [column for column in self._columns if column not in asked]
+        for group in row_groups:
+            rows = self._read_row_group(group, asked)
+            count = rows.num_rows
+            number = "_" * (1 + max(map(len, rows.column_names), default=0))
+            numbers = pa.array(np.arange(count))
+            if not (found := rows.append_column(number, numbers).filter(where)).num_rows:
+                continue
+            hits = found.column(number).to_numpy()
+            if (hits[1:] < hits[:-1]).any():  # PyArrow filters on several threads
+                found = found.take(pa.array(np.argsort(hits)))
+                hits = found.column(number).to_numpy()
+            chosen = None if len(hits) == count else hits
+            rest = self._read_row_group(group, others, chosen)
+            both = dict(zip(found.column_names, found.columns, strict=True))
+            both |= zip(rest.column_names, rest.columns, strict=True)
+            columns = [both[name] for name in self.schema.names]
+            yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
     def decode_every_column(self) -> None:
         """Decode all columns that are stored; raises CorruptFileError for what cannot be."""
         for group in range(self.row_group_count):
@@ -246,34 +276,56 @@ class DataFileReader:
             )
         return ReadColumn(name, source, mapping)
 
-    def _read_row_group(self, group: int) -> pa.Table:
+    def _read_row_group(
+        self, group: int, columns: Sequence[ReadColumn] | None = None, chosen: Longs | None = None
+    ) -> pa.Table:
+        """Return columns (None: all) of a row group; `chosen`: which of the rows that are left."""
         count = self.row_group_rows[group]
         first = sum(self.row_group_rows[:group])
+        asked = self._columns if columns is None else columns
         left = None
         if self._deleted is not None:
-            left = RowsLeft(count, self._deleted.between(first, first + count))
+            dropped = self._deleted.between(first, first + count)
+            if chosen is None:
+                left = RowsLeft(count, dropped)
+            else:
+                chosen = np.delete(np.arange(count), dropped)[chosen]
         positions = None
-        if self._with_positions or any(column.counted for column in self._columns):
-            positions = pa.chunked_array([np.arange(first, first + count)])
+        if self._with_positions or any(column.counted for column in asked):
+            numbers = np.arange(count) if chosen is None else chosen
+            positions = pa.chunked_array([first + numbers])
             positions = positions if left is None else left.of(positions)
-        stored = self._stored_columns(group, left)
+        row_count = count if chosen is None else len(chosen)
+        row_count = row_count if left is None else len(left)
+        stored = self._stored_columns(group, asked, left, chosen)
         made = [
-            column.unstored(count if left is None else len(left), positions)
+            column.unstored(row_count, positions)
             if column.source is None
             else column.filled(self._read_as(column, stored[column.source]), positions)
-            for column in self._columns
+            for column in asked
         ]
-        if self._with_positions:
+        fields = [self.schema.field(column.name) for column in asked]
+        if columns is None and self._with_positions:
             made.append(positions)
-        return pa.Table.from_arrays(made, schema=self.schema)
+            fields.append(self.schema.field(POSITION))
+        return pa.Table.from_arrays(made, schema=pa.schema(fields))
 
-    def _stored_columns(self, group: int, left: RowsLeft | None) -> dict[str, pa.ChunkedArray]:
-        """Return the columns to read of a row group as they are stored, less rows to leave out."""
-        names = dict.fromkeys(each.source for each in self._columns if each.source is not None)
+    def _stored_columns(
+        self,
+        group: int,
+        asked: Sequence[ReadColumn],
+        left: RowsLeft | None,
+        chosen: Longs | None,
+    ) -> dict[str, pa.ChunkedArray]:
+        """Return columns of a row group as they are stored, less rows to leave out."""
+        names = list(dict.fromkeys(each.source for each in asked if each.source is not None))
         if not names:
             return {}
         with _Reading(self.path):
-            stored = self._stored.read_group(group, list(names))
+            if chosen is not None:
+                stored = self._stored.read_rows(group, names, chosen)
+                return {name: stored.column(name) for name in names}
+            stored = self._stored.read_group(group, names)
             if stored.num_rows != self.row_group_rows[group]:
                 raise ValueError("a row group has fewer rows than the footer states")
             columns = {name: stored.column(name) for name in names}

@@ -18,6 +18,7 @@ from lsm_engine.io.orc_file import OrcFile, OrcOutput
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_output import ParquetEncoding, ParquetSettings
 from lsm_engine.io.parquet_stats import ColumnBounds
+from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.schema.table_schema import TableSchema
 
 
@@ -29,6 +30,10 @@ class StoredFile(Protocol):
 
     def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
         """Return columns of one group; there may be more columns than asked for."""
+        ...
+
+    def read_rows(self, group: int, names: Sequence[str], rows: Longs) -> pa.Table:
+        """Return columns of some rows of one group, by position, which ascend; decodes few others."""
         ...
 
     def bounds(self, name: str, /) -> ColumnBounds | None:

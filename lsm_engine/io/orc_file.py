@@ -12,6 +12,8 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.io.formats import FIELD_ID
 from lsm_engine.io.orc_footer import read_orc_footer
 from lsm_engine.io.write_gate import WriteGate
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.kernels.selection import take
 
 _COMPRESSION = {"none": "uncompressed", "gzip": "zlib"}
 _STRIPE_BYTES = 16 << 20  # PyArrow's 64 MB would be held by every run of a merge
@@ -105,6 +107,10 @@ class OrcFile:
             for name, column in zip(stripe.schema.names, stripe.columns, strict=True)
         ]
         return pa.Table.from_arrays(columns, names=stripe.schema.names)
+
+    def read_rows(self, group: int, names: Sequence[str], rows: Longs) -> pa.Table:
+        """Return columns of some rows of one group (StoredFile)."""
+        return take(self.read_group(group, names), rows)
 
     def bounds(self, _: str) -> None:
         """PyArrow does not expose the statistics of stripes."""

@@ -7,7 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsm_engine.io.object_input import ObjectInput
+from lsm_engine.io.parquet_pages import PageReader, pays
 from lsm_engine.io.parquet_stats import ColumnBounds, column_bounds, leaf_positions
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.kernels.selection import take
 
 _REPEATED_BYTES = 4
 """Bytes per value of a column that its dictionary makes small, dictionary included."""
@@ -32,6 +35,7 @@ class ParquetFile:
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
         self._held_names: Sequence[str] | None = None
+        self._pages = PageReader(source, footer)
 
     @property
     def members(self) -> Mapping[bytes, bytes]:
@@ -78,6 +82,22 @@ class ParquetFile:
                 found.append((start, chunk.total_compressed_size))
         return found
 
+    def read_rows(self, group: int, names: Sequence[str], rows: Longs) -> pa.Table:
+        """Return columns of some rows of one row group, which ascend; pages without any are left out."""
+        found: dict[str, pa.ChunkedArray] = {}
+        flat = {name: self._leaves[name] for name in names if name in self._leaves}
+        if flat and self._pages.can_cut and pays(rows, self.group_rows[group]):
+            for made, positions in self._pages.files(group, flat, rows) or ():
+                source = pa.BufferReader(made)
+                file = open_parquet(source, None, verify_checksums=self._verify_checksums)
+                table = take(file.read_row_group(0, use_threads=False), positions)
+                found |= dict(zip(table.column_names, table.columns, strict=True))
+        rest = [name for name in names if name not in found]
+        if rest:
+            table = take(self.read_group(group, rest), rows)
+            found |= dict(zip(table.column_names, table.columns, strict=True))
+        return pa.table({name: found[name] for name in names})
+
     def keep_dictionaries(self) -> None:
         """Return text that is stored by dictionary as such from now on (StoredFile)."""
         names = [name for name, leaf in self._leaves.items() if self._is_repeated_text(name, leaf)]
@@ -114,14 +134,14 @@ class ParquetFile:
 
 def open_parquet(
     source: Any,
-    footer: "pq.FileMetaData",
+    footer: "pq.FileMetaData | None",
     *,
     verify_checksums: bool,
     dictionaries: Sequence[str] = (),
 ) -> "pq.ParquetFile":
     """Return a reader of one file, with nothing inferred from its path and no threads of its own.
 
-    `footer`: of the same file. `dictionaries`: columns to return dictionary-encoded.
+    `footer`: of the same file; None: it is read. `dictionaries`: columns to return dictionary-encoded.
     """
     return pq.ParquetFile(
         source,

@@ -20,7 +20,6 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.parquet_footer import (
     MAGIC,
     ColumnChunk,
-    Struct,
     only_row_group,
     read_footer,
     row_group,
@@ -30,6 +29,7 @@ from lsm_engine.io.parquet_footer import (
     with_members,
     with_row_groups,
 )
+from lsm_engine.io.thrift_compact import Struct
 from lsm_engine.schema.table_schema import KEY_PREFIX, VALUE_KIND
 
 _DICTIONARY_SAMPLE_ROWS = 16_384

@@ -89,6 +89,10 @@ class ReadRows:
         if self.where is not None:
             table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
             rows = table.filter(self.where)
+        yield from self.projected(rows)
+
+    def projected(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield rows with the columns that come out."""
         chosen = rows.select(list(self.names))
         batches = chosen.to_batches() if isinstance(chosen, pa.Table) else [chosen]
         yield from (batch for batch in batches if batch.num_rows)
@@ -201,8 +205,8 @@ def _joined_rows(
 def _raw_rows(
     bucket: "BucketReader", rows: ReadRows, names: Sequence[str], file: DataFileMeta, part: range
 ) -> Iterator[pa.RecordBatch]:
-    for batch in bucket.file(file, names, matching=rows.predicate, part=part):
-        yield from rows.finish(batch)
+    for batch in bucket.file(file, names, matching=rows.predicate, part=part, kept_by=rows):
+        yield from rows.projected(batch)
 
 
 def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
@@ -275,10 +279,12 @@ class BucketReader:
         matching: Predicate | None = None,
         max_rows: int | None = None,
         part: range | None = None,
+        kept_by: ReadRows | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
 
-        `part`: only the row groups whose first row is one of these.
+        `part`: only the row groups whose first row is one of these. `kept_by`: only rows that its filter
+        keeps; where nothing has to be merged.
         """
         schema = self._context.schema
         columns = ReadColumns(
@@ -298,7 +304,13 @@ class BucketReader:
             if matching is not None:
                 may_match = set(matching_row_groups(reader, matching))
                 groups = [group for group in groups if group in may_match]
-            yield from reader.batches(groups, max_rows=max_rows)
+            if kept_by is None or kept_by.where is None:
+                yield from reader.batches(groups, max_rows=max_rows)
+            elif self._context.file_io.facts.is_far:  # all columns of a group in one round
+                for batch in reader.batches(groups, max_rows=max_rows):
+                    yield from kept_by.finish(batch)
+            else:
+                yield from reader.matching(groups, kept_by.where, kept_by.filter_columns)
 
     def merged(
         self, section: Section, rows: ReadRows | None = None, *, drop_deletes: bool = True
