@@ -20,7 +20,7 @@ def test_a_recipe(page, tmp_path):
     before = threading.active_count()
     counts = run_page(RECIPES / f"{page}.md", tmp_path)
     assert counts["python"]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # others may have ended theirs
 
 
 @pytest.fixture(scope="module")

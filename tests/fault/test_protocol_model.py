@@ -10,7 +10,7 @@ them. CI explores those that take the fewest preemptions, as many as fit into se
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -37,6 +37,7 @@ from lsm_engine.store.snapshot_removal import delete_states
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.store.tags import TagStore
 from lsm_engine.table.commit import fence
+from lsm_engine.table.ground.commit_turns import CommitTurns
 from lsm_engine.table.history import expire, rollback
 from lsm_engine.table.tags import tag as tags
 from tests.unit.store.documents import snapshot
@@ -71,6 +72,9 @@ class Replayed(OneByOne):
 
     def local_time(self) -> tuple[int, ...]:
         return (2024, 1, 1)
+
+    def forget_prefetched(self, paths: Iterable[str]) -> None:
+        """Nothing is fetched ahead."""
 
     def _call(self, verb: str, path: str, data: bytes = b"") -> Any:
         for answer in self._answers:
@@ -197,7 +201,7 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
         clock=file_io,
         ids=Ids(name),
         notify=lambda act: None,
-        components=SimpleNamespace(listeners=()),
+        components=SimpleNamespace(listeners=(), commit_turns=CommitTurns()),
         live_entries=lambda snapshot: [],
         schema=None,
         name="t",

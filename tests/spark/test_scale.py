@@ -36,8 +36,9 @@ def peak_megabytes() -> dict[str, float]:
             kind = "jvm" if process.name() == "java" else "driver" if process == own else "worker"
         except (OSError, psutil.Error):
             continue
-        peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-        found[kind] = max(found.get(kind, 0), int(peak.split()[1]) // 1024)
+        for line in status.splitlines():  # of a process that has just ended there is none
+            if line.startswith("VmHWM"):
+                found[kind] = max(found.get(kind, 0), int(line.split()[1]) // 1024)
     return found
 
 

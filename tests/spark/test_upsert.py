@@ -196,7 +196,7 @@ def test_the_data_source_ends_a_write_as_the_verbs_do(spark, new_table):
     assert table.scan().count() == 50
     written = [one for one in table.snapshots() if one.commit_kind is lsm.CommitKind.APPEND]
     counts = [row_counts_of(one.properties) for one in written]
-    assert counts == [RowCounts(inserted=30), RowCounts(inserted=20, updated=10)]
+    assert counts == [RowCounts(inserted=30), RowCounts(inserted=20, skipped=10)]
     one_day = rows(0, 30).filter(pa.compute.field("day") == rows(0, 1)["day"][0])
     frame = spark.createDataFrame(one_day.slice(0, 4))
     there = table.scan(where=pa.compute.field("day") == rows(0, 1)["day"][0]).count()

@@ -138,8 +138,8 @@ def test_snapshots_are_listed_from_one_file_each(long_history, shell, files) -> 
     [
         ("/", 70),
         ("/t/shop.long", 400),
-        ("/t/shop.long/snapshots", 230),
-        ("/t/shop.long/snapshots?from=120", 230),
+        ("/t/shop.long/snapshots", 320),
+        ("/t/shop.long/snapshots?from=120", 320),
         ("/t/shop.long/snapshot/150", 150),
         ("/t/shop.long/tree", 100),
         ("/t/shop.long/tree?bucket=0", 100),

@@ -261,8 +261,8 @@ def test_a_failure_during_close_is_raised_after_the_last_commit(
     for number in range(2):
         writer.write(rows(number))
         writer.commit()
-    monkeypatch.setattr(compact, "carry_out", failing)
     writer.write(rows(2))
+    monkeypatch.setattr(compact, "carry_out", failing)  # not before: a write raises it, too
     if writer._background is not None and fails_before:  # also of the commit before
         writer._background._error = MemoryError("out of it")
     with pytest.raises(MemoryError):
