@@ -25,6 +25,7 @@ _BUCKET = "lake"
 _LOCATION = f"s3://{_BUCKET}/sample"
 _OPTIONS = "LSM_STORAGE_S3_"
 _STARTS_WITHIN = 120.0  # seconds
+_STOPS_WITHIN = 10.0
 _JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 
 
@@ -68,7 +69,11 @@ def local_s3(directory: Path, environment: Mapping[str, str]) -> Iterator[dict[s
         }
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=_STOPS_WITHIN)
+        except subprocess.TimeoutExpired:  # it waits for idle connections of this process
+            server.kill()
+            server.wait()
 
 
 def command_words(warehouse: str, dagster_home: str) -> list[str]:

@@ -22,13 +22,18 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.io.in_flight import OwnProcess
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import HDFS, HDFS_CONFIGURATION, StorageOptions
+from lsm_engine.io.storage_options import (
+    HDFS,
+    HDFS_CONFIGURATION,
+    StorageOptions,
+    require_environment,
+)
 
 FAILURES = (OSError, RuntimeError, ValueError)
 """What the library raises for answers."""
 
 _lock = threading.Lock()
-_made: dict[tuple[str, str, StorageOptions], Any] = {}
+_made: dict[tuple[str, str, StorageOptions], tuple[str, Any]] = {}  # of the newest environment
 _owner = OwnProcess()
 # The library has no class for most answers: it shows the Java class of the NameNode's.
 _ANSWER = re.compile(
@@ -46,14 +51,25 @@ _REMEDIES = {
 }
 
 
-def client_of(location: StorageLocation, options: StorageOptions) -> Any:
-    """Return the client of a cluster, made on first use. Raises InvalidOptionError if it cannot be."""
+def client_of(location: StorageLocation, options: StorageOptions, environment: str) -> Any:
+    """Return the client of a cluster as an `environment_mark` has it, made on first use.
+
+    Raises InvalidOptionError if it cannot be made, or not any more, as the environment is another by now.
+    """
     with _lock:
         _owner.require(location.text)
         key = (location.scheme, location.authority, options)
-        if key not in _made:
-            _made[key] = _client(location, options)
-        return _made[key]
+        of, found = _made.get(key, ("", None))
+        if found is None or of != environment:
+            require_environment(location.text, location.scheme, environment)
+            found = _client(location, options)
+            _made[key] = environment, found
+        return found
+
+
+def require_own_process(location: StorageLocation) -> None:
+    """Raise StorageError in a process that was forked from one that had made clients."""
+    _owner.require(location.text)
 
 
 def _client(location: StorageLocation, options: StorageOptions) -> Any:

@@ -19,13 +19,21 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
-from lsm_engine.io.hdfs_clients import FAILURES, answer_of, client_of, naming_path, to_error
+from lsm_engine.io.hdfs_clients import (
+    FAILURES,
+    answer_of,
+    client_of,
+    naming_path,
+    require_own_process,
+    to_error,
+)
 from lsm_engine.io.in_flight import at_once, begin
 from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.prefetched import Prefetched
+from lsm_engine.io.remote_file_io import RemoteFileIO
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
+from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions, environment_mark
 
 _READ_AT_ONCE = 16
 
@@ -42,52 +50,35 @@ def move_directory(
 
     Raises AlreadyExistsError, with nothing changed, if the target exists.
     """
-    client = client_of(target, options)
+    client = client_of(target, options, environment_mark(target.scheme))
     with naming_path(target.prefix, target.text):
         client.mkdirs(f"/{target.prefix.rpartition('/')[0]}", create_parent=True)
         with contextlib.suppress(FileNotFoundError):
             client.rename(f"/{source.prefix}", f"/{target.prefix}", overwrite=False)
 
 
-class HdfsFileIO(OneByOne):
-    """Files below a directory. A value: equal by location and options, and may be used by any thread.
-
-    Pickles without secrets and connections: both are found anew where it is unpickled.
-    """
+class HdfsFileIO(RemoteFileIO, OneByOne):
+    """Files below a directory. Any thread may use it."""
 
     facts = StoreFacts(lists_are_consistent=True, has_directories=True, is_far=True)
 
     def __init__(self, location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> None:
-        self.location = location
-        self.options = options
+        super().__init__(location, options)
+        self._made: Any = None
         self._ids = SystemIds()
         self._prefetched = Prefetched(SystemClock())
-
-    def __repr__(self) -> str:
-        return f"HdfsFileIO({self.location.text!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, HdfsFileIO)
-            and (self.location, self.options) == (other.location, other.options)
-        )  # fmt: skip
-
-    def __hash__(self) -> int:
-        return hash((self.location, self.options))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return HdfsFileIO, (self.location, self.options)
 
     # Reading.
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`."""
-        real = self._real(path)
+        check_path(path)
         ahead = None if offset else self._prefetched.take(path)
-        if ahead is not None:
-            return ahead.result()[:length]
+        return self._read(path, offset, length) if ahead is None else ahead.result()[:length]
+
+    def _read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         with self._naming(path):
-            return _range(self._client.read(real), offset, length)
+            return _range(self._client.read(self._real(path)), offset, length)
 
     def read_many(
         self, paths: Iterable[str], length: int | None = None
@@ -132,7 +123,7 @@ class HdfsFileIO(OneByOne):
     def prefetch(self, path: str) -> None:
         """Fetch a file beside; the next who reads it whole gets that, errors included."""
         if not self._prefetched.holds(path):
-            self._prefetched.add(path, begin(HdfsFileIO(self.location, self.options).read, path))
+            self._prefetched.add(path, begin(self._read, path))
 
     def forget_prefetched(self, paths: Iterable[str]) -> None:
         """Drop what was fetched beside of some files."""
@@ -312,7 +303,10 @@ class HdfsFileIO(OneByOne):
 
     @property
     def _client(self) -> Any:
-        return client_of(self.location, self.options)
+        require_own_process(self.location)
+        if self._made is None:
+            self._made = client_of(self.location, self.options, self.environment)
+        return self._made
 
     def _real(self, path: str) -> str:
         return f"/{self.location.at(check_path(path))}"

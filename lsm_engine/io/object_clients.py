@@ -1,7 +1,8 @@
 """Clients of object stores, made by obstore from a location and storage options.
 
-One per bucket, process and options, so that tables share connections. A client of a process that has
-forked since does not work, and would wait for ever: that is found out before a request.
+One pair per bucket, process, options and environment, so that tables share connections; who has used one
+keeps it when the environment changes. A client of a process that has forked since does not work,
+and would wait for ever: that is found out before a request.
 """
 
 import os
@@ -20,7 +21,7 @@ from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
 from lsm_engine.io.in_flight import OwnProcess
 from lsm_engine.io.object_answers import to_configuration_error
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions
+from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions, require_environment
 
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "10min"}
 _ONCE = {"max_retries": 0, "retry_timeout": timedelta(0)}
@@ -31,7 +32,7 @@ _PATIENT = {
 }
 _MEMORY = "memory"
 _lock = threading.Lock()
-_made: dict[Any, "Clients"] = {}
+_made: dict[Any, tuple[str, "Clients"]] = {}  # of the newest environment
 _owner = OwnProcess()
 
 
@@ -43,38 +44,55 @@ class Clients:
     """
 
     def __init__(self, location: StorageLocation, options: StorageOptions) -> None:
-        make = _MAKERS[location.scheme]
-        try:
-            self.once, self.endpoint = make(location, options, _ONCE)
-            self.patient = (
-                self.once if location.scheme == _MEMORY else make(location, options, _PATIENT)[0]
-            )
-        except (BaseError, ValueError, TypeError) as cause:
-            if isinstance(cause, InvalidOptionError):
-                raise
-            raise to_configuration_error(cause, store=location.text) from None
+        self.once, self.patient, self.endpoint = _pair(location, options)
         self.proven: set[str] = set()
         self.looked_for: dict[str, Future[None]] = {}
 
+    def renew(self, location: StorageLocation, options: StorageOptions, stale: Any) -> None:
+        """Read the credentials anew, unless `stale`, the client that was refused, is replaced already.
 
-def clients_of(location: StorageLocation, options: StorageOptions) -> Clients:
-    """Return the clients of a bucket, made on first use."""
+        An environment that names another store by now is not followed.
+        """
+        with _lock:
+            if self.once is not stale or location.scheme == _MEMORY:
+                return
+            once, patient, endpoint = _pair(location, options)
+            if endpoint == self.endpoint:
+                self.once, self.patient = once, patient
+
+
+def clients_of(location: StorageLocation, options: StorageOptions, environment: str) -> Clients:
+    """Return the clients of a bucket as an `environment_mark` has it, made on first use.
+
+    Raises InvalidOptionError for options, and if they are not made yet and the environment is another by now.
+    """
     with _lock:
         _owner.require(location.text)
         key = (location.scheme, location.authority, options)
-        if key not in _made:
-            _made[key] = Clients(location, options)
-        return _made[key]
+        of, found = _made.get(key, ("", None))
+        if found is None or of != environment:
+            require_environment(location.text, location.scheme, environment)
+            found = Clients(location, options)
+            _made[key] = environment, found
+        return found
 
 
-def renew_clients(location: StorageLocation, options: StorageOptions, stale: Clients) -> Clients:
-    """Return clients that read their credentials anew, unless somebody has made them already."""
-    with _lock:
-        key = (location.scheme, location.authority, options)
-        if _made.get(key) is stale and location.scheme != _MEMORY:
-            _made[key] = Clients(location, options)
-            _made[key].proven = stale.proven
-        return _made.get(key, stale)
+def require_own_process(location: StorageLocation) -> None:
+    """Raise StorageError in a process that was forked from one that had made clients."""
+    _owner.require(location.text)
+
+
+def _pair(location: StorageLocation, options: StorageOptions) -> tuple[Any, Any, str]:
+    make = _MAKERS[location.scheme]
+    try:
+        once, endpoint = make(location, options, _ONCE)
+        if location.scheme == _MEMORY:
+            return once, once, endpoint
+        return once, make(location, options, _PATIENT)[0], endpoint
+    except (BaseError, ValueError, TypeError) as cause:
+        if isinstance(cause, InvalidOptionError):
+            raise
+        raise to_configuration_error(cause, store=location.text) from None
 
 
 def _s3(
@@ -100,7 +118,12 @@ def _s3(
         retry_config=retries,
         credential_provider=_profile(found["profile"]) if "profile" in found else None,
     )
-    return made, endpoint or f"s3.{found.get('region') or _aws_region()}.amazonaws.com"
+    return made, s3_shown(found)
+
+
+def s3_shown(found: Mapping[str, str]) -> str:
+    """Return the address of the store that options or the environment name."""
+    return s3_address(found)[0] or f"s3.{found.get('region') or _aws_region()}.amazonaws.com"
 
 
 def s3_address(found: Mapping[str, str]) -> tuple[str, bool]:

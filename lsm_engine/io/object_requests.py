@@ -13,9 +13,9 @@ from obstore.exceptions import BaseError
 from lsm_engine.base.errors import CommitUnknownError
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
-from lsm_engine.io.object_clients import Clients, clients_of, renew_clients
+from lsm_engine.io.object_clients import Clients, clients_of, require_own_process
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import StorageOptions
+from lsm_engine.io.storage_options import StorageOptions, environment_mark
 
 T = TypeVar("T")
 
@@ -39,13 +39,24 @@ class Requests:
     ) -> None:
         self.location = location
         self.options = options
+        self.environment = environment_mark(location.scheme)
+        self._clients: Clients | None = None
         self.clock: Clock = SystemClock() if clock is None else clock
         self.ids: IdSource = SystemIds() if ids is None else ids
 
     @property
     def clients(self) -> Clients:
-        """The clients of this process."""
-        return clients_of(self.location, self.options)
+        """The clients of this process, the same ones from the first use on."""
+        require_own_process(self.location)
+        if self._clients is None:
+            self._clients = clients_of(self.location, self.options, self.environment)
+        return self._clients
+
+    def at(self, location: StorageLocation) -> "Requests":
+        """Return requests to another place of the same bucket, by the same clients."""
+        made = Requests(location, self.options, clock=self.clock, ids=self.ids)
+        made.environment, made._clients = self.environment, self.clients
+        return made
 
     def send(self, verb: str, path: str, act: Callable[[Any], T], *, waits: bool = True) -> T:
         """Return what a harmless request answers; `act` gets the client. Raises what it means.
@@ -54,15 +65,15 @@ class Requests:
         """
         waiting = _Waiting(self)
         while True:
-            clients = self.clients
+            client = self.clients.once
             try:
-                return act(clients.once)
+                return act(client)
             except FAILURES as cause:
                 answer = answer_of(cause)
                 if answer in _AGAIN and waits and waiting.goes_on():
                     continue
                 if answer is Answer.REFUSED and waiting.may_renew():
-                    renew_clients(self.location, self.options, clients)
+                    self.clients.renew(self.location, self.options, client)
                     continue
                 raise to_error(path, cause, doing=verb, store=self.location.text) from None
 
@@ -74,9 +85,9 @@ class Requests:
         """
         waiting = _Waiting(self)
         while True:
-            clients = self.clients
+            client = self.clients.once
             try:
-                act(clients.once)
+                act(client)
             except FAILURES as cause:
                 answer = answer_of(cause)
                 if answer is Answer.CONFLICT and is_there():
@@ -93,7 +104,7 @@ class Requests:
                 if answer in (Answer.NOT_APPLIED, Answer.CONFLICT) and waiting.goes_on():
                     continue
                 if answer is Answer.REFUSED and waiting.may_renew():
-                    renew_clients(self.location, self.options, clients)
+                    self.clients.renew(self.location, self.options, client)
                     continue
                 raise to_error(path, cause, doing="PUT", store=self.location.text) from None
             return True

@@ -44,10 +44,7 @@ def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) 
 
 
 class ObjectFileIO(UploadsInParts):
-    """Files below a location. A value: equal by location and options, and may be used by any thread.
-
-    Pickles without secrets and connections: both are found anew where it is unpickled.
-    """
+    """Files below a location. Any thread may use it."""
 
     facts = StoreFacts(lists_are_consistent=True, has_directories=False, is_far=True)
 
@@ -61,9 +58,8 @@ class ObjectFileIO(UploadsInParts):
         gathered: Gathered | None = None,
         writes_behind: bool = False,
     ) -> None:
-        self.location = location
-        self.options = options
         self._requests = Requests(location, options) if requests is None else requests
+        super().__init__(location, options, self._requests.environment)
         files = FilesUnderWay(self._requests.clock) if files is None else files
         self._prefetched, self._written = files.prefetched, files.written
         self._gathered = gathered
@@ -79,21 +75,6 @@ class ObjectFileIO(UploadsInParts):
         """Return this storage as it is now in some directories of small documents."""
         read = ObjectFileIO(self.location, self.options, requests=self._requests).read
         return self._like(gathered=Gathered(self.list, read, directories, paths))
-
-    def __repr__(self) -> str:
-        return f"ObjectFileIO({self.location.text!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ObjectFileIO)
-            and (self.location, self.options) == (other.location, other.options)
-        )  # fmt: skip
-
-    def __hash__(self) -> int:
-        return hash((self.location, self.options))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectFileIO, (self.location, self.options)
 
     # Reading.
 
@@ -309,7 +290,8 @@ class ObjectFileIO(UploadsInParts):
         return self._requests.create(path, act, partial(self.exists, path))
 
     def _probed(self) -> ProbedWarehouse:
-        there = ObjectFileIO(self.location.above(self.location.warehouse), self.options)
+        above = self._requests.at(self.location.above(self.location.warehouse))
+        there = ObjectFileIO(above.location, self.options, requests=above)
         return ProbedWarehouse(there, there.create_unproven, self._requests.clients.endpoint)
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from lsm_engine.base.errors import StorageError, UnsupportedError
+from lsm_engine.base.errors import InvalidOptionError, StorageError, UnsupportedError
 from lsm_engine.io.file_io import check_path
 from lsm_engine.io.in_flight import at_once
-from lsm_engine.io.object_clients import s3_address
+from lsm_engine.io.object_clients import s3_address, s3_shown
+from lsm_engine.io.object_requests import Requests
+from lsm_engine.io.remote_file_io import RemoteFileIO
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import S3, StorageOptions
 from lsm_engine.meta.unfinished_upload import UnfinishedUpload
@@ -22,11 +24,10 @@ _GOOGLE = frozenset({"gs", "gcs"})
 _RULE = "give the bucket a lifecycle rule that aborts incomplete uploads"
 
 
-class UploadsInParts:
-    """Mix it into a FileIO over objects."""
+class UploadsInParts(RemoteFileIO):
+    """The part of a FileIO over objects that knows of uploads."""
 
-    location: StorageLocation
-    options: StorageOptions
+    _requests: Requests
 
     def unfinished_uploads(self, directory: str) -> Sequence[UnfinishedUpload]:
         """Return uploads below a directory that are not completed, from pages of 1,000.
@@ -40,7 +41,7 @@ class UploadsInParts:
             return ()
         start = self.location.at(check_path(directory)) if directory else self.location.prefix
         prefix = f"{start}/" if start else ""
-        client = _client(self.location, self.options)
+        client = _client(self.location, self.options, self._requests.clients.endpoint)
 
         def pages() -> list[Any]:
             of = client.get_paginator("list_multipart_uploads")
@@ -62,7 +63,7 @@ class UploadsInParts:
         given = list(uploads)
         if not given:
             return
-        client = _client(self.location, self.options)
+        client = _client(self.location, self.options, self._requests.clients.endpoint)
 
         def abort(one: UnfinishedUpload) -> None:
             key = self.location.at(check_path(one.path))
@@ -78,7 +79,8 @@ class UploadsInParts:
             pass
 
 
-def _client(location: StorageLocation, options: StorageOptions) -> Any:
+def _client(location: StorageLocation, options: StorageOptions, asked: str) -> Any:
+    """Return boto3's client of the store that is `asked` otherwise."""
     try:
         boto3, configuration = import_module("boto3"), import_module("botocore.config")
     except ModuleNotFoundError as cause:
@@ -86,6 +88,11 @@ def _client(location: StorageLocation, options: StorageOptions) -> Any:
             f"uploads are listed by boto3: pip install 'lsm-assets[aws]', or {_RULE}"
         ) from cause
     found = options.settings(S3)
+    if s3_shown(found) != asked:
+        raise InvalidOptionError(
+            "the environment names another store than when this was opened; open it again",
+            location=location.text,
+        )
     endpoint, is_path_style = s3_address(found)
     how = configuration.Config(
         s3={"addressing_style": "path" if is_path_style else "virtual"},

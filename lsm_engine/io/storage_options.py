@@ -7,6 +7,7 @@ unpickles them has them in its own environment, or is the process that they were
 """
 
 import difflib
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -110,6 +111,9 @@ _FAMILIES = (S3, AZURE, GCS, HDFS)
 # fs.azure.account.key.<account>.dfs.core.windows.net: Hadoop's names end in the account's host.
 _AZURE_ACCOUNT = re.compile(r"\.([a-z0-9]{3,24})\.(?:blob|dfs)\.core\.[a-z.]+$")
 _given: dict[str, dict[str, str]] = {}
+# What the libraries of the stores read by themselves begins so.
+_NATIVE = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_")
+_OWN_SCHEME = "memory"  # of a store that lies in this process, whatever the environment
 
 
 class StorageOptions:
@@ -186,6 +190,28 @@ class SentOptions(StorageOptions):
 
 
 NO_OPTIONS = StorageOptions()
+
+
+def environment_mark(scheme: str) -> str:
+    """Return a digest of the environment's storage options: a different one may mean a different store."""
+    if scheme == _OWN_SCHEME:
+        return ""
+    found = sorted(
+        pair for pair in os.environ.items() if pair[0].startswith((VARIABLE_PREFIX, *_NATIVE))
+    )
+    return hashlib.blake2b(
+        repr(found).encode("utf-8", "surrogateescape"), digest_size=16
+    ).hexdigest()
+
+
+def require_environment(location: str, scheme: str, mark: str) -> None:
+    """Raise InvalidOptionError if the environment's storage options have changed since `mark` was taken."""
+    if environment_mark(scheme) != mark:
+        raise InvalidOptionError(
+            "the environment's storage options (LSM_STORAGE_*, AWS_*, AZURE_*, GOOGLE_*, HADOOP_*) have "
+            "changed since this was opened and before its first request; open it again",
+            location=location,
+        )
 
 
 def is_storage_option(name: str) -> bool:

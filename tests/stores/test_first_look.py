@@ -10,12 +10,10 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.object_clients import clients_of
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.publish_probe import MARKER
 from lsm_engine.io.storage_location import parse_location
-from lsm_engine.io.storage_options import NO_OPTIONS
 from lsm_engine.plan.named_manifests import MANIFESTS, named_manifests, with_manifests
 from lsm_engine.store import manifests, newest
 from tests.unit.plan.facts import manifest
@@ -177,7 +175,7 @@ def test_the_marker_of_a_probe_is_looked_for_beside_the_data(monkeypatch, tmp_pa
     first.writing_behind()  # looks, and finds no marker
     assert first.publish("snapshot/snapshot-1", b"1")
     assert read.count(MARKER) == 2  # the probe looks again
-    clients = clients_of(where, NO_OPTIONS)
+    clients = first._requests.clients
     clients.proven.clear()
     clients.looked_for.clear()
     read.clear()

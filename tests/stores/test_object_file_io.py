@@ -15,7 +15,6 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.object_clients import clients_of
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.publish_probe import MARKER, WRITERS, require_one_winner
 from lsm_engine.io.storage_location import parse_location
@@ -42,7 +41,7 @@ def stored(server: StoreServer, path: str | None = None) -> ObjectFileIO:
 
 def take_as_proven(storage: ObjectFileIO) -> None:
     """Another endpoint is another store, which would be probed."""
-    clients_of(storage.location, storage.options).proven.add(storage.location.warehouse)
+    storage._requests.clients.proven.add(storage.location.warehouse)
 
 
 class TestS3(FileIOSuite):
