@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -117,41 +116,45 @@ class ManifestStore:
     ) -> Iterator[ManifestFileMeta]:
         """Yield manifests in order; of a far store the next ones are being fetched meanwhile.
 
-        Small ones of a near store are decoded together, and kept. `of`: only a fact of each will be
-        asked for. What is fetched ahead is at most 64 MB, or one file.
+        Small ones are decoded together, and kept. `of`: only a fact of each will be asked for. What is
+        fetched ahead is at most 64 MB, or one file.
         """
         if not self._file_io.facts.is_far:
             for batch in _batches(metas):
-                self._read_together(
-                    [meta for meta in batch if not (of and self._is_kept(_fact_name(meta, of)))]
-                )
-                yield from batch
+                yield from self._decoded(batch, of)
             return
-        waiting: deque[ManifestFileMeta] = deque()
+        waiting: list[ManifestFileMeta] = []
+        ready: list[ManifestFileMeta] = []
         try:
             for meta in metas:
-                name = meta.file_name if of is None else _fact_name(meta, of)
-                if not (self._is_kept(name) or self._is_kept(meta.file_name)):
+                if self._is_wanted(meta, of):
                     self._file_io.prefetch(self._paths.manifest(meta.file_name))
                 waiting.append(meta)
-                while len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
-                    yield waiting.popleft()
-            while waiting:
-                yield waiting.popleft()
+                if len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
+                    half = (len(waiting) + 1) // 2
+                    ready, waiting = waiting[:half], waiting[half:]
+                    yield from self._decoded(ready, of)
+            ready, waiting = waiting, []
+            yield from self._decoded(ready, of)
         finally:  # left, if somebody has stopped half way
             self._file_io.forget_prefetched(
-                self._paths.manifest(meta.file_name) for meta in waiting
+                self._paths.manifest(meta.file_name) for meta in (*ready, *waiting)
             )
 
-    def _read_together(self, metas: Sequence[ManifestFileMeta]) -> None:
-        """Keep small manifests, decoded in one go. Whatever is wrong with one is left to `read`."""
-        small = [
-            meta
-            for meta in metas
-            if meta.file_size <= _SMALL_BYTES and not self._is_kept(meta.file_name)
-        ]
+    def _is_wanted(self, meta: ManifestFileMeta, of: Callable[[pa.Table], object] | None) -> bool:
+        name = meta.file_name if of is None else _fact_name(meta, of)
+        return not (self._is_kept(name) or self._is_kept(meta.file_name))
+
+    def _decoded(
+        self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object] | None
+    ) -> Sequence[ManifestFileMeta]:
+        """Return manifests once the small ones that are wanted are decoded, in one go, and kept.
+
+        Whatever is wrong with one is left to `read`.
+        """
+        small = [one for one in metas if one.file_size <= _SMALL_BYTES and self._is_wanted(one, of)]
         if len(small) < 2:
-            return
+            return metas
         with suppress(LsmError):
             files = {
                 self._paths.manifest(meta.file_name): self._bytes(meta.file_name, meta.checksum)
@@ -161,6 +164,7 @@ class ManifestStore:
                 if entries.num_rows == meta.added_file_count + meta.deleted_file_count:
                     self._refuse_entries(entries, file_name=meta.file_name, table=self._table)
                     self._keep(meta.file_name, entries)
+        return metas
 
     def expect(self, names: Iterable[str]) -> None:
         """Have manifests and lists fetched beside, where the store is far: they are going to be read."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.io.object_requests import Requests
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.prefetched import AGE_MAX_MILLIS, FILES_MAX
@@ -163,6 +163,7 @@ def test_a_scan_that_is_left_forgets_what_it_has_fetched(monkeypatch, threads):
 
 
 def test_manifests_that_nobody_came_for_are_forgotten(monkeypatch):
+    monkeypatch.setattr(manifests, "_SMALL_BYTES", 0)  # each is decoded when it is asked for
     with lsm.open_catalog("sqlite://", warehouse="memory://prefetch/plans") as catalog:
         options = {"bucket": "1", "write-only": "true", "manifest.merge-min-count": "500"}
         table = catalog.create_table("a.t", COLUMNS, primary_key="id", options=options)
@@ -188,8 +189,33 @@ def test_manifests_and_small_files_are_read_together(monkeypatch):
         again = catalog.table("a.t")
         manifests._shared.clear()  # as in a process that has written none of them
         watched = Watched(monkeypatch, millis=20)
+        decoded = []
+        together = manifests.decode_small_manifests
+        monkeypatch.setattr(
+            manifests,
+            "decode_small_manifests",
+            lambda files: decoded.append(files) or together(files),
+        )
         assert again.to_arrow().num_rows == 24
+        assert [len(files) for files in decoded] == [24]
         metas = again.session.manifest_metas(again.latest_snapshot())
         assert {watched.counts[meta.file_name] for meta in metas} == {1}
         assert len(metas) == 24
         assert watched.most >= 16, watched.most
+
+
+@pytest.mark.parametrize("damage", [b"", b"Obj\x01 of nobody"])
+def test_of_manifests_that_are_decoded_together_the_damaged_one_is_named(damage):
+    where = f"memory://prefetch/damaged-{len(damage)}"
+    with lsm.open_catalog("sqlite://", warehouse=where) as catalog:
+        options = {"bucket": "1", "write-only": "true", "manifest.merge-min-count": "500"}
+        table = catalog.create_table("a.t", COLUMNS, primary_key="id", options=options)
+        for number in range(4):
+            table.upsert([{"id": number, "v": number}])
+        session = catalog.table("a.t").session
+        path = session.paths.manifest(session.manifest_metas(table.latest_snapshot())[2].file_name)
+        session.file_io.replace(path, damage)
+        manifests._shared.clear()
+        with pytest.raises(CorruptFileError) as raised:
+            table.to_arrow()
+        assert path in str(raised.value)
