@@ -1,6 +1,7 @@
 """Data files in Parquet, being read: row group by row group, with the bounds of its footer."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,6 @@ class ParquetFile:
             footer.row_group(at).num_rows for at in range(footer.num_row_groups)
         )
         self._has_dots = any("." in name for name in self.schema.names)
-        self._leaves = leaf_positions(self.schema)
         self._expected: Sequence[int] = ()
         self._held: frozenset[int] = frozenset()
         self._held_names: Sequence[str] | None = None
@@ -42,6 +42,10 @@ class ParquetFile:
         """Texts that the writer put into the footer."""
         found: Mapping[bytes, bytes] | None = self._file.metadata.metadata
         return found or {}
+
+    @cached_property
+    def _leaves(self) -> dict[str, int]:
+        return leaf_positions(self.schema)
 
     def read_group(self, group: int, names: Sequence[str]) -> pa.Table:
         """Return columns of one row group."""

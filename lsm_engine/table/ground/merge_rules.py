@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -30,9 +32,10 @@ class MergeRules:
         """Return the table columns to read so that those asked for merge right."""
         return self.function.needs((*names, *self.key_columns, *self.sequence.columns))
 
-    def keys(self, rows: Rows) -> SortKeys:
-        """Return the keys of rows."""
-        return sort_keys([rows.column(name) for name in self.key_columns])
+    def keys(self, rows: Rows, before: pa.Array | None = None) -> SortKeys:
+        """Return the keys of rows; `before`: one value for each row that sorts before its key."""
+        first = [] if before is None else [before]
+        return sort_keys([*first, *(rows.column(name) for name in self.key_columns)])
 
     def ranks(self, rows: Rows) -> RowRanks:
         """Return what decides inside a key."""

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,11 +33,15 @@ from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partition
 from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read.raw_files import raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
-from lsm_engine.table.read.split_read import ReadRows, SplitSource, read_split
+from lsm_engine.table.read.scan_parts import scan_parts
+from lsm_engine.table.read.split_read import ReadRows, SplitSource
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_PART_BYTES = 64 << 20
+"""Decoded bytes of a raw file that one of several threads reads at a time, about."""
 
 
 @record
@@ -186,13 +189,14 @@ class Scan(NamedElsewhere):
         rows = 0
         with tagged(self._branches, self._kept_millis), self._naming_expiry():
             plan = self._planned
+            to_read = []
             for split in plan.splits:
                 if self._request.where is None and split.raw and split.is_counted:
                     rows += split.row_count
-                    continue
-                source = plan.source.of(split)
-                narrow = replace(source.rows, names=tuple(names))
-                rows += sum(batch.num_rows for batch in read_split(source.context, narrow, split))
+                else:
+                    to_read.append(split)
+            for part in scan_parts(plan.source.narrowed(names), to_read):
+                rows += sum(batch.num_rows for batch in part())
         return rows if limit is None else min(rows, limit)
 
     def parquet_files(self) -> list[str] | None:
@@ -293,10 +297,10 @@ class Scan(NamedElsewhere):
             return
         with plan.source.fetching(plan.splits) as splits:
             if executor.threads == 1:
-                for split in splits:
-                    yield from plan.source.batches(split)
+                for part in scan_parts(plan.source, splits):
+                    yield from part()
                 return
-            parts = chain.from_iterable(map(plan.source.parts, splits))
+            parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES)
             yield from read_ahead(parts, threads=executor.threads)
 
 

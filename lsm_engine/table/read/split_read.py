@@ -26,7 +26,7 @@ from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketVectors
-from lsm_engine.table.ground.merge_rules import merge_rules
+from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.column_files import joined_rows
 from lsm_engine.table.read.merge_stream import merge_runs, spilled_runs
 from lsm_engine.table.read.read_ahead import Part
@@ -35,7 +35,6 @@ from lsm_engine.table.read.row_groups import matching_row_groups
 _DECODED_BYTES_PER_STORED_BYTE = 4
 _FILES_AHEAD = 32
 _SMALL_FILE_BYTES = 1 << 20
-_PART_BYTES = 64 << 20
 _MERGE_ROWS_MIN = 1024
 
 
@@ -84,6 +83,10 @@ class ReadRows:
         needed = self.asked.union(also)
         return tuple(name for name in (*schema.names, *schema.tracking_names) if name in needed)
 
+    def to_merge(self, schema: TableSchema, rules: MergeRules) -> tuple[str, ...]:
+        """Return the columns to read of rows that are merged, with sequence numbers and kinds."""
+        return (*self.needed(schema, rules.needs(self.asked)), SEQUENCE_NUMBER, VALUE_KIND)
+
     def finish(self, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield rows filtered and projected."""
         if self.where is not None:
@@ -126,6 +129,12 @@ class SplitSource:
         assert self.fallback is not None, "a split of a branch comes with its source"
         return self.fallback
 
+    def narrowed(self, names: Sequence[str]) -> "SplitSource":
+        """Return what gives other columns of the same rows."""
+        fallback = None if self.fallback is None else self.fallback.narrowed(names)
+        rows = replace(self.rows, names=tuple(names))
+        return replace(self, rows=rows, fallback=fallback)
+
     @contextmanager
     def fetching(self, splits: Iterable[Split]) -> Iterator[Iterator[Split]]:
         """Give splits in order; small files of the next ones are being fetched, of a far store.
@@ -157,11 +166,6 @@ class SplitSource:
         source = self.of(split)
         yield from read_split(source.context, source.rows, split)
 
-    def parts(self, split: Split) -> Iterator[Part]:
-        """Yield what of a split is read at a time where several are read at once, in order."""
-        source = self.of(split)
-        yield from split_parts(source.context, source.rows, split, max_bytes=_PART_BYTES)
-
 
 def read_split(context: BucketContext, rows: ReadRows, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split, merged, without deleted keys."""
@@ -179,7 +183,7 @@ def split_parts(
     bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
     for section in split.sections:
         if not split.raw:
-            read = _joined_rows if context.schema.evolves_data else _merged_rows
+            read = _joined_rows if context.schema.evolves_data else merged_rows
             yield partial(read, bucket, rows, section)
             continue
         names = rows.needed(context.schema)
@@ -188,9 +192,10 @@ def split_parts(
                 yield partial(_raw_rows, bucket, rows, names, file, part)
 
 
-def _merged_rows(
+def merged_rows(
     bucket: "BucketReader", rows: ReadRows, section: Section
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one section, merged, without deleted keys."""
     for merged in bucket.merged(section, rows):
         yield from rows.finish(merged)
 
@@ -325,10 +330,9 @@ class BucketReader:
         if self._rules.newest_stands:
             cut = runs_by_age(section, compacted_from=1)
             section, ages = tuple(run for _, run in cut), [age for age, _ in cut]
-        names = schema.names
+        read_names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
         if rows is not None:
-            names = rows.needed(schema, self._rules.needs(rows.asked))
-        read_names = (*names, SEQUENCE_NUMBER, VALUE_KIND)
+            read_names = rows.to_merge(schema, self._rules)
         limits = MergeLimits.of(schema.options, section)
         # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate

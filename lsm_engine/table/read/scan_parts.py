@@ -1,0 +1,143 @@
+"""What of a scan is read at a time: parts of splits, and small sections of many buckets as one.
+
+A merge costs about a millisecond before its first row. Where buckets are many and hold little, that is
+most of a read, so their sections are merged by one call, with the number of the bucket before the key.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_engine.base.record import record
+from lsm_engine.kernels.merge_runs import merge_order
+from lsm_engine.plan.scan import Section, Split
+from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
+from lsm_engine.table.read.read_ahead import Part
+from lsm_engine.table.read.split_read import BucketReader, SplitSource, merged_rows, split_parts
+
+_ROWS = 32 * 1024
+_FILES = 64
+_BYTES = 16 << 20
+"""What sections that are merged at once have at most, in all; bytes as they are stored."""
+
+_FAR_FILES = 8
+"""The same for files of a far store: of those that are fetched ahead only so many are kept."""
+
+
+@record
+class BucketSection:
+    """A section to merge, and what reads the files of its bucket."""
+
+    bucket: BucketReader
+    section: Section
+
+
+def scan_parts(
+    source: SplitSource, splits: Iterable[Split], *, max_bytes: int | None = None
+) -> Iterator[Part]:
+    """Yield what of a scan is read by itself, in the order of the splits, as `split_parts` does.
+
+    Neighbouring small sections are one part, wherever each merged row is one of its versions, as it was.
+    """
+    group = _Group(source)
+    for split in splits:
+        own = source.of(split)
+        joins = not split.raw and _joins(own)
+        if not joins or group.source is not own:
+            yield from group.parts()
+            group = _Group(own)
+        if not joins:
+            yield from split_parts(own.context, own.rows, split, max_bytes=max_bytes)
+            continue
+        bucket = BucketReader(own.context, split.partition, split.bucket, split.vectors)
+        for section in split.sections:
+            added = BucketSection(bucket=bucket, section=section)
+            if not group.takes(added):
+                yield from group.parts()
+                group = _Group(own)
+                group.takes(added)
+    yield from group.parts()
+
+
+def _joins(source: SplitSource) -> bool:
+    """Whether sections of several buckets may be merged by one call."""
+    schema = source.context.schema
+    return schema.has_primary_key and merge_rules(schema).function.keeps_rows
+
+
+class _Group:
+    """Neighbouring sections that are merged at once."""
+
+    def __init__(self, source: SplitSource) -> None:
+        self.source = source
+        self._is_far = source.context.file_io.facts.is_far
+        self._sections: list[BucketSection] = []
+        self._extent = np.zeros(3, np.int64)
+
+    def takes(self, added: BucketSection) -> bool:
+        """Add a section unless all together become too much, which one alone never is."""
+        files = [file for run in added.section for file in run]
+        stored = sum(file.file_size for file in files)
+        rows = sum(file.row_count for file in files)
+        extent = self._extent + np.array([rows, len(files), stored], np.int64)
+        most = (_ROWS, _FAR_FILES if self._is_far else _FILES, _BYTES)
+        if self._sections and (extent > most).any():
+            return False
+        self._sections.append(added)
+        self._extent = extent
+        return True
+
+    def parts(self) -> Iterator[Part]:
+        """Yield what reads the sections, if there are any."""
+        if len(self._sections) == 1:
+            (only,) = self._sections
+            yield partial(merged_rows, only.bucket, self.source.rows, only.section)
+        elif self._sections:
+            yield partial(_joined, self.source, self._sections)
+
+
+def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[pa.RecordBatch]:
+    rules, rows = merge_rules(source.context.schema), source.rows
+    names = rows.to_merge(source.context.schema, rules)
+    runs: list[list[pa.RecordBatch]] = []
+    numbers: list[list[int]] = []
+    buckets: dict[BucketReader, int] = {}
+    for one in sections:
+        number = buckets.setdefault(one.bucket, len(buckets))
+        for at, run in enumerate(one.section):
+            if at == len(runs):
+                runs.append([])
+                numbers.append([])
+            for batch in one.bucket.run(run, names, matching=rows.key_predicate):
+                runs[at].append(batch)
+                numbers[at].append(number)
+    merged = merge_joined(runs, numbers, rules)
+    if merged is not None:
+        yield from rows.finish(merged)
+
+
+def merge_joined(
+    runs: Sequence[Sequence[pa.RecordBatch]], numbers: Sequence[Sequence[int]], rules: MergeRules
+) -> pa.Table | None:
+    """Return the merged rows, without deletes, of several buckets; None where no run has rows.
+
+    `runs`: batches of each run, by bucket and then by key; of rows with equal claims those of the later
+    run win. `numbers`: the bucket of each batch. Rows come by bucket and then by key. The merge function
+    has to keep rows as they are.
+    """
+    assert rules.function.keeps_rows, "a merged row may be none of its versions"
+    sources, keys, ranks = [], [], []
+    for batches, of_batches in zip(runs, numbers, strict=True):
+        if not batches:
+            continue
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        counts = [batch.num_rows for batch in batches]
+        before = pa.array(np.repeat(np.array(of_batches, np.int32), counts))
+        sources.append(rows)
+        keys.append(rules.keys(rows, before))
+        ranks.append(rules.ranks(rows))
+    if not sources:
+        return None
+    return rules.function.merge(merge_order(keys, ranks), sources, drop_deletes=True)
