@@ -71,6 +71,19 @@ def format_bytes(size: int) -> str:
     return f"{amount:.4g} TB"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things for people: "1 row", "2,000 rows"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def format_age(millis: int) -> str:
+    """Return how long something is ago, in its largest unit, rounded down: 93600000 is "1 d"."""
+    for unit, factor in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if millis >= factor:
+            return f"{millis // factor} {unit}"
+    return f"{max(millis, 0) // 1000} s"
+
+
 def format_millis(millis: int) -> str:
     """Return a duration for people, in its largest whole unit: 86400000 is "1 d"."""
     for unit, factor in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):

@@ -5,7 +5,7 @@ Nothing is read here: `table/inspect/health_facts` collects the facts, and whoev
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lsm_engine.base.units import format_bytes, format_millis
+from lsm_engine.base.units import counted, format_age, format_bytes
 from lsm_engine.plan.health import DamageFacts, Finding, PinFacts, Severity, TableFacts
 
 DAY_MILLIS = 24 * 3600 * 1000
@@ -25,6 +25,11 @@ def findings(facts: TableFacts, *, stale_millis: int = STALE_MILLIS) -> tuple[Fi
 
     `stale_millis`: the age from which tags without a lifetime, idle consumers and idle branches count.
     """
+    if facts.is_refused:
+        return (
+            _of(facts, "options", Severity.NOTE, facts.problem or "",
+                "this version does not read the table, and it was not examined: leave it to the client that wrote it"),
+        )  # fmt: skip
     if facts.problem is not None:
         return (_of(facts, "damage", Severity.ERROR, facts.problem, "it cannot be read at all"),)
     found = [one for rule in _RULES for one in rule(facts, stale_millis)]
@@ -51,10 +56,6 @@ def _of(
     )
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 # --- damage --------------------------------------------------------------------------------------
 
 
@@ -62,34 +63,64 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     """Restore what can be; let go of the rest of the newest state; then of the history that needs it."""
     table = facts.table
     data = [one for one in facts.damage if one.is_data]
-    given_back = [one for one in data if one.restorable]
-    lost = [one for one in data if not one.restorable]
+    rebuilt = [one for one in data if one.rebuildable]
+    lost = [one for one in data if not one.rebuildable]
     live = [one for one in lost if one.in_newest]
-    if given_back:
+    older = [one for one in live if one.has_older_rows]
+    if rebuilt:
         yield _of(
-            facts, "damage", Severity.ERROR, _listed(given_back, "data file"),
-            f"{_rows(given_back)} cannot be read; the table can give them back",
+            facts, "damage", Severity.ERROR, _listed(rebuilt, "data file"),
+            f"{_rows(rebuilt)} cannot be read; the table can give them back",
             ("repair", table, "restore", "--act", "--yes"),
         )  # fmt: skip
-    if live:
+    if older:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(older, "data file"),
+            f"{_rows(older)} cannot be read, and reads of their keys fail; the table has older rows of them",
+            ("repair", table, "restore", "--act", "--yes"),
+            f"{_rows(older)} stored in {counted(len(older), 'file')}; older versions show again, of those "
+            "keys that have one",
+        )  # fmt: skip
+    elif live:
         yield _of(
             facts, "damage", Severity.ERROR, _listed(live, "data file"),
             f"{_rows(live)} cannot be read, and reads of their keys fail",
             ("repair", table, "damaged-files", "--act", "--yes"),
-            f"{_rows(live)} stored in {_counted(len(live), 'file')}; older versions may show again",
+            f"{_rows(live)} stored in {counted(len(live), 'file')}; older versions may show again",
         )  # fmt: skip
     elif lost:
         yield from _damaged_history(facts, lost)
     documents = [one for one in facts.damage if not one.is_data]
     yield from _damaged_documents(facts, documents)
-    for text in facts.other_problems:
-        yield _of(facts, "damage", Severity.ERROR, text, "answers may be wrong")
+    yield from _damaged_readers(facts, documents)
+    yield from _damaged_records(facts)
+    for branch in facts.damaged_branches:
+        yield _of(
+            facts, "damage", Severity.ERROR, f"branch {branch!r} has files that are damaged or gone",
+            "the branch cannot be read whole, and nothing expires while it is there",
+            ("branch", "delete", table, branch, "--yes"), f"branch {branch!r}",
+        )  # fmt: skip
+    if facts.rollback_to is not None:
+        yield _of(
+            facts, "damage", Severity.ERROR, f"a rollback to snapshot {facts.rollback_to} is not done",
+            "its ids are not free again; if it died, do it again",
+            ("rollback", table, "--to-snapshot", str(facts.rollback_to), "--yes"),
+        )  # fmt: skip
+    else:
+        for text in facts.other_problems:
+            yield _of(facts, "damage", Severity.ERROR, text, "answers may be wrong")
 
 
 def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator[Finding]:
     table = facts.table
     newest = max((one.newest_root for one in lost if one.newest_root is not None), default=None)
-    if newest is not None and facts.newest_id is not None:
+    if newest is not None and newest == facts.newest_id:
+        yield _of(
+            facts, "damage", Severity.ERROR, _listed(lost, "data file"),
+            f"the changes of snapshot {newest} cannot be read, its rows can; it goes once a newer one is there",
+            ("repair", table, "manifests", "--act"),
+        )  # fmt: skip
+    elif newest is not None and facts.newest_id is not None:
         yield _of(
             facts, "damage", Severity.ERROR, _listed(lost, "data file"),
             f"snapshots up to {newest} cannot be read whole; the newest state can",
@@ -104,13 +135,17 @@ def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator
 
 
 def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
+    """First what keeps the newest state from being read; the history once that can be."""
+    newest = [one for one in damaged if one.in_newest]
     old = [one for one in damaged if not one.in_newest and one.newest_root is not None]
-    if old:
+    if newest:
+        yield _newest_again(facts, newest)
+    elif old:
+        last = max(one.newest_root or 0 for one in old)
         yield _of(
             facts, "damage", Severity.ERROR, _listed(old, "file"),
-            "older snapshots cannot be read, and nothing expires while they are there",
-            ("repair", facts.table, "earliest", "--act", "--yes"),
-            f"snapshots up to {max(one.newest_root or 0 for one in old)}",
+            f"snapshots up to {last} cannot be read, or not be followed one by one",
+            ("repair", facts.table, "earliest", "--act", "--yes"), f"snapshots up to {last}",
         )  # fmt: skip
     for one in damaged:
         for tag in one.tags:
@@ -119,21 +154,74 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
                 "the tag cannot be read, and nothing expires while it is there",
                 ("tag", "delete", facts.table, tag), f"tag {tag!r}",
             )  # fmt: skip
-        if one.in_newest or (one.newest_root is None and not one.tags):
+
+
+def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
+    """Go back to what can be read: without the files of snapshots, or by a commit of an older state."""
+    table, newest = facts.table, max(one.newest_root or 0 for one in damaged)
+    torn = [one for one in damaged if one.is_snapshot]
+    command: tuple[str, ...] = ()
+    lost, cost = None, "the newest state cannot be read: bring the files back from a backup"
+    if torn:
+        command = ("repair", table, "latest", "--act", "--yes")
+        lost = f"what snapshot {newest} committed"
+    elif facts.whole_id is not None:
+        command = ("rollback", table, "--to-snapshot", str(facts.whole_id), "--yes")
+        lost = f"the snapshots after {facts.whole_id}, up to {newest}"
+    if command:
+        cost += ", or go back to what can be read"
+    return _of(
+        facts, "damage", Severity.ERROR, _listed(torn or damaged, "file"), cost, command, lost
+    )
+
+
+def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
+    """What lies beside the snapshots, tags and consumers: changelogs, the trash, records of our own."""
+    damaged = [
+        one for one in facts.damage
+        if one.newest_changelog is not None
+        or not (one.newest_root is not None or one.tags or one.consumer or one.is_schema)
+    ]  # fmt: skip
+    for one in facts.damage:
+        if one.is_schema and one.newest_root is None:
+            yield _of(facts, "damage", Severity.ERROR, one.problem, "bring it back from a backup")
+    if not damaged:
+        return
+    last = max(one.newest_changelog or 0 for one in damaged)
+    lost = [f"changelogs up to {last}"] if last else []
+    lost += ["the undo of an act of maintenance"] if any(one.is_trash for one in damaged) else []
+    yield _of(
+        facts, "damage", Severity.ERROR, _listed(damaged, "file"),
+        "what is recorded there cannot be read, and nothing expires while it is there",
+        ("repair", facts.table, "records", "--act", "--yes"), ", ".join(lost) or None,
+    )  # fmt: skip
+
+
+def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
+    """What others go by: places of consumers, and the LATEST hint."""
+    for one in damaged:
+        if one.consumer is not None:
             yield _of(
-                facts, "damage", Severity.ERROR, one.problem,
-                "the newest state cannot be read: bring the file back from a backup, or roll back to a "
-                "snapshot that lsm verify finds whole" if one.in_newest else "it cannot be read",
+                facts, "consumers", Severity.ERROR, one.problem,
+                "nobody knows where this reader stands, and nothing expires while the file is there",
+                ("consumer", "reset", facts.table, one.consumer), f"the place of consumer {one.consumer!r}",
             )  # fmt: skip
+    if facts.stray_latest is not None and not any(one.in_newest for one in damaged):
+        yield _of(
+            facts, "damage", Severity.WARNING,
+            f"LATEST names snapshot {facts.stray_latest}, which is not there",
+            "other clients go by it, and cannot read the table",
+            ("repair", facts.table, "latest", "--act", "--yes"),
+        )  # fmt: skip
 
 
 def _rows(damaged: Iterable[DamageFacts]) -> str:
-    return _counted(sum(one.row_count for one in damaged), "row")
+    return counted(sum(one.row_count for one in damaged), "row")
 
 
 def _listed(damaged: Sequence[DamageFacts], noun: str) -> str:
     more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-    return f"{_counted(len(damaged), noun)} damaged or gone: {damaged[0].path}{more}"
+    return f"{counted(len(damaged), noun)} damaged or gone: {damaged[0].path}{more}"
 
 
 # --- debt ----------------------------------------------------------------------------------------
@@ -145,7 +233,7 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
         by = "; write-only: its writers never compact" if facts.is_write_only else ""
         yield _of(
             facts, "debt", Severity.ERROR if debt.waiting else Severity.WARNING,
-            f"compaction is due in {_counted(debt.buckets, 'bucket')} with {_counted(debt.runs, 'sorted run')}{by}",
+            f"compaction is due in {counted(debt.buckets, 'bucket')} with {counted(debt.runs, 'sorted run')}{by}",
             ("writers wait, and every" if debt.waiting else "every")
             + f" read merges {format_bytes(debt.size_bytes)}",
             ("compact", facts.table),
@@ -153,13 +241,13 @@ def _debt(facts: TableFacts, _: int) -> Iterator[Finding]:
     if facts.unassigned_rows:
         yield _of(
             facts, "debt", Severity.WARNING,
-            f"{_counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
+            f"{counted(facts.unassigned_rows, 'row')} wait for a bucket (bucket = -2)",
             "nobody can read them", ("compact", facts.table),
         )  # fmt: skip
     if small is not None:
         yield _of(
             facts, "small-files", Severity.WARNING,
-            f"{_counted(small.runs, 'small file')} in {_counted(small.buckets, 'bucket')}",
+            f"{counted(small.runs, 'small file')} in {counted(small.buckets, 'bucket')}",
             f"every read opens them all, for {format_bytes(small.size_bytes)}",
             ("compact", facts.table, "--full"),
         )  # fmt: skip
@@ -178,7 +266,7 @@ def _buckets(facts: TableFacts, _: int) -> Iterator[Finding]:
     wide = fits > now
     yield _of(
         facts, "buckets", Severity.WARNING if wide else Severity.NOTE,
-        f"{_counted(now, 'bucket')} for at most {format_bytes(largest)} a partition"
+        f"{counted(now, 'bucket')} for at most {format_bytes(largest)} a partition"
         + (f"; {empty:,} are empty" if empty else ""),
         f"a compaction rewrites up to {format_bytes(largest // now)} at once, on one core" if wide
         else "each write makes a file in each bucket that it touches, and each read opens them",
@@ -201,28 +289,28 @@ def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
         size = facts.expirable_bytes
         yield _of(
             facts, "retention", Severity.WARNING,
-            f"{_counted(facts.expirable, 'snapshot')} of {facts.snapshot_count:,} have outlived their retention",
-            "files that no read needs stay" if size is None else f"{format_bytes(size)} that no read needs stay",
+            f"{counted(facts.expirable, 'snapshot')} of {facts.snapshot_count:,} have outlived their retention",
+            f"{format_bytes(size)} that no read needs stay" if size else "files that no read needs stay",
             _expire(table),
         )  # fmt: skip
     if facts.overdue_tags:
         yield _of(
             facts, "retention", Severity.WARNING,
-            f"{_counted(len(facts.overdue_tags), 'tag')} past their lifetime: {', '.join(facts.overdue_tags[:5])}",
+            f"{counted(len(facts.overdue_tags), 'tag')} past their lifetime: {', '.join(facts.overdue_tags[:5])}",
             "their files stay", ("tag", "expire", table, "--yes"),
         )  # fmt: skip
     for tag in facts.tags:
         if not tag.is_bounded and tag.age_millis > stale_millis:
             yield _of(
                 facts, "retention", Severity.WARNING,
-                f"tag {tag.name!r} is {format_millis(tag.age_millis)} old and has no end",
+                f"tag {tag.name!r} is {format_age(tag.age_millis)} old and has no end",
                 _pinned(tag), ("tag", "delete", table, tag.name), f"tag {tag.name!r}",
             )  # fmt: skip
     for branch in facts.branches:
         if branch.age_millis > stale_millis:
             yield _of(
                 facts, "retention", Severity.WARNING,
-                f"branch {branch.name!r} has not moved for {format_millis(branch.age_millis)}",
+                f"branch {branch.name!r} has not moved for {format_age(branch.age_millis)}",
                 _pinned(branch), ("branch", "delete", table, branch.name, "--yes"), f"branch {branch.name!r}",
             )  # fmt: skip
     for one in facts.consumers:
@@ -230,7 +318,7 @@ def _retention(facts: TableFacts, stale_millis: int) -> Iterator[Finding]:
             yield _of(
                 facts, "consumers", Severity.WARNING,
                 f"consumer {one.name!r} stands at snapshot {one.at_snapshot} since "
-                f"{format_millis(one.age_millis)}",
+                f"{format_age(one.age_millis)}",
                 "no snapshot from there on expires",
                 ("consumer", "reset", table, one.name), f"the place of consumer {one.name!r}",
             )  # fmt: skip
@@ -246,13 +334,13 @@ def _orphans(facts: TableFacts, _: int) -> Iterator[Finding]:
     if facts.orphan_count:
         yield _of(
             facts, "orphans", Severity.WARNING,
-            f"{_counted(facts.orphan_count, 'file')} that nothing names, older than a day",
+            f"{counted(facts.orphan_count, 'file')} that nothing names, older than a day",
             f"{format_bytes(facts.orphan_bytes)} on disk", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
     if facts.unfinished_uploads:
         yield _of(
             facts, "orphans", Severity.WARNING,
-            f"{_counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
+            f"{counted(facts.unfinished_uploads, 'upload')} that nobody completed, begun over a day ago",
             "no listing shows their parts, which are billed", ("orphans", facts.table, "--yes"),
         )  # fmt: skip
 

@@ -117,19 +117,27 @@ class PinFacts:
 
 @record
 class DamageFacts:
-    """A damaged file or document. `restorable`: something in the table can give it back.
+    """A damaged file or document. `rebuildable`: the table can give it back; `has_older_rows`: of its keys.
 
-    `is_data`: a data file, whose rows its manifest entry counts. `in_newest`: the newest snapshot needs it.
-    `newest_root`: the newest snapshot that needs it; None if only tags do.
+    `is_data`: a data file, whose rows its manifest entry counts; `is_snapshot`, `is_schema`,
+    `is_trash`: such a document itself; `consumer`: whose file it is. `in_newest`: the newest snapshot needs it. `newest_root`: the newest
+    snapshot that needs it; None if only tags do. `newest_changelog`: the same of changelogs that have
+    outlived their snapshots.
     """
 
     path: str
     problem: str
     is_data: bool
-    restorable: bool
-    in_newest: bool
+    is_snapshot: bool = False
+    is_schema: bool = False
+    is_trash: bool = False
+    consumer: str | None = None
+    rebuildable: bool = False
+    has_older_rows: bool = False
+    in_newest: bool = False
     row_count: int = 0
     newest_root: int | None = None
+    newest_changelog: int | None = None
     tags: tuple[str, ...] = ()
 
 
@@ -137,11 +145,19 @@ class DamageFacts:
 class TableFacts:
     """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds.
 
-    `delta_lists`: the delta manifest lists of snapshots that were read, by id.
+    `delta_lists`: the delta manifest lists of snapshots that were read, by id. `is_refused`: the problem is
+    a feature that this version does not read. `whole_id`: the newest snapshot all of whose documents are
+    sound; `stray_latest`: what LATEST names, where no such snapshot is; `rollback_to`: where a rollback
+    returns to that is not done; `damaged_branches`: those with files that only they need.
     """
 
     table: str
     problem: str | None = None
+    is_refused: bool = False
+    whole_id: int | None = None
+    stray_latest: int | None = None
+    rollback_to: int | None = None
+    damaged_branches: tuple[str, ...] = ()
     is_write_only: bool = False
     newest_id: int | None = None
     snapshot_count: int = 0

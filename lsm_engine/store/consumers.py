@@ -1,5 +1,7 @@
 """Consumers: how far named readers of changes have got. Expiry keeps what they still need."""
 
+from collections.abc import Sequence
+
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.codec.documents import decode_consumer, encode_consumer
 from lsm_engine.codec.json_object import READ_MAX
@@ -19,12 +21,16 @@ class ConsumerStore:
 
     def list(self) -> list[Consumer]:
         """Return every consumer by name. One that cannot be read is an error, not a gap."""
-        found = [
-            self.find(status.name.removeprefix(CONSUMER_PREFIX))
+        found = [self.find(name) for name in self.names()]
+        return [each for each in found if each is not None]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of consumers, in order; nothing of them is read."""
+        return sorted(
+            status.name.removeprefix(CONSUMER_PREFIX)
             for status in stable_listing(self._file_io, self._paths.consumer_directory)
             if status.name.startswith(CONSUMER_PREFIX) and not status.is_directory
-        ]
-        return sorted((each for each in found if each is not None), key=lambda one: one.name)
+        )
 
     def find(self, name: str) -> Consumer | None:
         """Return a consumer, or None if there is none of this name; raises CorruptFileError."""

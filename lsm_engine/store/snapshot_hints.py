@@ -20,6 +20,16 @@ class SnapshotHints:
         """
         return self._hint(EARLIEST)
 
+    def stray_latest(self, newest_id: int) -> int | None:
+        """Return the LATEST hint if it is beyond the newest id and names nothing; else None.
+
+        We look on from there; Java's client takes it at its word, and fails.
+        """
+        hint = self._hint(LATEST)
+        if hint is None or hint <= newest_id:
+            return None
+        return None if self._file_io.exists(self._paths.snapshot_file(hint)) else hint
+
     def forget_latest(self) -> None:
         """Take LATEST away: everybody lists then."""
         self._file_io.delete(self._paths.snapshot_hint(LATEST))

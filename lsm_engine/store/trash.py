@@ -4,6 +4,8 @@ Nothing is moved: a record is one more root, so that its files live on. Taking s
 back cost a document each, whatever the size of the data, on any storage.
 """
 
+from collections.abc import Sequence
+
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.codec.trash_record import decode_trash, encode_trash
@@ -38,13 +40,16 @@ class TrashStore:
 
     def list(self) -> list[TrashRecord]:
         """Return every record, oldest first. One that cannot be read is an error, not a gap."""
-        found = [
-            self.find(status.name)
+        there = [one for one in map(self.find, self.names()) if one is not None]
+        return sorted(there, key=lambda one: (one.created_millis, one.name))
+
+    def names(self) -> Sequence[str]:
+        """Return the names of records; nothing of them is read."""
+        return [
+            status.name
             for status in stable_listing(self._file_io, self._paths.trash_directory)
             if status.name.startswith(TRASH_PREFIX) and not status.is_directory
         ]
-        there = [one for one in found if one is not None]
-        return sorted(there, key=lambda one: (one.created_millis, one.name))
 
     def delete(self, name: str) -> bool:
         """Delete a record, and none of its files; False if it was not there."""

@@ -15,11 +15,12 @@ from lsm_engine.plan.catalog_drift import (
     catalog_findings,
     lineage_drift,
 )
-from lsm_engine.plan.health import Depth, Finding, HealthReport, Severity, TableFacts
+from lsm_engine.plan.diagnosis import findings
+from lsm_engine.plan.health import Depth, Finding, HealthReport, TableFacts
 from lsm_engine.store.manifests import keep_lists
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health import examine, report_of
-from lsm_engine.table.inspect.health_facts import table_facts
+from lsm_engine.table.inspect.health_facts import table_facts, unreadable
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog
 
@@ -68,7 +69,7 @@ def doctor(
         except LsmError as error:
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
                 return name, None, ()  # the catalog's names are judged below
-            return name, None, (_unreadable(name, error),)
+            return name, None, findings(unreadable(name, error))
 
     results = []
     for at, result in enumerate(_examined(target, looked_at, names)):
@@ -89,17 +90,6 @@ def _depth(text: str) -> Depth:
     except KeyError:
         known = ", ".join(one.name.lower() for one in Depth)
         raise InvalidInputError(f"a depth is one of {known}, not {text!r}", depth=text) from None
-
-
-def _unreadable(name: str, error: LsmError) -> Finding:
-    return Finding(
-        table=name,
-        kind="damage",
-        severity=Severity.ERROR,
-        what=error.message,
-        cost="it cannot be opened"
-        + "".join(f"; {key}: {fact}" for key, fact in error.facts.items()),
-    )
 
 
 def _examined(

@@ -89,6 +89,23 @@ class TableMaintenance:
         """Find snapshots below the oldest whole one; with `dry_run=False` take their files away."""
         return repair.repair_earliest_snapshot(self.session, dry_run=dry_run)
 
+    def repair_latest_snapshot(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find snapshots above the newest readable one, and a LATEST that names none of them.
+
+        With `dry_run=False` take their files away, and with them what they committed.
+        """
+        return repair.repair_latest_snapshot(self.session, dry_run=dry_run)
+
+    def remove_broken_records(
+        self,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
+    ) -> RepairReport:
+        """Find records beside the snapshots that cannot be read; with `dry_run=False` take them away."""
+        return repair.remove_broken_records(self.session, dry_run=dry_run)
+
     def purge_files(
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance

@@ -56,6 +56,7 @@ public class PaimonCases {
         OPERATIONS.put("read", PaimonTables::read);
         OPERATIONS.put("changes", PaimonTables::changes);
         OPERATIONS.put("createTag", PaimonTables::createTag);
+        OPERATIONS.put("createBranch", PaimonTables::createBranch);
         OPERATIONS.put("deleteTag", PaimonTables::deleteTag);
         OPERATIONS.put("rollback", PaimonTables::rollback);
         OPERATIONS.put("expire", PaimonTables::expire);

@@ -64,25 +64,36 @@ final class PaimonTables {
         return options.isEmpty() ? table : table.copy(options);
     }
 
+    /** Create `name` (database.table) in a catalog of these options; the table's directory. */
     static Object create(JsonNode request) throws Exception {
-        Options options = new Options();
-        options.set("warehouse", request.get("warehouse").asText());
         Schema.Builder schema = Schema.newBuilder();
         for (JsonNode field : request.get("fields")) {
             schema.column(
                     field.get(0).asText(), DataTypeJsonParser.parseDataType(field.get(1)));
         }
-        List<String> keys = new ArrayList<>();
-        request.get("keys").forEach(one -> keys.add(one.asText()));
-        schema.primaryKey(keys);
-        request.get("options")
-                .fields()
-                .forEachRemaining(one -> schema.option(one.getKey(), one.getValue().asText()));
+        schema.primaryKey(texts(request.get("keys")));
+        schema.partitionKeys(texts(request.get("parts")));
+        schema.options(members(request.get("options")));
+        String[] name = request.get("name").asText().split("\\.");
+        Identifier table = Identifier.create(name[0], name[1]);
+        Options options = new Options(members(request.get("catalog")));
         try (Catalog catalog = CatalogFactory.createCatalog(CatalogContext.create(options))) {
-            catalog.createDatabase("db", true);
-            catalog.createTable(Identifier.create("db", "t"), schema.build(), false);
+            catalog.createDatabase(name[0], true);
+            catalog.createTable(table, schema.build(), false);
+            return ((FileStoreTable) catalog.getTable(table)).location().toUri().getPath();
         }
-        return request.get("warehouse").asText() + "/db.db/t";
+    }
+
+    private static List<String> texts(JsonNode list) {
+        List<String> found = new ArrayList<>();
+        list.forEach(one -> found.add(one.asText()));
+        return found;
+    }
+
+    private static Map<String, String> members(JsonNode object) {
+        Map<String, String> found = new HashMap<>();
+        object.fields().forEachRemaining(one -> found.put(one.getKey(), one.getValue().asText()));
+        return found;
     }
 
     private static Object commit(FileStoreTable table, Act act) throws Exception {
@@ -192,6 +203,11 @@ final class PaimonTables {
 
     static Object createTag(JsonNode request) {
         table(request).createTag(request.get("name").asText(), request.get("of").asLong());
+        return true;
+    }
+
+    static Object createBranch(JsonNode request) {
+        table(request).createBranch(request.get("name").asText());
         return true;
     }
 

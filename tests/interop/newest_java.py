@@ -29,6 +29,7 @@ ARTIFACTS = (
     "org.apache.hadoop:hadoop-client-runtime:3.5.0",
     "org.slf4j:slf4j-api:2.0.17",
     "org.slf4j:jcl-over-slf4j:2.0.17",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
 )
 _FLAGS = ("-Xmx1g", "-Duser.timezone=UTC", "--add-opens=java.base/java.nio=ALL-UNNAMED")
 

@@ -110,6 +110,8 @@ _REPAIRS = {
     "damaged-files": Table.remove_damaged_files,
     "manifests": Table.compact_manifest,
     "earliest": Table.repair_earliest_snapshot,
+    "latest": Table.repair_latest_snapshot,
+    "records": Table.remove_broken_records,
     "purge": Table.purge_files,
 }
 
@@ -136,7 +138,9 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     out of the newest state, so that the rest reads. damaged-files: the same, and files that 'lsm
     verify --deep' finds damaged.
     manifests: write the manifests of the newest state anew, fewer and smaller. earliest: take away
-    broken snapshots below the oldest whole one. purge: empty the table for good, history and all.
+    broken snapshots below the oldest whole one. latest: take away snapshots above the newest that can
+    be read, and mend LATEST. records: take away what cannot be read of the trash, of the record of verified
+    files, and of changelogs that have outlived their snapshots. purge: empty the table for good, history and all.
     """
     opened = call.table(table)
     if what == "restore":

@@ -16,6 +16,7 @@ from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames
@@ -54,8 +55,8 @@ class RollbackReport:
         verb = "would roll back" if self.dry_run else "rolled back"
         plan = self.plan
         return (
-            f"{verb} to snapshot {plan.target.id}: {len(plan.snapshots)} snapshots and "
-            f"{len(plan.tags)} tags go"
+            f"{verb} to snapshot {plan.target.id}: {counted(len(plan.snapshots), 'snapshot')} and "
+            f"{counted(len(plan.tags), 'tag')} go"
         )
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import InvalidOptionError, LsmError
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, LsmError, UnsupportedError
+from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.other_options import Verdict
-from lsm_engine.base.table_options import unsupported_options
+from lsm_engine.base.table_options import refuse_unsupported, unsupported_options
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.diagnosis import BUCKET_BYTES, NARROW_TIMES, WIDE_TIMES
 from lsm_engine.plan.health import (
     BucketFacts,
-    DamageFacts,
     DebtFacts,
     Depth,
     PinFacts,
@@ -43,9 +43,8 @@ from lsm_engine.table.ground.live_files import (
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.history.orphans import remove_orphans
+from lsm_engine.table.inspect.damage_facts import damage_facts
 from lsm_engine.table.inspect.explain_retention import simulate_retention
-from lsm_engine.table.integrity.findings import MAIN, DamagedFile
-from lsm_engine.table.integrity.verify import verify
 from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.expire_tags import expire_tags
 
@@ -57,18 +56,34 @@ _ORPHAN_AGE = "1 d"
 def table_facts(session: TableSession, depth: Depth) -> TableFacts:
     """Return what is known of a table; what cannot be read becomes the `problem`, and is not raised."""
     damage: dict[str, Any] = {}
+    try:
+        refuse_unsupported(session.options, [ExternalAccess.READ])
+    except UnsupportedError as error:
+        return unreadable(session.name, error)
     if depth > Depth.SHALLOW:
-        damage = _damage(session, deep=depth is Depth.DEEP)
+        damage = damage_facts(session, deep=depth is Depth.DEEP)
     try:
         state = _newest_state(session, by_lists=depth is Depth.SHALLOW)
         facts: dict[str, Any] = {**state, **_retention(session)}
-        if depth > Depth.SHALLOW and not any(damage.values()):
+        if depth > Depth.SHALLOW and not _is_damaged(damage):
             facts |= _whole(session, facts)
     except LsmError as error:
-        if any(damage.values()):  # the same, with what mends it
+        if _is_damaged(damage):  # the same, with what mends it
             return TableFacts(table=session.name, **_settings(session), **damage)
-        return TableFacts(table=session.name, problem=str(error))
+        return unreadable(session.name, error)
     return TableFacts(table=session.name, **{**_settings(session), **facts, **damage})
+
+
+def _is_damaged(damage: Mapping[str, Any]) -> bool:
+    return any(damage.get(name) for name in ("damage", "other_problems", "damaged_branches"))
+
+
+def unreadable(name: str, error: LsmError) -> TableFacts:
+    """Return what is known of a table that cannot be opened or read: why, and whether that is our limit."""
+    if error.kind in (ErrorKind.UNSUPPORTED_OPTION, ErrorKind.UNSUPPORTED_TYPE):
+        return TableFacts(table=name, problem=error.message, is_refused=True)
+    shown = "".join(f"; {key}: {fact}" for key, fact in error.facts.items())
+    return TableFacts(table=name, problem=error.message + shown)
 
 
 def _settings(session: TableSession) -> dict[str, Any]:
@@ -305,36 +320,6 @@ def _branches(session: TableSession) -> list[PinFacts]:
 
 
 # --- what takes longer ---------------------------------------------------------------------------
-
-
-def _damage(session: TableSession, *, deep: bool) -> dict[str, Any]:
-    report = verify(session, deep=deep)
-    newest = _newest_id(session)
-    files = [one for one in report.damaged_files if MAIN in one.branches]
-    named = {one.path for one in files}
-    others = [text for text in report.problems if not any(path in text for path in named)]
-    return {
-        "damage": tuple(_damaged(one, newest) for one in files),
-        "other_problems": tuple(others),
-    }
-
-
-def _newest_id(session: TableSession) -> int | None:
-    listed = session.snapshots.listed_ids()
-    return listed[-1] if listed else None
-
-
-def _damaged(file: DamagedFile, newest: int | None) -> DamageFacts:
-    return DamageFacts(
-        path=file.path,
-        problem=file.problems[0],
-        is_data=file.stake is not None,
-        restorable=bool(file.sources),
-        in_newest=newest in file.snapshots,
-        row_count=0 if file.stake is None else file.stake.row_count,
-        newest_root=max(file.snapshots, default=None),
-        tags=file.tags,
-    )
 
 
 def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ class Finding:
 
 def finding_of(error: LsmError, stake: FileStake | None = None) -> Finding:
     """Return an error over stored bytes as a finding about the file that it names."""
-    file = error.facts.get("file")
-    path = file if isinstance(file, str) else None if stake is None else stake.path
+    named = (error.facts.get("file"), error.facts.get("path"))
+    known = [one for one in named if isinstance(one, str)]
+    path = known[0] if known else None if stake is None else stake.path
     return Finding(text=str(error), path=path, stake=stake)
 
 
@@ -45,7 +46,8 @@ class DamagedFile:
     """A file that something is wrong with, and all that cannot be read, or not be trusted, without it.
 
     `stake`: what a data file held, as its manifest entry knows it; None for other files. `snapshots`
-    and `changelogs` are ids, of any of the `branches`. `sources`: what could give back what it held.
+    and `changelogs` are ids, of any of the `branches`. `sources`: what could give back what it held;
+    `is_rebuildable`: byte for byte, so that every root has it again, and not only older rows of its keys.
     """
 
     path: str
@@ -56,6 +58,7 @@ class DamagedFile:
     changelogs: tuple[int, ...] = ()
     branches: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    is_rebuildable: bool = False
 
     def __str__(self) -> str:
         roots = [
@@ -144,4 +147,5 @@ def _both(one: DamagedFile, other: DamagedFile) -> DamagedFile:
         changelogs=tuple(dict.fromkeys((*one.changelogs, *other.changelogs))),
         branches=tuple(dict.fromkeys((*one.branches, *other.branches))),
         sources=tuple(dict.fromkeys((*one.sources, *other.sources))),
+        is_rebuildable=one.is_rebuildable or other.is_rebuildable,
     )

@@ -6,11 +6,15 @@ from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, ExternalAccess
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import refuse_unsupported
+from lsm_engine.base.units import counted
+from lsm_engine.io.paths import LATEST
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, overwriting
 from lsm_engine.plan.retention import NO_LIMIT, Retention
 from lsm_engine.store.listing import stable_listing
+from lsm_engine.store.trash import TrashStore
+from lsm_engine.store.verified_files import VerifiedFileStore
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
@@ -40,7 +44,8 @@ class RepairReport:
         if not self.lost:
             return text
         places = {(str(one.partition), one.bucket) for one in self.lost}
-        return f"{text}; {self.lost_row_count} rows of {len(places)} buckets are lost"
+        lost = counted(self.lost_row_count, "row")
+        return f"{text}; {lost} of {counted(len(places), 'bucket')} are lost"
 
     @property
     def lost_row_count(self) -> int:
@@ -166,6 +171,76 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
         _notify(session, "snapshots below the oldest whole one", broken)
     paths = tuple(session.paths.snapshot_file(number) for number in broken)
     return RepairReport(what="broken snapshots", found=paths, dry_run=dry_run)
+
+
+def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
+    """Find the newest snapshot whose file can be read; the files of those above it go.
+
+    Until then nobody can read the table or commit to it, so that no commit is taken from anybody; files
+    of rows are left to the removal of orphans. LATEST is pointed at it, where it names a snapshot that is
+    not there: other clients go by that. Raises CorruptFileError if no snapshot can be read.
+    """
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    snapshots = session.snapshots
+    ids, broken = snapshots.listed_ids(), []
+    for number in reversed(ids):
+        if _is_readable(session, number):
+            break
+        broken.append(number)
+    if broken and len(broken) == len(ids):
+        raise CorruptFileError(
+            "no snapshot can be read; bring one back from a backup",
+            file=session.paths.snapshot_file(ids[-1]),
+        )
+    stray = snapshots.stray_latest(ids[-1]) if ids else None
+    if not dry_run and (broken or stray is not None):
+        snapshots.hint_latest(ids[-1 - len(broken)])
+        for number in broken:  # from the top, so that no gap is ever below what can be read
+            if not _is_readable(session, number):
+                snapshots.delete(number)
+        _notify(session, "snapshots above the newest readable one", broken)
+    found = [session.paths.snapshot_file(number) for number in broken]
+    found += [] if stray is None else [session.paths.snapshot_hint(LATEST)]
+    return RepairReport(what="broken newest snapshots", found=tuple(found), dry_run=dry_run)
+
+
+def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairReport:
+    """Find what lies beside the snapshots and cannot be read, and take it away: no row is lost with it.
+
+    Records of the trash, which could be undone; the record of verified files; and changelogs that have
+    outlived their snapshots, all up to the newest broken one, as readers follow them without gaps. Their
+    files are left to the removal of orphans.
+    """
+    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    trash = TrashStore(session.file_io, session.paths)
+    verified = VerifiedFileStore(session.file_io, session.paths)
+    damaged = verify(session).damaged_files
+    paths = {one.path for one in damaged}
+    records = [name for name in trash.names() if session.paths.trash_file(name) in paths]
+    last = max((number for one in damaged for number in one.changelogs), default=0)
+    changelogs = [number for number in session.changelogs.ids() if number <= last]
+    found = [
+        *map(session.paths.trash_file, records),
+        *([session.paths.verified_file] if session.paths.verified_file in paths else []),
+        *map(session.paths.changelog_file, changelogs),
+    ]
+    if not dry_run:
+        for name in records:
+            trash.delete(name)
+        if session.paths.verified_file in paths:
+            verified.replace({})
+        if changelogs:
+            session.changelogs.hint_earliest(last + 1)
+        for number in changelogs:
+            session.changelogs.delete(number)
+    return RepairReport(what="broken records", found=tuple(found), dry_run=dry_run)
+
+
+def _is_readable(session: TableSession, number: int) -> bool:
+    try:
+        return session.snapshots.find(number) is not None
+    except CorruptFileError:
+        return False
 
 
 def _is_whole(session: TableSession, number: int) -> bool:

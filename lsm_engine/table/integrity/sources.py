@@ -1,6 +1,6 @@
 """What could give back what a damaged or missing file held."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lsm_engine.base.errors import LsmError
@@ -9,7 +9,6 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
 from lsm_engine.table.integrity.older_rows import older_rows
 from lsm_engine.table.integrity.origins import (
-    Identity,
     Origin,
     every_root,
     identity,
@@ -30,10 +29,15 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
     entries = entries_at(session, {one.path for one in some if one.stake is not None})
     origins = origins_of(session, [identity(entry) for entry in entries.values()])
     bad = frozenset(one.path for one in files)
-    found = [
-        replace(one, sources=tuple(_sources(session, one, entries.get(one.path), origins, bad)))
-        for one in some
-    ]
+    found = []
+    for one in some:
+        entry = entries.get(one.path)
+        if entry is None:
+            found.append(replace(one, sources=tuple(_sound(session, one))))
+            continue
+        rebuilt = tuple(_rebuilt(session, origins.get(identity(entry)), bad))
+        sources = (*rebuilt, *_older(session, entry, bad))
+        found.append(replace(one, sources=sources, is_rebuildable=bool(rebuilt)))
     return (*found, *rest)
 
 
@@ -56,24 +60,21 @@ def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, Manifes
     return found
 
 
-def _sources(
-    session: TableSession,
-    file: DamagedFile,
-    entry: ManifestEntry | None,
-    origins: Mapping[Identity, Origin],
-    bad: frozenset[str],
-) -> Iterator[str]:
-    if entry is None:
-        named = set(file.snapshots)
-        sound = [number for number in session.snapshots.listed_ids() if number not in named]
-        if sound:
-            yield f"snapshot {sound[-1]} does not need it"
-        return
-    origin = origins.get(identity(entry))
+def _sound(session: TableSession, file: DamagedFile) -> Iterator[str]:
+    named = set(file.snapshots)
+    sound = [number for number in session.snapshots.listed_ids() if number not in named]
+    if sound:
+        yield f"snapshot {sound[-1]} does not need it"
+
+
+def _rebuilt(session: TableSession, origin: Origin | None, bad: frozenset[str]) -> Iterator[str]:
     if origin is not None and rebuilt_from(session, origin, bad):
         what = "files that were compacted to it" if origin.inputs else "changelog files of it"
         count = len(origin.inputs or origin.changelog)
         yield f"repair can rebuild it from {count} {what} in snapshot {origin.snapshot.id}"
+
+
+def _older(session: TableSession, entry: ManifestEntry, bad: frozenset[str]) -> Iterator[str]:
     older = older_versions(session, entry, bad)
     if older is not None:
         yield f"{older[0]} of {older[0].branch or 'main'} holds older rows of its keys"

@@ -3,7 +3,7 @@
 Others go on meanwhile: what is wrong with a root counts only if it is one still when that was found.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -125,7 +125,7 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     tags = check.each("tag", session.tags.names(), session.tags.find)
     for tag in tags:
         check.tag(tag)
-    check.found("consumers", session.consumers.list)
+    check.each("consumer", session.consumers.names(), session.consumers.find)
     if not session.paths.branch_name:
         check.found("trash", TrashStore(session.file_io, session.paths).list)
         check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
@@ -182,9 +182,8 @@ class _Verification:
 
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return what a snapshot file holds; what is damaged is listed once."""
-        snapshots = self._session.snapshots
         root = Root(kind="snapshot", name=snapshot_id)
-        return self.found(str(root), partial(snapshots.find, snapshot_id), root)
+        return self.found(str(root), partial(self._session.snapshots.find, snapshot_id), root)
 
     def each(self, kind: str, names: Iterable[K], find: Callable[[K], T | None]) -> list[T]:
         """Return what can be read of a kind; the rest is listed."""
@@ -196,10 +195,12 @@ class _Verification:
         """Ids follow each other, and each total is the one before plus its own delta."""
         self._warnings += warnings_of(self._session, snapshots)
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
-        if any(wrong_between(snapshots, there)):  # or some went while the others were read
+        file_of = self._session.paths.snapshot_file
+        if any(wrong_between(snapshots, there, file_of)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
             left = [one for one in unsealed(again).line if not self._is_deleted(one)]
-            self._found.texts += wrong_between(left, there)
+            for root, found in wrong_between(left, there, file_of):
+                self._found.note(root, found)
 
     def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
         """No rollback is left undone; return the snapshots that it does not take."""
@@ -229,11 +230,10 @@ class _Verification:
 
     def tag(self, one: Tag) -> None:
         """A tag's snapshot can be read, and agrees with its files."""
-        tags = self._session.tags
         self._note(
             Root(kind="tag", name=one.name),
             self._root(one.snapshot, with_changelog=False),
-            lambda: tags.find(one.name) != one,
+            lambda: self._session.tags.find(one.name) != one,
         )
 
     def changelog(self, one: Snapshot) -> None:
@@ -259,8 +259,8 @@ class _Verification:
         """Whether a snapshot was deleted, or is older than those that an expiry keeps."""
         snapshots = self._session.snapshots
         marked = snapshots.earliest_hint()
-        is_marked = marked is not None and one.id < marked and snapshots.exists(marked)
-        return is_marked or not is_there(self._session, one)
+        passed = marked is not None and one.id < marked and snapshots.exists(marked)
+        return passed or not is_there(self._session, one)
 
     def _fed(self, one: Snapshot) -> Iterator[Finding]:
         try:
@@ -339,12 +339,13 @@ class _Verification:
     ) -> None:
         """Look at files, each once: whether they are there, have their size and, deep, their rows."""
         new = {identity_of(entry): entry for entry in entries}
+        context = with_schemas(self._session, {entry.file.schema_id for entry in new.values()})
         there: dict[tuple[bytes, int, str], tuple[FileToRead, str | None]] = {}
         indexes = {} if self._rows is None else hash_indexes(self._session, snapshot)
         for key, entry in new.items():
             if key in self._looked:
                 continue
-            self._looked[key] = found = tuple(self._wrong_with(entry))
+            self._looked[key] = found = tuple(self._wrong_with(entry, context.schemas))
             self._anything_wrong |= bool(found)
             if not found and self._rows is not None:
                 path = self._session.data_path(entry)
@@ -358,12 +359,10 @@ class _Verification:
                     fingerprint_of(entry.file, self._session.file_io.status(path)),
                 )
         if there and self._rows is not None:
-            context = with_schemas(self._session, {entry.file.schema_id for entry in new.values()})
             wrong = self._rows.problems(context, list(there.values()))
             for key, (file, _) in there.items():
-                if texts := wrong[file.path]:
-                    self._anything_wrong = True
-                    self._looked[key] = tuple(self._about(file.entry, text) for text in texts)
+                self._anything_wrong |= bool(texts := wrong[file.path])
+                self._looked[key] = tuple(self._about(file.entry, text) for text in texts)
 
     def _about(self, entry: ManifestEntry, text: str) -> Finding:
         path = self._session.data_path(entry)
@@ -373,7 +372,10 @@ class _Verification:
             text=text, path=path, stake=stake_of(entry, schema or self._session.schema, path)
         )
 
-    def _wrong_with(self, entry: ManifestEntry) -> Iterator[Finding]:
+    def _wrong_with(self, entry: ManifestEntry, schemas: Container[int]) -> Iterator[Finding]:
+        data_path, number = self._session.data_path(entry), entry.file.schema_id
+        if number not in schemas:
+            yield self._about(entry, f"{data_path}: its schema {number} cannot be read")
         for name in (entry.file.file_name, *entry.file.extra_files):
             path = self._context.data_file(entry.partition, entry.bucket, name)
             try:
@@ -382,11 +384,10 @@ class _Verification:
                 yield self._about(entry, f"{path} is missing")
                 continue
             self._file_count += 1
-            if name != entry.file.file_name:
-                continue
-            self._unchecked_count += entry.file.checksum is None
-            if size != entry.file.file_size:
-                yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
+            if path == data_path:
+                self._unchecked_count += entry.file.checksum is None
+                if size != entry.file.file_size:
+                    yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
 
     def _levels(self, live: pa.Table) -> Iterator[Finding]:
         """Files of a level below 0 do not overlap. What did not change since the last root is known."""

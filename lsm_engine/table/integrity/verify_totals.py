@@ -1,11 +1,11 @@
 """Verify that snapshots follow each other: ids without gaps, and totals that add up."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import adds_up
-from lsm_engine.table.integrity.findings import Finding
+from lsm_engine.table.integrity.findings import Finding, Root
 
 
 def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
@@ -15,19 +15,22 @@ def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
         yield Finding(text=f"totalRecordCount is {total}, its files hold {rows} rows")
 
 
-def wrong_between(snapshots: Sequence[Snapshot], there: frozenset[int]) -> Iterator[str]:
+def wrong_between(
+    snapshots: Sequence[Snapshot], there: frozenset[int], file_of: Callable[[int], str]
+) -> Iterator[tuple[Root, Sequence[Finding]]]:
     """Yield gaps between snapshots, and totals that are not the one before plus the delta.
 
-    `there`: ids of snapshots that are there, damaged ones among them.
+    `there`: ids of snapshots that are there, damaged ones among them. `file_of`: the path of one's file.
     """
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:
-            if there.issuperset(range(older.id, newer.id)):
-                continue
-            yield f"snapshots {older.id + 1} to {newer.id - 1} are missing"
-            continue
-        if adds_up(newer, older) is False:
-            yield (
-                f"snapshot {newer.id}: totalRecordCount is {newer.total_record_count}, "
+            for number in sorted(set(range(older.id + 1, newer.id)) - there):
+                path = file_of(number)
+                found = Finding(text=f"{path} is missing", path=path)
+                yield Root(kind="snapshot", name=number), [found]
+        elif adds_up(newer, older) is False:
+            text = (
+                f"totalRecordCount is {newer.total_record_count}, "
                 f"not {older.total_record_count} + {newer.delta_record_count}"
             )
+            yield Root(kind="snapshot", name=newer.id), [Finding(text=text)]

@@ -138,15 +138,15 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
     """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
 
-    Of a tag that cannot be read the tag's own file goes; what else it named is left for orphan removal.
+    Of a tag that cannot be read, or whose documents cannot, the tag's own file goes; what else it named is
+    left for orphan removal.
     """
     try:
-        tag = session.tags.load(name)
-    except CorruptFileError as error:
+        _delete(session, session.tags.load(name), kind=kind)
+    except (CorruptFileError, NotFoundError) as error:
+        if not session.tags.delete(name):
+            raise  # there is no such tag
         log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
-        session.tags.delete(name)
-    else:
-        _delete(session, tag, kind=kind)
     session.notify(lambda listener: listener.untagged(session.name, name))
 
 

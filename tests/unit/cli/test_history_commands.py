@@ -18,7 +18,7 @@ def test_rollback(shop) -> None:
     shop("tag", "create", ORDERS, "three")
     back = ["rollback", ORDERS, "--to-tag", "one"]
     shown = shop(*back, "--dry-run").stdout
-    assert "would roll back to snapshot 1: 2 snapshots and 1 tags go" in shown
+    assert "would roll back to snapshot 1: 2 snapshots and 1 tag go" in shown
     assert "nothing was changed" in shop(*back, code=1).stderr
     assert counts(shop) == 3
     (made,) = shop.json(*back, "--as-latest")

@@ -29,7 +29,7 @@ TWO = {1: "a", 2: "b"}
 def test_back_to_a_snapshot(told: Story) -> None:
     before = told.files()
     planned = told.table.rollback_to(2, dry_run=True)
-    assert str(planned) == "would roll back to snapshot 2: 3 snapshots and 1 tags go"
+    assert str(planned) == "would roll back to snapshot 2: 3 snapshots and 1 tag go"
     assert told.files() == before
     told.table.rollback_to(2)
     assert told.rows() == TWO

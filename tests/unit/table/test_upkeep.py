@@ -166,7 +166,7 @@ def test_a_repair_counts_what_is_lost() -> None:
         assert (large.min_key, large.max_key) == ({"id": 3}, {"id": 9})
         assert (large.row_count, large.delete_count) == (7, 0)
         assert (small.row_count, small.delete_count, small.min_key) == (1, 1, {"id": 5})
-        assert "8 rows of 1 buckets are lost" in str(report)
+        assert "8 rows of 1 bucket are lost" in str(report)
         assert "7 rows, partition day='mon', bucket 0, keys id='3' to id='9'" in str(large)
     assert [row["day"] for row in story.reopened().scan().to_arrow().to_pylist()] == ["tue"]
     assert story.table.remove_unexisting_files().lost == ()

@@ -1,0 +1,196 @@
+"""`lsm doctor` over damage of every document: a command brings the table back to what can be read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lsm_engine as lsm
+from tests.unit.cli.test_doctor import ROWS, directory, followed, table_of
+
+
+def snapshot(shell, number: int) -> Path:
+    return directory(shell) / "snapshot" / f"snapshot-{number}"
+
+
+def named(shell, number: int, member: str) -> Path:
+    """A metadata file that a snapshot names."""
+    return directory(shell) / "manifest" / json.loads(snapshot(shell, number).read_text())[member]
+
+
+def newest_snapshot_emptied(shell) -> None:
+    table_of(shell, commits=4)
+    snapshot(shell, 4).write_bytes(b"")
+    snapshot(shell, 3).write_bytes(b"{")
+
+
+def newest_manifest_list_gone(shell) -> None:
+    table_of(shell, commits=4)
+    named(shell, 4, "deltaManifestList").unlink()
+    named(shell, 3, "deltaManifestList").unlink()
+
+
+def manifest_of_several_gone(shell) -> None:
+    table = table_of(shell, commits=4)
+    manifests = table.system("manifests", 2).column("file_name").to_pylist()
+    first = set(table.system("manifests", 1).column("file_name").to_pylist())
+    (second,) = {*manifests} - first
+    (directory(shell) / "manifest" / second).unlink()
+
+
+def newest_vectors_gone(shell) -> None:
+    table = table_of(shell, commits=2, deletion__vectors_enabled="true", write__only="false")
+    table.compact(full=True)
+    table.delete([{"id": 3}])
+    table.compact()
+    newest = max((directory(shell) / "index").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    newest.unlink()
+
+
+def gap_between_snapshots(shell) -> None:
+    table_of(shell, commits=4)
+    snapshot(shell, 2).unlink()
+
+
+def old_schema_gone(shell) -> None:
+    """The newest state has no file of it, as Java's compactions leave it."""
+    table_of(shell, commits=3).alter(lsm.AddColumn("more", "INT"))
+    table = shell.catalog().table("shop.orders")
+    table.overwrite([{**row, "more": 1} for row in ROWS])
+    (directory(shell) / "schema" / "schema-0").unlink()
+
+
+def schema_of_live_files_gone(shell) -> None:
+    table_of(shell, commits=2).alter(lsm.AddColumn("more", "INT"))
+    shell.catalog().table("shop.orders").upsert([{**row, "more": 1} for row in ROWS])
+    (directory(shell) / "schema" / "schema-0").unlink()
+
+
+def damaged_consumer(shell) -> None:
+    table_of(shell, commits=2)
+    folder = directory(shell) / "consumer"
+    folder.mkdir(exist_ok=True)
+    (folder / "consumer-of whom?").write_text('{"nextSn')
+
+
+def latest_names_nothing(shell) -> None:
+    table_of(shell, commits=2)
+    (directory(shell) / "snapshot" / "LATEST").write_text("99")
+
+
+def tag_without_its_manifest(shell) -> None:
+    table = table_of(shell, commits=4)
+    table.create_tag("early", 1)
+    lost = named(shell, 1, "deltaManifestList")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    lost.unlink()
+
+
+def damaged_branch(shell) -> None:
+    table = table_of(shell, commits=2)
+    table.create_branch("try", tag=table.create_tag("t", 1, retained="100 d").name)
+    (directory(shell) / "branch" / "branch-try" / "snapshot" / "snapshot-1").write_text("{")
+
+
+def damaged_changelog(shell) -> None:
+    table = table_of(
+        shell, commits=6, changelog__producer="input", changelog_num__retained_max="9",
+        changelog_num__retained_min="9", snapshot_num__retained_max="2", snapshot_num__retained_min="1",
+    )  # fmt: skip
+    table.expire_snapshots(older_than="0 s")
+    (directory(shell) / "changelog" / "changelog-2").write_text("{")
+
+
+def missing_file_of_a_changelog(shell) -> None:
+    damaged_changelog(shell)
+    (directory(shell) / "changelog" / "changelog-2").unlink()
+    there = sorted(
+        directory(shell).glob("bucket-0/changelog-*"), key=lambda one: one.stat().st_mtime_ns
+    )
+    there[2].unlink()
+
+
+def missing_changelog_of_the_newest_snapshot(shell) -> None:
+    table_of(shell, commits=3, changelog__producer="input")
+    there = sorted(
+        directory(shell).glob("bucket-0/changelog-*"), key=lambda one: one.stat().st_mtime_ns
+    )
+    there[-1].unlink()
+
+
+def damaged_trash(shell) -> None:
+    table = table_of(shell, commits=3, maintenance_trash__retained="1 d")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    (record, *_) = (one for one in directory(shell).rglob("*trash*/*") if one.is_file())
+    record.write_text("{")
+
+
+def damaged_record_of_verified_files(shell) -> None:
+    table_of(shell, commits=3).verify(deep=True, incremental=True)
+    (record,) = (one for one in directory(shell).rglob("*verified*") if one.is_file())
+    record.write_text("{")
+
+
+def rollback_that_died(shell) -> None:
+    """Its seal is there, and the snapshots that it takes are there as well."""
+    table = table_of(shell, commits=4)
+    kind = type(table.session.snapshots)
+
+    def dies(*_: object) -> None:
+        raise OSError("killed")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kind, "delete_there", dies)
+        patched.setattr(kind, "delete", dies)
+        with pytest.raises(OSError, match="killed"):
+            table.rollback_to(2)
+    assert [snapshot(shell, number).exists() for number in (3, 4, 5)] == [True] * 3
+
+
+STORIES = [
+    newest_snapshot_emptied, newest_manifest_list_gone, manifest_of_several_gone, newest_vectors_gone,
+    gap_between_snapshots, old_schema_gone, schema_of_live_files_gone, damaged_consumer, latest_names_nothing,
+    tag_without_its_manifest, damaged_branch, damaged_changelog, missing_file_of_a_changelog,
+    missing_changelog_of_the_newest_snapshot, damaged_trash,
+    damaged_record_of_verified_files, rollback_that_died,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_damage_is_mended_by_the_commands_that_doctor_prints(shell, story: Callable) -> None:
+    story(shell)
+    first = shell.json("doctor", code=1)
+    assert all(one["command"] and one["cost"] for one in first if one["severity"] != "note"), first
+    followed(shell, "doctor")
+    table = shell.catalog().table("shop.orders")
+    assert table.verify(deep=True).problems == ()
+    assert table.count() > 0
+    table.upsert(ROWS)
+    table.expire_snapshots()
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_fix_keeps_all_snapshots_without_leave_and_mends_all_with_it(
+    shell, story: Callable
+) -> None:
+    story(shell)
+    before = {one: one.read_bytes() for one in directory(shell).rglob("snapshot-*")}
+    losing = [one for one in shell.json("doctor", code=1) if one["loses"]]
+    shell("doctor", "--fix", "--yes", code=(0, 1))
+    if losing:
+        assert all(one.read_bytes() == data for one, data in before.items())
+    shell("doctor", "--fix", "--lossy", "--yes")
+
+
+def test_a_table_that_this_version_does_not_read_is_named_and_no_damage(shell) -> None:
+    table_of(shell, commits=0)
+    file = directory(shell) / "schema" / "schema-0"
+    schema = json.loads(file.read_text())
+    del schema["lsmChecksum"]  # as other clients write it
+    schema["options"]["chain-table.enabled"] = "true"
+    file.write_text(json.dumps(schema))
+    (found,) = shell.json("doctor")
+    assert (found["severity"], found["kind"]) == ("note", "options")
+    assert "chain-table.enabled" in found["finding"]
+    assert "not examined" in found["cost"]
