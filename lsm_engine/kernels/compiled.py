@@ -2,8 +2,9 @@
 
 A loop is written once, as a Python function over arrays and addresses. Called with few rows it runs as it
 stands, so that ten rows need no compiler: loading one takes a quarter of a second, and compiling a loop
-as much again. What a kernel interprets is counted, and beyond `BUDGET` it is compiled like one that is
-called with many rows: nobody waits much longer than for the better of the two.
+as much again. What is interpreted is counted, and beyond `BUDGET` steps of all kernels together loops are
+compiled like those that are called with many rows: nobody waits much longer than for the better of the two.
+Once the compiler is there, for whatever reason, a kernel is worth compiling after `LOADED_BUDGET` steps.
 
 A compiled function is compiled again for every combination of argument types, so sources are handed
 over as arrays of addresses: one function then serves any number of runs. Whoever passes addresses
@@ -14,6 +15,7 @@ read-only; an entry counts as long as its source file has the same content. It i
 temporary files, so several processes may start cold at once.
 """
 
+import sys
 from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
@@ -31,12 +33,19 @@ Work: TypeAlias = Callable[..., int]
 CALL_LIMIT = 20_000
 """Steps that one call may interpret; a step takes about a microsecond."""
 
-BUDGET = 300_000
-"""Steps that one kernel may interpret in a process."""
+BUDGET = 500_000
+"""Steps that all kernels of a process interpret together before the compiler is loaded."""
+
+LOADED_BUDGET = 10_000
+"""Steps that one kernel interprets where it is: to load its compiled form takes some milliseconds."""
+
+_MACHINE = "lsm_engine.kernels.machine_memory"
 
 
 class Kernel:
     """A loop over rows, in both forms. `plain` replaces it where it is interpreted, if given."""
+
+    spent_by_all = 0
 
     def __init__(self, loop: Callable[..., Any], work: Work | None, plain: Any) -> None:
         update_wrapper(self, loop)
@@ -52,10 +61,16 @@ class Kernel:
         if self._compiled is not None:
             return self._compiled(*arguments)
         steps = self._work(*arguments)
-        if steps <= CALL_LIMIT and self._spent + steps <= BUDGET:
-            self._spent += steps
-            return self.interpret(*arguments)
-        return self.compiled()(*arguments)
+        if steps > CALL_LIMIT or not self._may_interpret(steps):
+            return self.compiled()(*arguments)
+        self._spent += steps
+        Kernel.spent_by_all += steps
+        return self.interpret(*arguments)
+
+    def _may_interpret(self, steps: int) -> bool:
+        if _MACHINE in sys.modules:
+            return self._spent + steps <= LOADED_BUDGET
+        return Kernel.spent_by_all + steps <= BUDGET
 
     def interpret(self, *arguments: Any) -> Any:
         """Run the loop without a compiler."""
@@ -76,7 +91,7 @@ class Kernel:
         Where no directory takes the cache, every process compiles anew.
         """
         if self._compiled is None:
-            machine: Any = import_module("lsm_engine.kernels.machine_memory")
+            machine: Any = import_module(_MACHINE)
             loop = self._made_of(lambda kernel: kernel.compiled(), machine.INTRINSICS)
             self._compiled = machine.jit(loop)
         return cast("Callable[..., Any]", self._compiled)

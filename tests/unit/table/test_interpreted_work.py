@@ -51,6 +51,7 @@ def test_no_loop_over_many_rows_is_interpreted(tmp_path: Path, key: pa.DataType)
     rows = pa.table({"k": keys, "v": pa.array(np.arange(ROWS))})
     limit = 20_000
     with (
+        mock.patch.object(Kernel, "spent_by_all", 0),
         mock.patch.object(Kernel, "interpret", counted),
         mock.patch.object(compiled, "CALL_LIMIT", limit),  # benches leave another one behind
     ):
@@ -65,6 +66,32 @@ def test_no_loop_over_many_rows_is_interpreted(tmp_path: Path, key: pa.DataType)
     assert lines, "few rows were not interpreted either"
     long = {name: count for name, count in lines.items() if count > LINES_PER_STEP * limit}
     assert not long
+
+
+@pytest.mark.parametrize(
+    ("is_loaded", "budget"), [(False, compiled.BUDGET), (True, compiled.LOADED_BUDGET)]
+)
+def test_loops_are_compiled_sooner_where_the_compiler_is_loaded(
+    is_loaded: bool, budget: int
+) -> None:
+    def loop(rows: Any) -> str:
+        return "interpreted"
+
+    some = [Kernel(loop, None, None) for _ in range(2)]
+    steps = np.zeros(budget // 2 // 10, np.int64)
+    modules = {compiled._MACHINE: sys} if is_loaded else {}
+    with (
+        mock.patch.object(Kernel, "spent_by_all", 0),
+        mock.patch.object(compiled, "CALL_LIMIT", budget),
+        mock.patch.object(Kernel, "compiled", return_value=lambda _: "compiled"),
+        mock.patch.dict(sys.modules, modules),
+    ):
+        if not is_loaded:
+            sys.modules.pop(compiled._MACHINE, None)
+        ran = [kernel(steps) for kernel in some * 10]
+        assert ran == ["interpreted"] * 20, "each spends half of a budget"
+        assert some[0](steps) == ("interpreted" if is_loaded else "compiled")
+        assert {some[0](steps) for _ in range(11)} >= {"compiled"}
 
 
 def kernels() -> list[Kernel]:
