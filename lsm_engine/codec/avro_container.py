@@ -5,9 +5,9 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 import pyarrow as pa
 from backports import zstd
@@ -160,7 +160,7 @@ class _Reader:
         if len(text) > _SCHEMA_BYTES_MAX:
             self.corrupt("its schema is far too large")
         try:
-            return json.loads(text)
+            return _schema_of(text)
         except (ValueError, RecursionError):
             self.corrupt("its header holds no schema")
 
@@ -174,6 +174,11 @@ class _Reader:
             if self.take(_SYNC_BYTES) != sync:
                 self.corrupt("a block does not end with the file's marker")
             yield block
+
+
+@functools.lru_cache(maxsize=32)
+def _schema_of(text: bytes) -> Any:
+    return json.loads(text)
 
 
 def unpacked(
@@ -252,40 +257,95 @@ def _unsnappy(stored: bytes, limit: int) -> bytes:
     return bytes(data)
 
 
-def encode_container(
-    schema: Any,
-    records: Iterable[Mapping[str, Any]],
-    *,
-    codec: str = "zstandard",
-    level: int | None = None,
-) -> bytes:
-    """Return an Avro file of records, given as mappings of the schema's field names.
+class ContainerEncoder:
+    """Makes Avro files of one schema: its text, its header and what fastavro knows of it are made once."""
 
-    `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
-    schema and codec equal headers, so that blocks may move between them: the sync marker is
-    derived from the schema, not random.
-    Raises UnsupportedError for codecs that are read but not written.
-    """
-    if codec not in CODECS_WRITTEN:
-        raise UnsupportedError(
-            f"avro codec {codec!r} is not written; choose one of {', '.join(CODECS_WRITTEN)}",
-            kind=ErrorKind.UNSUPPORTED_OPTION,
-        )
-    text = json.dumps(schema, separators=(",", ":"))
-    target = io.BytesIO()
-    import_module("fastavro").writer(
-        target,
-        _parsed(text),
-        records,
-        codec=codec,
-        codec_compression_level=level,
-        sync_interval=_BLOCK_BYTES_WRITTEN,
-        sync_marker=hashlib.blake2b(text.encode(), digest_size=_SYNC_BYTES).digest(),
-        disable_tuple_notation=True,
-    )
-    return target.getvalue()
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._headers: dict[str, bytes] = {}
+
+    def record(self, record: Mapping[str, Any]) -> bytes:
+        """Return one record as a block holds it, from a mapping of the schema's field names."""
+        target = io.BytesIO()
+        self._write(target, self._parsed, record, disable_tuple_notation=True)
+        return target.getvalue()
+
+    @functools.cached_property
+    def _write(self) -> Callable[..., None]:
+        return cast("Callable[..., None]", import_module("fastavro").schemaless_writer)
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return json.dumps(self._schema, separators=(",", ":"))
+
+    @functools.cached_property
+    def _parsed(self) -> Any:
+        return import_module("fastavro").parse_schema(json.loads(self._text))
+
+    @functools.cached_property
+    def _sync(self) -> bytes:
+        return hashlib.blake2b(self._text.encode(), digest_size=_SYNC_BYTES).digest()
+
+    def _header(self, codec: str) -> bytes:
+        if codec not in self._headers:
+            target = io.BytesIO()
+            import_module("fastavro").writer(
+                target, self._parsed, (), codec=codec, sync_marker=self._sync
+            )
+            self._headers[codec] = target.getvalue()
+        return self._headers[codec]
+
+    def file(
+        self, records: Iterable[bytes], *, codec: str = "zstandard", level: int | None = None
+    ) -> bytes:
+        """Return an Avro file of encoded records.
+
+        `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
+        schema and codec equal headers, so that blocks may move between them: the sync marker is
+        derived from the schema, not random.
+        Raises UnsupportedError for codecs that are read but not written.
+        """
+        if codec not in CODECS_WRITTEN:
+            raise UnsupportedError(
+                f"avro codec {codec!r} is not written; choose one of {', '.join(CODECS_WRITTEN)}",
+                kind=ErrorKind.UNSUPPORTED_OPTION,
+            )
+        parts = [self._header(codec)]
+        waiting: list[bytes] = []
+        size = 0
+        for one in records:
+            waiting.append(one)
+            size += len(one)
+            if size >= _BLOCK_BYTES_WRITTEN:
+                parts += self._block(waiting, codec, level)
+                waiting, size = [], 0
+        if waiting:
+            parts += self._block(waiting, codec, level)
+        return b"".join(parts)
+
+    def _block(self, records: Sequence[bytes], codec: str, level: int | None) -> Iterator[bytes]:
+        stored = _pack(b"".join(records), codec, level)
+        yield from (_long(len(records)), _long(len(stored)), stored, self._sync)
 
 
-@functools.lru_cache(maxsize=32)
-def _parsed(text: str) -> Any:
-    return import_module("fastavro").parse_schema(json.loads(text))
+def _pack(data: bytes, codec: str, level: int | None) -> bytes:
+    """Return a block's content compressed; `level` None: the codec's default."""
+    match codec:
+        case "deflate":
+            deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -15)
+            return deflater.compress(data) + deflater.flush()
+        case "zstandard":
+            return zstd.compress(data, level)
+        case _:
+            return data
+
+
+def _long(value: int) -> bytes:
+    """Return a whole number, not negative, as Avro writes it: zigzag, seven bits a byte."""
+    value <<= 1
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)

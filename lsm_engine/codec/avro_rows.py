@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
-from lsm_engine.codec.avro_container import encode_container
+from lsm_engine.codec.avro_container import ContainerEncoder
 from lsm_engine.codec.avro_schemas import NAMESPACE
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -41,15 +41,15 @@ def avro_schema(schema: pa.Schema) -> dict[str, Any]:
 
 
 class AvroRows:
-    """Turns tables of one schema into a header and blocks; see `encode_container` for codecs."""
+    """Turns tables of one schema into a header and blocks; see `ContainerEncoder.file` for codecs."""
 
     def __init__(self, schema: pa.Schema, *, codec: str, level: int | None) -> None:
-        self._avro = avro_schema(schema)
+        self._encoder = ContainerEncoder(avro_schema(schema))
         self._codec = codec
         self._level = level
         self._stored = pa.schema([field.with_type(_plain(field.type)) for field in schema])
         self._values = [_values(field.type) for field in schema]
-        self.header = encode_container(self._avro, (), codec=codec, level=level)
+        self.header = self._encoder.file((), codec=codec, level=level)
 
     def blocks(self, rows: pa.Table) -> bytes:
         """Return rows as blocks to stand anywhere behind the header."""
@@ -59,7 +59,8 @@ class AvroRows:
             for column, field, values in zip(rows.columns, self._stored, self._values, strict=True)
         ]
         records = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        whole = encode_container(self._avro, records, codec=self._codec, level=self._level)
+        encoded = map(self._encoder.record, records)
+        whole = self._encoder.file(encoded, codec=self._codec, level=self._level)
         return whole[len(self.header) :]
 
 

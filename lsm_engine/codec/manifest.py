@@ -5,6 +5,7 @@ need become records (`entries_of`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.codec.avro import decode_joined
-from lsm_engine.codec.avro_container import encode_container
+from lsm_engine.codec.avro_container import ContainerEncoder
 from lsm_engine.codec.avro_schemas import (
     CHECKSUM,
     FOOTER_CHECKSUM,
@@ -40,6 +41,9 @@ from lsm_engine.meta.stats import SimpleStats
 
 _KINDS = (EntryKind.ADD, EntryKind.DELETE)
 _SOURCES = {source.value: source for source in FileSource}
+_MANIFESTS = ContainerEncoder(MANIFEST)
+_LISTS = ContainerEncoder(MANIFEST_LIST)
+_INDEXES = ContainerEncoder(INDEX_MANIFEST)
 
 
 def decode_manifest(
@@ -178,7 +182,7 @@ def _stats_of(values: dict[str, list[Any]], prefix: str) -> Iterable[SimpleStats
 
 def encode_manifest(entries: Iterable[ManifestEntry], *, codec: str = "zstandard") -> bytes:
     """Return a manifest of entries, in their order, with the columns of format section 0."""
-    return encode_container(MANIFEST, (_entry_record(entry) for entry in entries), codec=codec)
+    return _MANIFESTS.file((_MANIFESTS.record(_entry_record(one)) for one in entries), codec=codec)
 
 
 def _entry_record(entry: ManifestEntry) -> dict[str, Any]:
@@ -292,7 +296,13 @@ def _metas_of(table: pa.Table) -> list[ManifestFileMeta]:
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], *, codec: str = "zstandard") -> bytes:
     """Return a manifest list, in order; an empty one is a valid file too."""
-    return encode_container(MANIFEST_LIST, (_meta_record(meta) for meta in metas), codec=codec)
+    return _LISTS.file(map(_stored_meta, metas), codec=codec)
+
+
+@lru_cache(maxsize=4096)
+def _stored_meta(meta: ManifestFileMeta) -> bytes:
+    """Return a manifest as lists name it: each commit writes all of them again, and most stay."""
+    return _LISTS.record(_meta_record(meta))
 
 
 def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
@@ -364,9 +374,7 @@ def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, codec: str = "zstandard"
 ) -> bytes:
     """Return an index manifest, in order."""
-    return encode_container(
-        INDEX_MANIFEST, (_index_record(entry) for entry in entries), codec=codec
-    )
+    return _INDEXES.file((_INDEXES.record(_index_record(one)) for one in entries), codec=codec)
 
 
 def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:

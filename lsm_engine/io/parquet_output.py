@@ -108,6 +108,7 @@ class ParquetGroup:
     """
 
     file: pa.Buffer
+    footer: "pq.FileMetaData"
     row_count: int
     shares_keys: bool
 
@@ -148,9 +149,17 @@ class ParquetEncoding:
             pa.system_memory_pool()
         )  # grows in place, and returns its memory when freed
         dictionaries = dictionary_columns(stored)
-        with self._writer(sink, stored.schema, dictionaries=dictionaries) as writer:
+        footers: list[pq.FileMetaData] = []
+        with self._writer(
+            sink, stored.schema, dictionaries=dictionaries, metadata_collector=footers
+        ) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
-        return ParquetGroup(file=sink.getvalue(), row_count=rows.num_rows, shares_keys=shares_keys)
+        return ParquetGroup(
+            file=sink.getvalue(),
+            footer=footers[0],
+            row_count=rows.num_rows,
+            shares_keys=shares_keys,
+        )
 
     def open(self, sink: Any) -> "ParquetOutput":
         """Start a file of such row groups."""
@@ -194,7 +203,7 @@ class ParquetEncoding:
         return _footer_in(sink)
 
     def _writer(
-        self, sink: Any, schema: pa.Schema, *, dictionaries: list[str]
+        self, sink: Any, schema: pa.Schema, *, dictionaries: list[str], **others: Any
     ) -> "pq.ParquetWriter":
         return pq.ParquetWriter(
             sink,
@@ -211,6 +220,7 @@ class ParquetEncoding:
             write_page_checksum=self._settings.page_checksum,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
+            **others,
         )
 
 
@@ -237,7 +247,7 @@ class ParquetOutput:
         self._sink = sink
         self._encoding = encoding
         self._size = sink.write(MAGIC)
-        self._whole: bytes | None = None
+        self._whole: tuple[bytes, pq.FileMetaData] | None = None
         self._groups: list[Struct] = []
         self._members: dict[bytes, bytes] = {}
 
@@ -246,7 +256,7 @@ class ParquetOutput:
         if self._size == len(MAGIC) and not group.shares_keys:
             # It may stay alone, as it does in small files: then its own footer is the file's.
             pages, footer = split_row_groups(memoryview(group.file).cast("B"))
-            self._whole = bytes(footer)
+            self._whole = bytes(footer), group.footer
             self._size += self._sink.write(pages)
             return
         self._split_first_group()
@@ -266,11 +276,12 @@ class ParquetOutput:
         """Write the footer and return it; the sink stays open."""
         if self._members or self._encoding.is_mended:
             self._split_first_group()
-        footer = self._whole
-        if footer is None:
-            groups = with_row_groups(self._encoding.footer, self._groups)
-            footer = stored_footer(with_members(groups, self._members))
-        end = footer + len(footer).to_bytes(4, "little") + MAGIC
+        if self._whole is not None:
+            footer, known = self._whole
+            self._sink.write(_end(footer))
+            return known
+        groups = with_row_groups(self._encoding.footer, self._groups)
+        end = _end(stored_footer(with_members(groups, self._members)))
         self._sink.write(end)
         return pq.read_metadata(pa.BufferReader(MAGIC + end))
 
@@ -280,8 +291,12 @@ class ParquetOutput:
     def _split_first_group(self) -> None:
         """Keep the first row group's metadata: its own footer is no longer the whole file's."""
         if self._whole is not None:
-            self._groups = [only_row_group(self._whole)]
+            self._groups = [only_row_group(self._whole[0])]
             self._whole = None
+
+
+def _end(footer: bytes) -> bytes:
+    return footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 # Files with INT96 for some timestamps only.

@@ -2,11 +2,14 @@
 
 import io
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 from hypothesis import strategies as st
+
+from lsm_engine.codec.avro_container import ContainerEncoder
 
 SYNC = bytes(range(16))
 
@@ -29,6 +32,12 @@ def container(schema: bytes, blocks: list[tuple[int, bytes]], *, codec: bytes = 
     header = b"Obj\x01" + long(2) + text(b"avro.schema") + text(schema)
     header += text(b"avro.codec") + text(codec) + long(0) + SYNC
     return header + b"".join(long(n) + text(data) + SYNC for n, data in blocks)
+
+
+def encode_container(schema: Any, records: Iterable[Any], *, codec: str = "zstandard") -> bytes:
+    """An Avro file as the engine writes it."""
+    encoder = ContainerEncoder(schema)
+    return encoder.file(map(encoder.record, records), codec=codec)
 
 
 def by_fastavro(schema: Any, records: list[Any], codec: str, interval: int) -> bytes:

@@ -1,11 +1,13 @@
 """Avro: any schema that tables use, against fastavro; and files that lie, within bounds."""
 
+import io
 import json
 import resource
 import zlib
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from backports import zstd
@@ -14,11 +16,12 @@ from hypothesis import strategies as st
 
 from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
 from lsm_engine.codec.avro import decode_table
-from lsm_engine.codec.avro_container import encode_container, read_container
+from lsm_engine.codec.avro_container import read_container
 from tests.unit.codec.avro_cases import (
     arrow_value,
     by_fastavro,
     container,
+    encode_container,
     long,
     records,
     snappy,
@@ -56,6 +59,9 @@ def test_what_we_write(file: tuple[Any, list[Any]], codec: str) -> None:
     schema, rows = file
     data = encode_container(schema, rows, codec=codec)
     assert data == encode_container(schema, rows, codec=codec)
+    assert list(fastavro.reader(io.BytesIO(data))) == list(
+        fastavro.reader(io.BytesIO(by_fastavro(schema, rows, codec, 16_000)))
+    )
     assert read_container(data, file_name="x").row_count == len(rows)
     table = decode_table(data, file_name="x", flat=False)
     assert table.to_pylist() == [arrow_value(row, schema) for row in rows]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.base.modes import EntryKind, FileSource
-from lsm_engine.codec.avro_container import encode_container
 from lsm_engine.codec.avro_schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
@@ -28,6 +27,7 @@ from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS, SimpleStats
+from tests.unit.codec.avro_cases import encode_container
 
 longs = st.integers(0, 2**63 - 1)
 rows = st.binary(min_size=1, max_size=30)

@@ -11,7 +11,6 @@ from lsm_engine.base.errors import (
     UnsafePathError,
 )
 from lsm_engine.base.modes import EntryKind
-from lsm_engine.codec.avro_container import encode_container
 from lsm_engine.codec.avro_schemas import INDEX_MANIFEST
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.data_file import DataFileMeta
@@ -20,6 +19,7 @@ from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
 from lsm_engine.store.manifests import ManifestStore
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.recording_file_io import RecordingFileIO
+from tests.unit.codec.avro_cases import encode_container
 
 PATHS = TablePaths(root="t")
 
