@@ -41,9 +41,7 @@ from lsm_engine.meta.stats import SimpleStats
 
 _KINDS = (EntryKind.ADD, EntryKind.DELETE)
 _SOURCES = {source.value: source for source in FileSource}
-_MANIFESTS = ContainerEncoder(MANIFEST)
-_LISTS = ContainerEncoder(MANIFEST_LIST)
-_INDEXES = ContainerEncoder(INDEX_MANIFEST)
+_MANIFESTS, _LISTS, _INDEXES = map(ContainerEncoder, (MANIFEST, MANIFEST_LIST, INDEX_MANIFEST))
 
 
 def decode_manifest(
@@ -382,14 +380,10 @@ def _index_record(entry: IndexManifestEntry) -> dict[str, Any]:
     ranges = None
     if file.deletion_vectors is not None:
         ranges = [
-            {
-                "f0": vector.data_file_name,
-                "f1": vector.offset,
-                "f2": vector.length,
-                "_CARDINALITY": vector.cardinality,
-            }
-            for vector in file.deletion_vectors
-        ]
+            {"f0": one.data_file_name, "f1": one.offset, "f2": one.length,
+             "_CARDINALITY": one.cardinality}
+            for one in file.deletion_vectors
+        ]  # fmt: skip
     return {
         "_VERSION": INDEX_VERSION,
         "_KIND": entry.kind.value,

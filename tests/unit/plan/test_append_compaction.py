@@ -132,3 +132,37 @@ def test_column_files_go_with_the_rows_that_they_belong_to() -> None:
         *(f"column-{n}" for n in range(4)),
         "data-0",
     ]
+
+
+def test_ranges_fill_a_file_to_its_target_and_no_further() -> None:
+    def joined(*sizes: int) -> list[list[int]]:
+        return sizes_of(row_range_groups(ranges(*sizes), SIZES, full=True))
+
+    assert joined(500, 500) == [[500, 500]], "exactly the target"
+    assert joined(500, 501) == []
+    assert joined(1001, 10, 10) == [[10, 10]], "a stretch begins anew, its size too"
+    assert joined(600, 600, 399, 2) == [[600, 399]], "the 2 would be one byte too many"
+
+
+def test_the_first_range_may_begin_anywhere() -> None:
+    for first in (0, 1, 10, 70):
+        assert sizes_of(row_range_groups(ranges(10, 10, first=first), SIZES, full=True)) == [
+            [10, 10]
+        ]
+
+
+def test_with_full_two_are_enough_and_none_waits() -> None:
+    assert sizes_of(row_range_groups(ranges(90, 10, 10), SIZES, full=True)) == [[90, 10, 10]]
+
+
+def test_files_of_one_number_are_joined_by_age() -> None:
+    """As where nothing counts: created first, comes first; of an unknown time, before all."""
+    made = {"c": 5, "a": 7, "b": None, "e": 0, "d": -1}
+    some = [
+        replace(
+            files(10)[0].rename(name), min_sequence_number=0, creation_millis=millis
+        )
+        for name, millis in made.items()
+    ]  # fmt: skip
+    (group,) = append_groups(some, SIZES, in_order=False)
+    assert [file.file_name for file in group] == ["d", "b", "e", "c", "a"]

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
-from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.base.modes import CommitKind, EntryKind, FileSource
 from lsm_engine.meta.commit_message import (
     CommitMessage,
     Committable,
@@ -226,6 +227,116 @@ def test_index_and_statistics_live_on_unless_overwritten() -> None:
     made = snapshot_of(plan, FILES, schema_id=0, now_millis=1)
     assert rewrites_index(plan)
     assert (made.index_manifest, made.statistics) == (None, None)
+
+
+def planned(change: LiveChange, base: Snapshot | None, data: DataIncrement = NO_DATA) -> CommitPlan:
+    found = steps(committable(data), first=OVERWRITE)
+    step = found[0] if found else replace(append_step(), delta=(), kind=OVERWRITE)
+    return plan_commit(step, base, planned_on=base, change=change)
+
+
+def test_a_plan_is_empty_unless_it_changes_anything() -> None:
+    base = snapshot(4)
+    assert planned(LiveChange(), base).is_empty
+    assert not planned(LiveChange(), base, DataIncrement(new_files=(A,))).is_empty
+    assert not planned(LiveChange(state=snapshot(2)), base).is_empty
+    assert not planned(LiveChange(rewrites_manifests=True), base).is_empty
+
+
+def test_the_last_snapshot_id_is_refused() -> None:
+    assert plan_on(snapshot(2**63 - 2)).snapshot_id == 2**63 - 1
+    with pytest.raises(UnsupportedError, match="no snapshot id left"):
+        plan_on(snapshot(2**63 - 1))
+
+
+def test_files_that_come_back_are_added_between_what_goes_and_what_is_new() -> None:
+    change = LiveChange(gone=(entry("x"),), back=(entry("y", rows=7),))
+    plan = planned(change, snapshot(4, total=30), DataIncrement(new_files=(A,)))
+    assert [(e.kind, e.file.file_name) for e in plan.delta] == [
+        (EntryKind.DELETE, "x"), (EntryKind.ADD, "y"), (EntryKind.ADD, "a"),
+    ]  # fmt: skip
+    assert (plan.delta_record_count, plan.total_record_count) == (7, 37)
+
+
+def test_rows_get_ids_where_the_table_tracks_them() -> None:
+    new = replace(A, file_source=FileSource.APPEND)
+    (step,) = steps(committable(DataIncrement(new_files=(new,))))
+    base = replace(snapshot(4), next_row_id=70)
+    plan = plan_commit(step, base, planned_on=base, tracks_rows=True)
+    assert (plan.delta[0].file.first_row_id, plan.next_row_id) == (70, 80)
+    plan = plan_commit(step, base, planned_on=base)
+    assert (plan.delta[0].file.first_row_id, plan.next_row_id) == (None, 70)
+
+
+def test_a_former_state_brings_its_index_and_watermark() -> None:
+    base = snapshot(6, index_manifest="new-index", watermark=9, statistics="stat")
+    state = replace(
+        snapshot(2, index_manifest="old-index", watermark=3),
+        checksums={"old-index": 55, "other": 1},
+    )
+    plan = planned(LiveChange(state=state, gone=(entry("x"),)), base)
+    made = snapshot_of(plan, replace(FILES, checksums={"base": 4}), schema_id=0, now_millis=1)
+    assert not rewrites_index(plan)
+    assert (made.index_manifest, made.watermark) == ("old-index", 3)
+    assert made.checksums == {"base": 4, "old-index": 55}
+
+
+@pytest.mark.parametrize(
+    ("index", "of_base", "new", "expected"),
+    [
+        ("i", {"i": 7}, {"base": 4}, {"base": 4, "i": 7}),
+        ("i", None, {"base": 4}, {"base": 4}),
+        ("i", {"other": 7}, {"base": 4}, {"base": 4}),
+        (None, {"i": 7}, {"base": 4}, {"base": 4}),
+        (None, None, {}, None),
+        ("i", {"i": 7}, {}, {"i": 7}),
+    ],
+)
+def test_checksums_of_what_lives_on_do(
+    index: str | None, of_base: dict[str, int] | None, new: dict[str, int],
+    expected: dict[str, int] | None,
+) -> None:  # fmt: skip
+    plan = plan_on(replace(snapshot(1, index_manifest=index), checksums=of_base))
+    files = replace(FILES, checksums=new)
+    assert snapshot_of(plan, files, schema_id=0, now_millis=1).checksums == expected
+
+
+def test_an_index_that_is_written_anew_keeps_no_old_checksum() -> None:
+    base = replace(snapshot(1, index_manifest="i"), checksums={"i": 7})
+    plan = planned(LiveChange(gone=(entry("x"),)), base, DataIncrement(new_files=(A,)))
+    assert rewrites_index(plan)
+    assert snapshot_of(plan, FILES, schema_id=0, now_millis=1).checksums is None
+
+
+def test_the_first_snapshot_has_checksums_of_its_own_files_alone() -> None:
+    made = snapshot_of(
+        plan_on(None), replace(FILES, checksums={"base": 4}), schema_id=0, now_millis=1
+    )
+    assert made.checksums == {"base": 4}
+
+
+def test_statistics_go_with_an_overwrite_or_as_asked() -> None:
+    base = snapshot(1, statistics="stat")
+    dropped = plan_commit(
+        append_step(), base, planned_on=base, change=LiveChange(drops_statistics=True)
+    )
+    assert snapshot_of(dropped, FILES, schema_id=0, now_millis=1).statistics is None
+
+
+def test_new_columns_of_old_rows_are_checked_against_them() -> None:
+    """Their bucket may have been rewritten since, and the rows with it."""
+    columns = replace(A, first_row_id=30)
+    message = CommitMessage(
+        partition=b"p", bucket=3, total_buckets=4,
+        data=DataIncrement(new_files=(columns,)), compact=NO_COMPACT,
+    )  # fmt: skip
+    (step,) = steps(Committable(commit_user=USER, messages=(message,), commit_identifier=1))
+    plan = plan_commit(
+        step, snapshot(4), planned_on=snapshot(3), since=(snapshot(4),), tracks_rows=True
+    )
+    assert plan.scope == LiveScope(buckets=frozenset({(b"p", 3)}))
+    unchanged = plan_commit(step, snapshot(4), planned_on=snapshot(4), tracks_rows=True)
+    assert unchanged.scope.is_empty
 
 
 def test_index_files_are_listed_whole() -> None:

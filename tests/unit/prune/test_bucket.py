@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lsm_engine.prune.bucket import candidate_buckets
 from lsm_engine.prune.expression import from_expression, matches
+from lsm_engine.prune.predicate import Compare, Comparison, IsIn
 from lsm_engine.schema.arrow_types import arrow_schema
 from lsm_engine.schema.types import DataField, parse_type
 from tests.unit.prune.rows import SCHEMA as ROWS
@@ -72,6 +73,56 @@ SEEN: dict[str, int] = {}
 def test_candidates(keys: list[DataField], expression: pc.Expression, expected: int | None) -> None:
     found = candidate_buckets(from_expression(expression, SCHEMA), keys, buckets)
     assert (found if found is None else len(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "kind", "expected"),
+    [
+        (pa.int64(), 3, "INT", 1),
+        (pa.int8(), 3, "DECIMAL(10, 2)", 1),
+        (pa.int64(), 3, "DECIMAL(10, 2)", None),  # Arrow refuses, as some number would be too long
+        (pa.int64(), 3, "STRING", None),
+        (pa.float64(), 3.0, "INT", None),
+        (pa.bool_(), True, "INT", None),
+        (pa.decimal128(5, 1), 3, "DECIMAL(10, 2)", 1),
+        (pa.decimal128(5, 1), 3, "INT", None),
+        (pa.large_string(), "a", "STRING", 1),
+        (pa.string(), "a", "VARBINARY(9)", None),
+        (pa.large_binary(), b"a", "BYTES", 1),
+        (pa.binary(1), b"a", "BYTES", 1),
+        (pa.binary(), b"a", "STRING", None),
+        (pa.timestamp("us"), NOON, "TIMESTAMP(3)", 1),
+        (pa.timestamp("us", "UTC"), NOON, "TIMESTAMP(3)", None),
+        (pa.timestamp("us"), NOON, "BIGINT", None),
+        (pa.int64(), 3, "TIMESTAMP(3)", None),
+        (pa.time64("us"), dt.time(12), "TIME(3)", 1),
+        (pa.time32("s"), dt.time(12), "TIME(3)", 1),
+        (pa.time32("ms"), dt.time(12), "INT", None),
+        (pa.int64(), 2**40, "INT", None),
+    ],
+)  # fmt: skip
+def test_values_of_other_types_count_where_they_equal_the_same(
+    given: pa.DataType, value: object, kind: str, expected: int | None
+) -> None:
+    equal = Compare(
+        column="k", comparison=Comparison.EQUAL, value=pa.scalar(value, given)
+    )  # a filter has cast its literals to the column: values come so from other callers
+    found = candidate_buckets(equal, [field("k", kind)], buckets)
+    assert (found if found is None else len(found)) == expected
+
+
+def test_no_value_of_no_type_is_in_no_bucket() -> None:
+    nothing = IsIn(column="k", values=pa.nulls(0), null_matches=False)
+    assert candidate_buckets(nothing, [K], buckets) == frozenset()
+
+
+def test_no_more_than_4096_keys_are_tried() -> None:
+    def found(one: int, other: int) -> frozenset[int] | None:
+        numbers = KEY.isin(list(range(one))) & TEXT.isin([str(n) for n in range(other)])
+        return candidate_buckets(from_expression(numbers, SCHEMA), [K, L], buckets)
+
+    assert len(found(64, 64) or ()) == 4096
+    assert found(17, 241) is None, "4,097"
 
 
 TYPES = {"i": "INT", "s": "STRING", "f": "DOUBLE", "m": "DECIMAL(10, 2)", "b": "BOOLEAN"}

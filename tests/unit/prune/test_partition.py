@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.codec.binary_row import encode_row
 from lsm_engine.meta.manifest import ManifestFileMeta
-from lsm_engine.meta.stats import EMPTY_ROW, SimpleStats
+from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS, SimpleStats
 from lsm_engine.prune.expression import from_expression
 from lsm_engine.prune.partition import (
     manifest_mask,
@@ -160,3 +161,25 @@ def test_every_type_of_partition_has_a_range() -> None:
         )  # fmt: skip
         assert manifests_holding([manifest], rows[:1], [field]) == [True], text
         assert manifests_holding([manifest], rows[1:], [field]) == [text == "DOUBLE"], text
+
+
+def test_a_table_without_partitions_names_none() -> None:
+    with pytest.raises(InvalidInputError, match="there are: none"):
+        partition_predicate({"day": day(1)}, ())
+
+
+def test_manifests_that_hold_some_of_no_partitions() -> None:
+    some = [
+        ManifestFileMeta(
+            file_name="m", file_size=1, added_file_count=1, deleted_file_count=0, schema_id=0,
+            partition_stats=SimpleStats(
+                min_values=stored(1, "eu"), max_values=stored(2, "eu"), null_counts=(0, 0)
+            ),
+        )
+    ]  # fmt: skip
+    assert manifests_holding(some, [], FIELDS) == [False]
+    assert manifests_holding([], [stored(1, "eu")], FIELDS) == []
+    whole = [replace(some[0], partition_stats=EMPTY_STATS)]
+    assert manifests_holding(whole, [EMPTY_ROW], ()) == [True]
+    both = [stored(3, "eu"), stored(2, "eu")]
+    assert manifests_holding(some, both, FIELDS) == [True], "one of them is enough"

@@ -9,7 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.prune.expression import from_expression, matches
-from lsm_engine.prune.predicate import And, IsNull, Or, split_conjuncts
+from lsm_engine.prune.predicate import (
+    TRUE,
+    And,
+    Compare,
+    Comparison,
+    Constant,
+    IsIn,
+    IsNull,
+    Not,
+    Opaque,
+    Or,
+    Predicate,
+    StartsWith,
+    all_of,
+    split_conjuncts,
+)
 from lsm_engine.prune.stats import ColumnBounds, after_prefix, may_match
 from tests.unit.prune.rows import SCHEMA, filters, rows
 
@@ -157,3 +172,50 @@ def test_conjuncts_on_keys_go_below_the_merge_and_the_rest_above() -> None:
     both = Or(parts=(key, value))
     assert split_conjuncts(And(parts=(both, key)), ["k"]) == (key, both)
     assert split_conjuncts(key, ["k", "l"]) == (key, None)
+
+
+SEVEN = pa.scalar(7, pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        (Constant(value=True), "0 1 2 3 4"),
+        (Constant(value=False), ""),
+        (Constant(value=None), ""),
+        (Not(part=Constant(value=True)), ""),
+        (Not(part=Constant(value=False)), "0 1 2 3 4"),
+        (Not(part=Constant(value=None)), ""),
+        (IsIn(column="i", values=pa.array([7], pa.int32()), null_matches=False), "1 3 4"),
+        (IsIn(column="i", values=pa.array([7], pa.int32()), null_matches=True), "1 2 3 4"),
+        (Not(part=IsIn(column="i", values=pa.array([7], pa.int32()), null_matches=True)), "0 1 3"),
+        (Not(part=IsIn(column="i", values=pa.array([7], pa.int32()), null_matches=False)), "0 1 2 3"),
+        (StartsWith(column="s", prefix="a"), "0 3 4"),
+        (StartsWith(column="s", prefix="\U0010ffff"), "3"),
+        (Not(part=StartsWith(column="s", prefix="a")), "0 1 3"),
+        (Not(part=StartsWith(column="s", prefix="\U0010ffff")), "0 1 3 4"),
+        (Not(part=StartsWith(column="unknown", prefix="\U0010ffff")), "0 1 2 3 4"),
+        (Not(part=Compare(column="i", comparison=Comparison.EQUAL, value=SEVEN)), "0 1 3"),
+        (Not(part=Compare(column="i", comparison=Comparison.GREATER, value=SEVEN)), "0 1 3 4"),
+        (Not(part=Compare(column="i", comparison=Comparison.GREATER_EQUAL, value=SEVEN)), "0 1 3"),
+        (Not(part=Compare(column="i", comparison=Comparison.GREATER_EQUAL, value=pa.scalar(NAN))), "0 1 3 4"),
+        (Not(part=Compare(column="unknown", comparison=Comparison.EQUAL, value=SEVEN)), "0 1 2 3 4"),
+    ],
+)  # fmt: skip
+def test_predicates_as_values(predicate: Predicate, expected: str) -> None:
+    found = may_match(predicate, FILES, pa.array([10] * 5, pa.int64()))
+    assert " ".join(str(n) for n, may in enumerate(found) if may) == expected
+
+
+def test_predicates_compare_by_what_they_ask() -> None:
+    one = Opaque(columns=("i",), expression=NUM > 3)
+    assert one == Opaque(columns=("i",), expression=NUM > 3)
+    assert one != Opaque(columns=("i",), expression=NUM > 4)
+    assert one != IsNull(column="i")
+
+
+def test_a_conjunction_is_flat() -> None:
+    first, second = IsNull(column="i"), IsNull(column="s")
+    assert all_of([]) == TRUE
+    assert all_of([TRUE, first]) == first
+    assert all_of([And(parts=(first, second)), TRUE, first]) == And(parts=(first, second, first))

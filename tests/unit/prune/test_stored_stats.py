@@ -38,6 +38,18 @@ def test_columns_are_found_by_id_and_type() -> None:
         CoveredColumn(type=OLD[0].type, name="k"),
     )
     assert covered_columns(OLD, OLD, listed=[]) == ()
+    assert [column.name for column in covered_columns(OLD, OLD, hidden={1})] == ["k", None, "w"]
+
+
+def test_null_counts_that_are_missing_are_unknown() -> None:
+    """Of a list that is null, or shorter than the row, nothing is known; its neighbours' counts stay."""
+    files = stats(
+        ([1, "a"], [2, "b"], [4, 5]), ([1, "a"], [2, "b"], None), ([1, "a"], [2, "b"], [6]),
+        ([1, "a"], [2, "b"], [7, 8]), ([1, "a"], [2, "b"], []),
+    )  # fmt: skip
+    found = stored_bounds(files, COVERED, ["k", "v"])
+    assert found["k"].null_counts.to_pylist() == [4, None, 6, 7, None]
+    assert found["v"].null_counts.to_pylist() == [5, None, None, 8, None]
 
 
 def stats(*files: tuple[list, list, list[int | None] | None], types=(INT, TEXT)) -> StoredStats:
