@@ -7,6 +7,7 @@ from pathlib import Path
 from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.paths import BRANCH_PREFIX, TablePaths
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
 from lsm_engine.io.storage_location import DATABASE_SUFFIX, parse_location, plain_path, scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
@@ -90,11 +91,25 @@ def _place_of(location: str) -> tuple[str, str] | None:
     return parsed.scheme, parsed.authority
 
 
-def clear_directory(file_io: FileIO, directory: str = "") -> int:
+def clear_directory(file_io: FileIO) -> int:
     """Delete the files below a dropped table's directory one by one; return how many.
 
-    Links are not followed: one that is found is left, and its directory with it.
+    Schemas go first, then snapshots, of main and of each branch: a writer whose snapshot lands after that
+    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are
+    not followed: one that is found is left, and its directory with it.
     """
+    found = file_io.list(TablePaths().branch_directory)
+    names = [one.name for one in found if one.is_directory and one.name.startswith(BRANCH_PREFIX)]
+    lines = [TablePaths(branch_name=name.removeprefix(BRANCH_PREFIX)) for name in names]
+    lines.append(TablePaths())
+    first = [
+        *(one.schema_directory for one in lines),
+        *(one.snapshot_directory for one in lines),
+    ]
+    return sum(_clear(file_io, directory) for directory in (*first, ""))
+
+
+def _clear(file_io: FileIO, directory: str) -> int:
     count = 0
     if not file_io.facts.has_directories:
         paths = [status.path for status in file_io.list_files(directory)]
@@ -102,7 +117,7 @@ def clear_directory(file_io: FileIO, directory: str = "") -> int:
         return len(paths)
     for status in file_io.list(directory):
         if status.is_directory:
-            count += clear_directory(file_io, status.path)
+            count += _clear(file_io, status.path)
             file_io.remove_empty_directory(status.path)
         else:
             count += file_io.delete(status.path)

@@ -146,10 +146,10 @@ class SnapshotStore(SnapshotHints):
                     return newest
         raise self._vanishing()
 
-    def latest_of_writer(self) -> Snapshot | None:
-        """Return the newest snapshot, or from afar what was it a moment ago: publishing finds out."""
+    def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
+        """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
         known = self._newest.of_writer() if self._file_io.facts.is_far else None
-        return known or self.latest()
+        return known if known is not None and is_own(known) else self.latest()
 
     def _climbed(self, found: Snapshot) -> Snapshot | None:
         """Return the newest of those that were made on a snapshot; None where a listing must look."""

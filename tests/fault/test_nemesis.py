@@ -258,7 +258,7 @@ def test_a_writer_that_is_stopped_between_its_create_and_its_look(
 def test_without_the_fence_the_commit_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nemesis can fail: it finds what the fence was built for."""
 
-    def unfenced(store: Any, landed: Any, base: Any) -> bool:
+    def unfenced(store: Any, landed: Any, base: Any, _: Any) -> bool:
         store.announce(landed, is_first=base is None)
         return True
 

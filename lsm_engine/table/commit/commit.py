@@ -198,7 +198,7 @@ class _Attempts:
     def _next_base(self) -> Snapshot | None:
         """Return the newest snapshot; who lost waits while a file above it does not count."""
         snapshots = self.session.snapshots
-        base = snapshots.latest() if self.retries.lost else snapshots.latest_of_writer()
+        base = snapshots.latest() if self.retries.lost else self.session.newest_of_writer()
         while self.retries.lost and same_state(base, self.fitted_to):
             if not snapshots.exists(id_after(base)):
                 break

@@ -6,6 +6,7 @@ free an id, so who looks after its create sees them (docs/commit-protocol.md).
 """
 
 import logging
+from collections.abc import Callable
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
@@ -17,15 +18,21 @@ log = logging.getLogger(__name__)
 _TRIES = 3  # looks before a storage that does not answer leaves the commit unknown
 
 
-def confirm(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
+def confirm(
+    snapshots: SnapshotStore,
+    landed: Snapshot,
+    base: Snapshot | None,
+    is_dropped: Callable[[], bool] = lambda: False,
+) -> bool:
     """Look whether a landed snapshot counts; announce it by LATEST, or revoke it.
 
-    `base` is the snapshot that it was made on. False: it was revoked, nothing of it is visible, plan
-    again. Raises CommitUnknownError where it cannot be known: where an expiry or a rollback took the
+    `base` is the snapshot that it was made on. `is_dropped`: whether the directory is another table's by
+    now, or nobody's; asked where there is no base to see. False: it was revoked, nothing of it is visible,
+    plan again. Raises CommitUnknownError where it cannot be known: where an expiry or a rollback took the
     file before this look, or the storage does not answer; then nothing may be deleted.
     """
     try:
-        counts = _looked_up(snapshots, landed, base)
+        counts = _looked_up(snapshots, landed, base, is_dropped)
         if not counts:
             snapshots.delete_state(landed)
     except CommitUnknownError:
@@ -33,7 +40,10 @@ def confirm(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -
     except LsmError as cause:
         raise _unknown(landed, "the storage does not answer") from cause
     if not counts:
-        log.info("revoked snapshot %d: its id expired or was rolled back meanwhile", landed.id)
+        log.info(
+            "revoked snapshot %d: its id expired or was rolled back, or the table was dropped",
+            landed.id,
+        )
         return False
     if base is None or rollback_target(landed) is not None:
         snapshots.announce(landed, is_first=base is None)
@@ -42,24 +52,36 @@ def confirm(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -
     return True
 
 
-def _looked_up(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
+def _looked_up(
+    snapshots: SnapshotStore,
+    landed: Snapshot,
+    base: Snapshot | None,
+    is_dropped: Callable[[], bool],
+) -> bool:
     for _ in range(_TRIES - 1):
         try:
-            return _counts(snapshots, landed, base)
+            return _counts(snapshots, landed, base, is_dropped)
         except CommitUnknownError:
             raise
         except LsmError as error:
             log.warning("snapshot %d landed, and cannot be confirmed yet: %s", landed.id, error)
-    return _counts(snapshots, landed, base)
+    return _counts(snapshots, landed, base, is_dropped)
 
 
-def _counts(snapshots: SnapshotStore, landed: Snapshot, base: Snapshot | None) -> bool:
+def _counts(
+    snapshots: SnapshotStore,
+    landed: Snapshot,
+    base: Snapshot | None,
+    is_dropped: Callable[[], bool],
+) -> bool:
     """Return whether a snapshot is on the line, or was until it expired or was rolled back.
 
     With its base there it is: expiry and rollback delete upwards, so no id above that one was free.
     """
     if base is not None and same_state(snapshots.find(base.id), base):
         return True
+    if is_dropped():
+        return False
     earliest = snapshots.earliest_hint()
     listed = snapshots.listed_ids()
     newer = snapshots.find(landed.id + 1)

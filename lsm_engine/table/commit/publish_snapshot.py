@@ -7,7 +7,13 @@ deleted that the snapshot would name (format section 14).
 import logging
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitUnknownError, LsmError, StorageError
+from lsm_engine.base.errors import (
+    CommitUnknownError,
+    ErrorKind,
+    LsmError,
+    NotFoundError,
+    StorageError,
+)
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import PublishOutcome, resolve_publish
 from lsm_engine.plan.proposal import CommitOutcome
@@ -21,15 +27,35 @@ log = logging.getLogger(__name__)
 def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) -> CommitOutcome:
     """Publish a snapshot that was made on `base`, as often as it takes to know the answer.
 
-    Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be.
+    Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be,
+    NotFoundError, with nothing visible, if the table was dropped.
     """
     if not _has_landed(session, snapshot):
         return CommitOutcome.LOST
     try:
-        counts = fence.confirm(session.snapshots, snapshot, base)
+        counts = fence.confirm(session.snapshots, snapshot, base, lambda: _is_dropped(session))
     except LsmError as cause:
         raise _unknown(snapshot) from cause
+    if not counts and _is_dropped(session):
+        raise NotFoundError(
+            "the table was dropped since it was opened, so that nothing was committed; if it was made "
+            "again, open it anew",
+            kind=ErrorKind.NO_SUCH_TABLE,
+            table=session.name,
+        )
     return CommitOutcome.LANDED if counts else CommitOutcome.LOST
+
+
+def _is_dropped(session: TableSession) -> bool:
+    """Whether the directory holds another table by now, or none: schema files are never changed."""
+    known = session.schema
+    try:
+        there = session.schemas.load(known.id)
+    except NotFoundError:
+        return True
+    checksums = (there.checksum, known.checksum)
+    is_another = None not in checksums and checksums[0] != checksums[1]
+    return is_another or there.time_millis != known.time_millis
 
 
 def report(session: TableSession, files: CommittedFiles) -> None:

@@ -142,7 +142,7 @@ def _compacted(
     bucket_set: frozenset[tuple[bytes, int]],
     properties: Properties | None,
 ) -> Snapshot | None:
-    base = session.snapshots.latest_of_writer()
+    base = session.newest_of_writer()
     if base is None:
         return None
     if not session.schema.has_primary_key:

@@ -82,7 +82,14 @@ def create_table(
     check_columns(schema)
     check_keys(schema)
     check_options(schema)
-    if not SchemaStore(file_io, TablePaths()).publish(schema):
+    schemas, snapshots = SchemaStore(file_io, TablePaths()), SnapshotStore(file_io, TablePaths())
+    if snapshots.listed_ids() and schemas.latest() is None:
+        raise AlreadyExistsError(
+            "the directory holds snapshots of a table that has no schema, as dropping one leaves that was "
+            "cut off; remove its files and try again",
+            directory=TablePaths().snapshot_directory,
+        )
+    if not schemas.publish(schema):
         left = _left_behind(file_io, schema)
         if left is not None and is_unknown():
             return left

@@ -10,7 +10,6 @@ import pyarrow as pa
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
-from lsm_engine.codec.checksum import damaged
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.io.clock import Clock, IdSource
@@ -167,12 +166,26 @@ class TableSession:
         refuse_unsupported(schema.options, [ExternalAccess.READ])
         return self.with_schema(schema)
 
-    def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
-        """Return the manifests that make up a snapshot's whole state, oldest first."""
+    def newest_of_writer(self) -> Snapshot | None:
+        """Return what a writer builds on: the newest snapshot, or from afar what was it a moment ago."""
+        return self.snapshots.latest_of_writer(lambda one: self._is_of_schema(one) is True)
+
+    def _is_of_schema(self, snapshot: Snapshot) -> bool | None:
+        """Whether a snapshot keeps the checksum of this schema's file; None where one has none."""
         expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{self.schema.id}")
         found = self.schema.checksum
-        if expected is not None and found is not None and expected != found:
-            raise damaged(self.paths.schema_file(self.schema.id), found, expected)
+        return None if expected is None or found is None else expected == found
+
+    def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
+        """Return the manifests that make up a snapshot's whole state, oldest first."""
+        if self._is_of_schema(snapshot) is False:
+            raise CorruptFileError(
+                "the schema is not the one that the snapshot was made with: its checksum differs; if the "
+                "table was dropped and made again since it was opened, open it anew; else the file is "
+                "damaged: restore it, or run verify to see what depends on it",
+                file=self.paths.schema_file(self.schema.id),
+                snapshot_id=snapshot.id,
+            )
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
         self.manifests.expect([*lists, *named_manifests(snapshot)])
         return [

@@ -48,7 +48,7 @@ CompactsDue = Callable[..., Snapshot | None]
 def base_of_write(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
     """Return the newest state, once older rows that wait for a bucket have theirs."""
     compact_waiting_rows(session, upkeep_of(identity))
-    return session.snapshots.latest_of_writer()
+    return session.newest_of_writer()
 
 
 def land(
@@ -72,7 +72,7 @@ def land(
     again = _WrittenAgain()
     may_skip = overwritten is None and (requires is None or tries_again)
     if may_skip and skips_unchanged(session.schema):
-        base = session.snapshots.latest_of_writer() if requires is None else planned_on
+        base = session.newest_of_writer() if requires is None else planned_on
         changed = _changed(session, identity, messages, base, partly=tries_again)
         if len(changed) < len(messages):
             messages, requires = changed, RowsUnchanged(on=base)

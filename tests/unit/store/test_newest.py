@@ -38,13 +38,13 @@ def test_commits_of_another_process_are_climbed(table, monkeypatch):
     put(table, 1)
     elsewhere(table, monkeypatch, lambda other: [put(other, 2), put(other, 3)])
     assert table.latest_snapshot().id == 3
-    assert table.session.snapshots.latest_of_writer().id == 3
+    assert table.session.newest_of_writer().id == 3
 
 
 def test_a_writer_that_knows_an_old_newest_commits_on_the_new_one(table, monkeypatch):
     put(table, 1)
     elsewhere(table, monkeypatch, lambda other: put(other, 2))
-    assert table.session.snapshots.latest_of_writer().id == 1  # known a moment ago
+    assert table.session.newest_of_writer().id == 1  # known a moment ago
     put(table, 3)
     assert table.latest_snapshot().id == 3
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": 3}]

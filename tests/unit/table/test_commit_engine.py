@@ -366,12 +366,12 @@ def test_a_revoked_snapshot_is_planned_again(monkeypatch: pytest.MonkeyPatch) ->
     story.put(k1="a")
     confirm, revoked = fence.confirm, []
 
-    def revoke_first(snapshots: Any, landed: Snapshot, base: Snapshot | None) -> bool:
+    def revoke_first(snapshots: Any, landed: Snapshot, *more: Any) -> bool:
         if not revoked:
             revoked.append(landed)
             assert snapshots.delete(landed.id)
             return False
-        return confirm(snapshots, landed, base)
+        return confirm(snapshots, landed, *more)
 
     monkeypatch.setattr(fence, "confirm", revoke_first)
     made = story.table.upsert([{"id": 2, "v": "mine"}])
