@@ -106,7 +106,7 @@ def tag_search(
         kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
         columnar = kind.policy.gathers_columns
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
-        with TableQuery(session, snapshot=snapshot, value=value) as query:
+        with TableQuery(session.with_level_0(), snapshot=snapshot, value=value) as query:
             query.tag(search, everywhere=everywhere)
         return (MERGED,)
     files = with_buckets(session.live_rows(snapshot))

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.base.modes import CommitKind, EntryKind, ExternalAccess
 from lsm_engine.base.table_options import TableOptions, refuse_unsupported
@@ -129,6 +130,18 @@ class TableSession:
     def with_schema(self, schema: TableSchema) -> "TableSession":
         """Return the table as another schema sees it."""
         return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
+
+    def with_level_0(self) -> "TableSession":
+        """Return the table as its newest rows are, those in level 0 among them.
+
+        Readers of a table with deletion vectors do not see level 0 before it is compacted. Who writes what they
+        found there would undo what others have written since.
+        """
+        options = self.options
+        if not options[core_options.DELETION_VECTORS_ENABLED]:
+            return self
+        merging = {core_options.DELETION_VECTORS_MERGE_ON_READ.key: "true"}
+        return self.with_schema(replace(self.schema, options=options.with_texts(merging)))
 
     def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
         """Return the table as it is now: from afar all that maintenance asks for comes at once.

@@ -179,7 +179,7 @@ class _Changes:
             yield self._looked_up(base)
             return
         # Not by the snapshot's id: that would be the past, with the columns of its time.
-        scan = Scan(self._session, ScanRequest(is_batch=False), base)
+        scan = Scan(self._session.with_level_0(), ScanRequest(is_batch=False), base)
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)
@@ -194,7 +194,7 @@ class _Changes:
             {target: self._cast(source, target) for target, source in self._plan.on}
         ).drop_null()
         distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
-        with TableQuery(self._session, snapshot=base) as query:
+        with TableQuery(self._session.with_level_0(), snapshot=base) as query:
             rows = query.lookup(distinct.select(self._keys))
         return rows.filter(rows.column(FOUND)).drop_columns([FOUND])
 

@@ -312,3 +312,29 @@ def test_decimals_and_divisions_are_computed_as_sql_says():
     assert next(iter(made.table))["f"] == 2.0
     with pytest.raises(lsm.InvalidInputError, match="zero"):
         made.table.update(set={"f": "id / 0"})
+
+
+def test_rows_that_readers_do_not_see_yet_are_looked_at():
+    """Level 0 of a table with deletion vectors is hidden until it is compacted, by another process maybe."""
+    vectors = {"deletion-vectors.enabled": "true", "write-only": "true"}
+    table = story(**vectors, **{"write.skip-unchanged": "true"}).table
+    table.merge(SOURCE).when_matched_update({"n": "target.n + source.n"}).execute()
+    table.update(set={"n": "n + 1"}, where="name = 'n3'")
+    table.delete(where="id = 4")
+    assert rows(table) == {}
+    table.alter(lsm.SetOption("write-only", "false"))
+    table.compact(full=True)
+    assert rows(table) == {1: (10, "n1"), 2: (25, "n2"), 3: (31, "n3"), 5: (50, "n5")}
+    table.alter(lsm.SetOption("write-only", "true"))
+    table.upsert([{"id": 1, "n": 11, "name": "n1"}])
+    table.upsert([{"id": 1, "n": 10, "name": "n1"}])  # as readers see it still, and not as it is
+    table.alter(lsm.SetOption("write-only", "false"))
+    table.compact(full=True)
+    assert rows(table)[1] == (10, "n1")
+
+
+def test_an_insert_is_refused_for_keys_that_readers_do_not_see_yet():
+    vectors = {"deletion-vectors.enabled": "true", "write-only": "true"}
+    table = story(**vectors, **{"merge-engine": "partial-update"}).table
+    with pytest.raises(lsm.InvalidInputError, match="already"):
+        table.insert([{"id": 3, "n": 1, "name": "again"}])
