@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import groupby
 
 import lsm_engine as lsm
-from lsm_assets.ledger.survey import is_data_change
+from lsm_assets.ledger.survey import changes_rows
 from lsm_assets.model.pins import CommitFacts, Holder
 from lsm_assets.model.versions import TableVersion, marked, version_of
 from lsm_engine import (
@@ -32,7 +32,7 @@ def data_version(table: lsm.Table, lineage: Lineage) -> TableVersion:
     """
     oldest: Snapshot | None = None
     for each in table.newest_snapshots():
-        if is_data_change(each):
+        if changes_rows(table, each):
             return version_of(each)
         oldest = each
     if oldest is None:
@@ -101,7 +101,12 @@ def recorded_commits(
 ) -> list[CommitFacts]:
     """Return what the lineage has of the commits between two ids, oldest first."""
     try:
-        found = lineage.commits_of_table(TableName.parse(table.name), after=after, before=before)
+        found = lineage.commits_of_table(
+            TableName.parse(table.name),
+            after=after,
+            before=before,
+            hides_level_0=table.hides_level_0,
+        )
     except NotFoundError:
         return []
     known = []

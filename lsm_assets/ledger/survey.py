@@ -52,8 +52,13 @@ def row_count(table: lsm.Table, declaration: TableDeclaration, snapshot: Snapsho
     return int(table.scan(snapshot_id=snapshot.id).count())
 
 
-def is_data_change(snapshot: Snapshot) -> bool:
-    """Whether a snapshot may hold other rows than the one before it; a compaction's never does."""
+def changes_rows(table: lsm.Table, snapshot: Snapshot) -> bool:
+    """Whether readers of a snapshot may see other rows than those of the one before it.
+
+    A compaction's do not, unless reads leave level 0 out: then rows are seen once they are taken up.
+    """
+    if table.hides_level_0:
+        return table.changed_partitions(snapshot) != frozenset()
     return snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 

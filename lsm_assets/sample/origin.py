@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_assets.ledger.recording import dagster_run_of
-from lsm_assets.ledger.survey import is_data_change
+from lsm_assets.ledger.survey import changes_rows
 from lsm_assets.model.metadata import label_of
 from lsm_assets.sample.replay import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import CARRIER_DAYS
@@ -88,7 +88,7 @@ def _first_with(table: lsm.Table, figure: dict[str, Any]) -> Snapshot | None:
     """Return the oldest snapshot that is still there and holds the row as it is now."""
     key = [pc.equal(pc.field(column), figure[column]) for column in CARRIER_DAYS.primary_key]
     where = key[0] & key[1] & key[2] & key[3]
-    written = [snapshot for snapshot in table.snapshots() if is_data_change(snapshot)]
+    written = [snapshot for snapshot in table.snapshots() if changes_rows(table, snapshot)]
     for snapshot in written[-SNAPSHOTS_SEARCHED_MAX:]:
         if table.scan(where=where, snapshot_id=snapshot.id).to_arrow().to_pylist() == [figure]:
             return snapshot

@@ -1,9 +1,10 @@
 """All that is recorded of a table, newest first, for exports and pictures."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, and_, case, null, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, null, or_, select
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.catalog_statements import live_deltas
@@ -20,8 +21,12 @@ from lsm_engine.catalog.models import (
     RUNS,
     SNAPSHOTS,
     TABLES,
+    TAGS,
 )
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
+
+NO_END = 1 << 62
+"""Above every snapshot id."""
 
 
 class LineageTables(LineageOrigins):
@@ -68,7 +73,7 @@ class LineageTables(LineageOrigins):
 
         return self._read(work)
 
-    def inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+    def inputs_of_table(self, table: TableName, *, since: int = 0, upto: int = NO_END) -> pa.Table:
         """Return the inputs that each commit of a table records."""
         rows = INPUTS.c
         return self._ask(
@@ -76,20 +81,24 @@ class LineageTables(LineageOrigins):
                 rows.snapshot_id, rows.position, rows.dataset, rows.input_snapshot_id,
                 rows.after_snapshot_id, rows.input_version, rows.role,
             )
-            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .where(rows.table_id == self._number(table), rows.snapshot_id.between(since, upto))
             .order_by(rows.snapshot_id.desc(), rows.position)
         )  # fmt: skip
 
-    def column_inputs_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+    def column_inputs_of_table(
+        self, table: TableName, *, since: int = 0, upto: int = NO_END
+    ) -> pa.Table:
         """Return the columns that each commit of a table records as computed from which others."""
         rows = COLUMN_INPUTS.c
         return self._ask(
             select(rows.snapshot_id, rows.column_name, rows.dataset, rows.input_column)
-            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .where(rows.table_id == self._number(table), rows.snapshot_id.between(since, upto))
             .order_by(rows.snapshot_id.desc(), rows.column_name, rows.dataset, rows.input_column)
         )
 
-    def manifests_of_table(self, table: TableName, *, since: int = 0) -> pa.Table:
+    def manifests_of_table(
+        self, table: TableName, *, since: int = 0, upto: int = NO_END
+    ) -> pa.Table:
         """Return the manifest lists of snapshots, and the manifests in each."""
         lists, rows = MANIFEST_LISTS.c, MANIFESTS.c
         same = and_(
@@ -103,13 +112,17 @@ class LineageTables(LineageOrigins):
                 rows.file_name, rows.file_size, rows.added_file_count, rows.deleted_file_count,
             )
             .join(MANIFEST_LISTS, same)
-            .where(rows.table_id == self._number(table), rows.snapshot_id >= since)
+            .where(rows.table_id == self._number(table), rows.snapshot_id.between(since, upto))
             .order_by(rows.snapshot_id.desc(), rows.kind, rows.position)
         )  # fmt: skip
 
-    def files_of_table(self, table: TableName, *, since: int = 0, limit: int = 10_000) -> pa.Table:
+    def files_of_table(
+        self, table: TableName, *, since: int = 0, upto: int = NO_END, limit: int = 10_000
+    ) -> pa.Table:
         """Return the files that snapshots added or deleted, the newest first."""
-        touched: ColumnElement[bool] = (FILES.c.added_by >= since) | (FILES.c.deleted_by >= since)
+        touched: ColumnElement[bool] = or_(
+            FILES.c.added_by.between(since, upto), FILES.c.deleted_by.between(since, upto)
+        )
         return self._ask(
             select(*FILE_COLUMNS)
             .where(FILES.c.table_id == self._number(table), touched)
@@ -117,20 +130,73 @@ class LineageTables(LineageOrigins):
             .limit(limit)
         )
 
-    def commits_of_table(self, table: TableName, *, after: int, before: int) -> pa.Table:
+    def stretches_of_table(self, table: TableName, *, count: int = 120) -> pa.Table:
+        """Return the whole history in at most `count` stretches of ids of equal length, oldest first.
+
+        Of each: its first and last snapshot, when they were made, and how many commits and compactions.
+        """
+        rows, number = SNAPSHOTS.c, self._number(table)
+        ends = self._ask(
+            select(func.min(rows.snapshot_id).label("low"), func.max(rows.snapshot_id).label("high"))
+            .where(rows.table_id == number)
+        ).to_pylist()[0]  # fmt: skip
+        low, high = ends["low"] or 0, ends["high"] or 0
+        length = max(1, -(-(high - low + 1) // count))
+        offset = rows.snapshot_id - low
+        stretch = (offset - offset % length) / length
+        compacts = case((rows.commit_kind == CommitKind.COMPACT.value, 1), else_=0)
+        shown: list[ColumnElement[Any]] = [
+            func.min(rows.snapshot_id).label("first_id"),
+            func.max(rows.snapshot_id).label("last_id"),
+            func.min(rows.time_millis).label("first_millis"),
+            func.max(rows.time_millis).label("last_millis"),
+            func.count().label("commits"),
+            func.sum(compacts).label("compactions"),
+        ]
+        oldest_first = func.min(rows.snapshot_id)
+        statement = select(*shown).where(rows.table_id == number).group_by(stretch)
+        return self._ask(statement.order_by(oldest_first))
+
+    def newest_about(self, table: TableName, text: str) -> int | None:
+        """Return the newest snapshot, however old, whose run, asset, tag or file has a text; None if none has."""
+        number, like = self._number(table), f"%{_plain(text)}%"
+        ids = SNAPSHOTS.c.snapshot_id
+        runs = [RUNS.c.run_id, RUNS.c.dagster_run_id, RUNS.c.asset_key]
+        of_run = or_(*(column.like(like, escape="\\") for column in runs))
+        named = select(TAGS.c.snapshot_id).where(
+            TAGS.c.table_id == number, TAGS.c.tag_name.like(like, escape="\\")
+        )
+        files = select(FILES.c.added_by).where(
+            FILES.c.table_id == number, FILES.c.file_name.like(like, escape="\\")
+        )
+        found = self._ask(
+            select(func.max(ids).label("newest"))
+            .select_from(SNAPSHOTS)
+            .join(RUNS, OF_RUN, isouter=True)
+            .where(SNAPSHOTS.c.table_id == number, or_(of_run, ids.in_(named), ids.in_(files)))
+        ).to_pylist()
+        newest: int | None = found[0]["newest"]
+        return newest
+
+    def commits_of_table(
+        self, table: TableName, *, after: int, before: int, hides_level_0: bool = False
+    ) -> pa.Table:
         """Return the commits between two snapshots, oldest first, and the partitions that each changed.
 
         Expired ones included, as long as they were recorded. One row per commit and partition; the
         partition is null where a commit changed no data file, and for compactions, which change no rows.
+        `hides_level_0`, of the table: a commit changes what is read by what it does above level 0, a
+        compaction by what it takes up from there.
         `dagster_run_id`: the Dagster run that made it, else null.
         """
         rows, files = SNAPSHOTS.c, FILES.c
-        changed = and_(
-            files.table_id == rows.table_id,
-            files.content == DATA,
-            rows.commit_kind != CommitKind.COMPACT.value,
-            or_(files.added_by == rows.snapshot_id, files.deleted_by == rows.snapshot_id),
-        )
+        added, deleted = files.added_by == rows.snapshot_id, files.deleted_by == rows.snapshot_id
+        compacts = rows.commit_kind == CommitKind.COMPACT.value
+        seen = and_(not_(compacts), or_(added, deleted))
+        if hides_level_0:
+            written = and_(not_(compacts), or_(and_(added, files.level > 0), deleted))
+            seen = or_(written, and_(compacts, deleted, files.level == 0))
+        changed = and_(files.table_id == rows.table_id, files.content == DATA, seen)
         return self._ask(
             select(
                 rows.snapshot_id, rows.commit_kind, rows.delta_manifest_list, rows.index_manifest,
@@ -148,11 +214,19 @@ class LineageTables(LineageOrigins):
             .order_by(rows.snapshot_id, files.partition_path)
         )  # fmt: skip
 
-    def edges_of_table(self, table: TableName, *, since: int = 0, limit: int = 20_000) -> pa.Table:
+    def edges_of_table(
+        self, table: TableName, *, since: int = 0, upto: int = NO_END, limit: int = 20_000
+    ) -> pa.Table:
         """Return which files compactions turned into which, the newest first."""
+        here = FILE_EDGES.c.snapshot_id.between(since, upto)
         return self._ask(
             select(*EDGE_COLUMNS)
-            .where(FILE_EDGES.c.table_id == self._number(table), FILE_EDGES.c.snapshot_id >= since)
+            .where(FILE_EDGES.c.table_id == self._number(table), here)
             .order_by(FILE_EDGES.c.snapshot_id.desc(), FILE_EDGES.c.target_name)
             .limit(limit)
         )
+
+
+def _plain(text: str) -> str:
+    """Return a text for LIKE that stands for itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

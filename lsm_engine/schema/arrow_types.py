@@ -175,7 +175,15 @@ def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
         name=field.name,
         type=_declared(field)
         or type_from_arrow(field.type, nullable=field.nullable, column=field.name, ids=ids),
+        description=_comment_of(field),
     )
+
+
+def _comment_of(field: pa.Field) -> str | None:
+    """Return the comment in a field's metadata, by either of the names that it goes by elsewhere."""
+    known = field.metadata or {}
+    told: bytes | None = known.get(b"comment", known.get(b"description"))
+    return None if told is None else told.decode(errors="replace")
 
 
 def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: FieldIds) -> DataType:

@@ -36,6 +36,7 @@ from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.lookup_view import bucket_totals
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.table import Table
 
 _TASKS_PER_CORE = 2
@@ -47,15 +48,18 @@ def lookup_join(
     on: Sequence[str] | Mapping[str, str] | None = None,
     columns: Sequence[str] | None = None,
     how: str = "left",
+    *,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
 ) -> DataFrame:
     """Return a DataFrame's rows with the table's newest row of the same key beside each; lazy.
 
     `on`: the DataFrame's columns that hold the primary key, in its order, or a dictionary from key
     column to the DataFrame's; None: they have the same names. `columns`: the table's columns to add,
     by default all that are not of the key. `how`: "left" keeps rows whose key is not there, or null,
-    with nulls; "inner" drops them. The snapshot is the newest one now. The table is not shuffled: each
+    with nulls; "inner" drops them. The snapshot is the newest one now, or that of an id or a tag. The table is not shuffled: each
     bucket's keys go to one task, which looks them up in local files. Raises InvalidInputError for
-    columns of another type, and for names that both sides have.
+    columns of another type, and for names that both sides have; as `scan` does for an id or a tag that is not there.
     """
     if how not in ("left", "inner"):
         raise InvalidInputError("a lookup join is 'left' or 'inner'", given=how)
@@ -71,7 +75,8 @@ def lookup_join(
             "columns=",
             columns=both,
         )
-    return joined_at(frame, table, keys, names, table.latest_snapshot(), keeps_all=how == "left")
+    snapshot = snapshot_to_read(table.session, snapshot_id=snapshot_id, tag=tag)
+    return joined_at(frame, table, keys, names, snapshot, keeps_all=how == "left")
 
 
 def joined_at(

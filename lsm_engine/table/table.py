@@ -348,10 +348,12 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
 
         Columns: `action` (insert, update, or move: found in another partition, see the options
         `...update.partition.path`), `partition` (its path), `bucket`, `file_name`, and `snapshot_id`,
-        the snapshot in which it was found. How rows are found is the table's `index.type`. Raises
-        InvalidInputError for keys of another type, and for missing or null ones.
+        the snapshot in which it was found. How rows are found is the table's `index.type`; what it
+        could leave out, bucket by bucket, stands in words under `lsm.how` in the schema's metadata.
+        Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
-        return self._locator.locate(rows, lambda: self._newest).table
+        found = self._locator.locate(rows, lambda: self._newest)
+        return found.table.replace_schema_metadata({"lsm.how": "\n".join(found.how)})
 
     @cached_property
     def _locator(self) -> Locator:

@@ -34,7 +34,7 @@ class TableChanges:
     ) -> pa.Table:
         """Return what changed after one snapshot, up to and including another, oldest first.
 
-        Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's, or those of `columns`.
+        Columns: `_snapshot_id`, `_row_kind` (+I, -U, +U, -D), and the table's; or those of `columns` alone.
         A -U stands right before its +U. See `changes`, which does not hold all rows at once.
         """
         return self.changes(

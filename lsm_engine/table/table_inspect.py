@@ -27,7 +27,7 @@ from lsm_engine.table.inspect import (
     lookup_metrics,
     system_tables,
 )
-from lsm_engine.table.inspect.changed_partitions import changed_partitions
+from lsm_engine.table.inspect.changed_partitions import changed_partitions, hides_level_0
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
@@ -143,11 +143,17 @@ class TableInspect:
     def changed_partitions(self, snapshot: Snapshot | int) -> frozenset[str] | None:
         """Return the partitions whose rows a commit may have changed, as `dt=2024-01-01`; None: any.
 
-        "" stands for the whole of a table without partitions. A compaction changes none. What expired
-        snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
+        "" stands for the whole of a table without partitions. A compaction changes none, unless
+        `hides_level_0`: then it changes those whose rows it takes up, and a write alone none. What
+        expired snapshots changed: `Lineage.commits_of_table`. Raises as `snapshot()` does.
         """
         at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
         return changed_partitions(self.session, at)
+
+    @property
+    def hides_level_0(self) -> bool:
+        """Whether rows are read once a compaction has taken them up: first-row, deletion vectors."""
+        return hides_level_0(self.session)
 
     # --- explain ---------------------------------------------------------------------------------
 

@@ -87,6 +87,39 @@ def test_compactions_and_expiry_leave_readers_fresh_and_able_to_read(reader: Lak
     assert is_fresh(lake)
 
 
+@pytest.mark.parametrize(
+    "options", [{"deletion-vectors.enabled": "true"}, {"merge-engine": "first-row"}], ids=str
+)
+def test_where_level_0_is_not_read_a_reader_sees_what_the_run_has_written(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The rows of a write are seen in the compaction after it, which is what the version names then."""
+    to_write: list[pa.Table] = []
+    declared = replace(ORDERS, options={"bucket": "1", **options})
+    assets = [
+        lsm_table_assets(declared, lambda context, table: list(to_write)),
+        lsm_table_assets(COUNTS, count_orders),
+    ]
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, assets, to_write)
+        lake.write(rows(1))
+        assert read(lake)[0] == 1
+        lake.write(rows(2), rows(3))
+        lake.sync()
+        assert statuses(lake)["counts"] == {StaleStatus.STALE}
+        assert read(lake)[0] == 3
+        assert is_fresh(lake)
+        orders(lake).compact(full=True)
+        lake.sync()
+        assert is_fresh(lake)
+        orders(lake).upsert(rows(4))
+        expire(orders(lake))
+        assert TO_DO in fails(lake)
+        lake.sync()
+        assert statuses(lake)["counts"] == {StaleStatus.STALE}
+        assert read(lake)[0] == 4
+
+
 def test_a_change_that_dagster_has_not_heard_of_is_not_read_for_another(reader: Lake) -> None:
     lake = reader
     lake.write(rows(1))

@@ -55,6 +55,13 @@ def test_keys_of_other_names_and_an_empty_table(spark, new_table):
     table.upsert(pa.table({"id": [2], "day": ["x"], "v": [0]}))
     got = lookup_join(frame, table, on=["order"], columns=["day"])
     assert listed(got) == [(1, 7, None), (2, 8, "x"), (2, 9, "x")]
+    table.create_tag("before")
+    table.upsert(pa.table({"id": [1, 2], "day": ["y", "y"], "v": [0, 0]}))
+    for at in ({"snapshot_id": 1}, {"tag": "before"}):
+        then = lookup_join(frame, table, on=["order"], columns=["day"], **at)
+        assert listed(then) == listed(got)
+    with pytest.raises(lsm.NotFoundError):
+        lookup_join(frame, table, on=["order"], columns=["day"], snapshot_id=9)
 
 
 def test_a_key_that_many_rows_share_is_merged_once(spark, new_table):

@@ -24,7 +24,7 @@ from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
 from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.plan.tag_location import Candidates, candidates_by_range
+from lsm_engine.plan.tag_location import candidates_by_range
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.find.searched_files import BucketFiles, FilePlace, by_bucket, files_at
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -111,7 +111,7 @@ class KeySearch:
         `everywhere` it may be; return how, as text.
         """
         return [
-            self._searched(bucket, context, key_order, way).text
+            self._searched(bucket, context, key_order, way)
             for bucket in self._buckets(files, way, everywhere=everywhere)
         ]
 
@@ -121,7 +121,7 @@ class KeySearch:
         context: BucketContext,
         key_order: Callable[[bytes], bytes],
         way: SearchWay,
-    ) -> Candidates:
+    ) -> str:
         files = bucket.files
         candidates = candidates_by_range(
             files.spans(key_order), bucket.batch.keys, enabled=way.by_ranges
@@ -130,6 +130,7 @@ class KeySearch:
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
         asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
+        pairs = passed = files_read = 0
         for at, after in zip_longest(asked, asked[1:]):
             # What a newer file decided, an older one cannot change.
             start, stop = int(candidates.starts[at]), int(candidates.stops[at])
@@ -139,8 +140,16 @@ class KeySearch:
                 entry = files.entry(at)
                 if after is not None and blooms is not None:
                     _expect(files.entry(after), context)
-                self._search_file(entry, bucket, some, newest, context, blooms, way)
-        return candidates
+                left = self._search_file(entry, bucket, some, newest, context, blooms, way)
+                pairs, passed, files_read = (
+                    pairs + len(some),
+                    passed + left,
+                    files_read + (left > 0),
+                )
+        if blooms is None:
+            return candidates.text
+        told = f"bloom filters left {passed:,} of {pairs:,} pairs of keys and files"
+        return f"{candidates.text}; {told}, {files_read:,} of {len(files):,} files were read"
 
     def _search_file(
         self,
@@ -151,7 +160,8 @@ class KeySearch:
         context: BucketContext,
         blooms: RecordKeys | None,
         way: SearchWay,
-    ) -> None:
+    ) -> int:
+        """Search one file; return for how many keys it was read, which a filter may have left."""
         keys = None if way.kept is None else way.kept.get(entry.file.file_name)
         if keys is None:
             with open_keys(entry, context) as reader:
@@ -159,11 +169,11 @@ class KeySearch:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
                     some = some if bloom is None else some[bloom.may_hold(blooms, some)]
                 if not len(some):
-                    return
+                    return 0
                 keys = read_keys(reader, self.schema)
             if way.kept is not None:
                 way.kept[entry.file.file_name] = keys
-        last = locate_keys(keys.search, bucket.batch.search, some).last
+        asked, last = len(some), locate_keys(keys.search, bucket.batch.search, some).last
         some, last = some[last >= 0], last[last >= 0]
         if way.deleted is not None and len(last):
             kept = ~way.deleted(entry, last)
@@ -175,6 +185,7 @@ class KeySearch:
         self.found(rows, _place_of(entry), last)
         self.sequence[rows] = newest[some]
         self.is_there[rows] = ~retracts(keys.kind[last])
+        return asked
 
     def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
         """Note that keys, by number, have their records in a file."""

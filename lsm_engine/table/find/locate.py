@@ -21,6 +21,7 @@ from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.row_locations import (
     MERGED,
+    merged_already,
     newest_decides,
     rows_deleted_by_vectors,
     search_files,
@@ -75,8 +76,9 @@ class Locator:
         whether its record is there: then versions have to be merged, whatever the type.
         """
         search = KeySearch(self._schema, keys_of(self._schema, rows, with_partitions=True))
-        if not self._type.policy.uses_lookups and newest_decides(self._schema):
-            snapshot, how = self._by_index(search)
+        found = None if self._type.policy.uses_lookups else self._by_index(search)
+        if found is not None:
+            snapshot, how = found
         else:
             query = newest()
             query.refresh()
@@ -84,12 +86,15 @@ class Locator:
             how = (THROUGH_LOOKUPS if self._type.policy.uses_lookups else MERGED,)
         return Location(table=self._tagged(search, snapshot), how=how)
 
-    def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]]:
+    def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]] | None:
+        """Search the files of the newest snapshot; None where versions have to be merged."""
         session = self._session
         snapshot = session.snapshots.latest()
         if snapshot is None or not len(search):
             return snapshot, ("nothing to look into",)
         files = with_buckets(session.live_rows(snapshot))
+        if not newest_decides(self._schema) and not merged_already(self._schema, files):
+            return None
         way = SearchWay(
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self._type.policy.reads_blooms,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
@@ -25,6 +26,7 @@ from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.searched_files import FilePlace, schema_ids_of, with_buckets
 from lsm_engine.table.ground.deletion_vectors import BucketVectors
+from lsm_engine.table.ground.live_files import LEVEL
 from lsm_engine.table.ground.session import TableSession
 
 MERGED = "versions merged, through lookup files"
@@ -156,6 +158,13 @@ def newest_decides(schema: TableSchema) -> bool:
     engine = schema.options[core_options.MERGE_ENGINE]
     ignores = schema.options[core_options.IGNORE_DELETE]
     return engine.policy.keeps_newest_row and not schema.sequence_fields and not ignores
+
+
+def merged_already(schema: TableSchema, files: pa.Table | None) -> bool:
+    """Whether the rows that deletion vectors have left in live files (columns) are the records."""
+    if not schema.options[core_options.DELETION_VECTORS_ENABLED]:
+        return False
+    return files is None or not files.num_rows or bool(pc.min(files.column(LEVEL)).as_py() > 0)
 
 
 @record

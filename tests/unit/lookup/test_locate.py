@@ -159,6 +159,46 @@ def test_every_type_answers_where_versions_have_to_be_merged(options, file_type,
             assert "through lookup files" in said[0]
 
 
+@pytest.mark.parametrize("index_type", ["bloom", "global-simple"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge-engine": "partial-update", "fields.s.sequence-group": "v",
+         "partial-update.remove-record-on-sequence-group": "s"},
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+        {"sequence.field": "v"},
+        {"ignore-delete": "true", "deletion-vectors.merge-on-read": "true"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_that_deletion_vectors_have_left_are_found_by_the_index(options, index_type, tmp_path):
+    """Compacted level by level, a file's rows are the records, whatever the merge engine."""
+    catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh"))
+    columns = {"k": int, "t": str, "dt": str, "s": int, "v": int}
+    table = catalog.create_table(
+        "d.t", columns, primary_key=["k", "t", "dt"], partitioned_by=["dt"],
+        options={"bucket": "2", "index.type": index_type, "deletion-vectors.enabled": "true", **options},
+    )  # fmt: skip
+    rng, reads_blooms = np.random.default_rng(7), index_type == "bloom"
+    for step in range(5):
+        numbers = rng.permutation(60)[:35]
+        rows = rows_of(numbers, rng.integers(0, 3, len(numbers)))
+        clock = pa.array(rng.integers(0, 9, len(numbers)), pa.int64())
+        rows = rows.append_column("s", clock).set_column(3, "v", clock)
+        kinds = ["+I"] * 30 + ["-D" if step and "aggregation" not in options.values() else "+I"] * 5
+        table.upsert(rows.append_column("_row_kind", pa.array(kinds)))
+        asked = rows_of(rng.integers(0, 80, 100), rng.integers(0, 4, 100))
+        found = Locator(table.session).locate(asked, lambda: table._newest)
+        assert not any("through lookup files" in text for text in found.how)
+        assert all("were read" in text for text in found.how) == reads_blooms
+        assert_equals_join(table, Locator(table.session), asked, not reads_blooms)
+        assert table.locate(asked).schema.metadata[b"lsm.how"].decode().splitlines()
+    table.alter(lsm.SetOption("write-only", "true"))
+    table.upsert(rows)  # on level 0, where nothing is merged yet
+    (said,) = Locator(table.session).locate(asked, lambda: table._newest).how
+    assert "through lookup files" in said
+
+
 def test_files_are_searched_newest_first_as_level_0_is_read(tmp_path):
     table = create(tmp_path, "simple", bucket="1")
     for number in range(5):

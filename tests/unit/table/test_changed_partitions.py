@@ -39,9 +39,9 @@ def paths(*days: int) -> frozenset[str]:
     return frozenset(f"day={(date(2024, 1, day) - date(1970, 1, 1)).days}" for day in days)
 
 
-def recorded(catalog: lsm.Catalog) -> dict[int, set[str | None]]:
+def recorded(catalog: lsm.Catalog, **how: bool) -> dict[int, set[str | None]]:
     found: dict[int, set[str | None]] = {}
-    for row in catalog.lineage.commits_of_table(TABLE, after=0, before=100).to_pylist():
+    for row in catalog.lineage.commits_of_table(TABLE, after=0, before=100, **how).to_pylist():
         found.setdefault(row["snapshot_id"], set()).add(row["partition_path"])
     return found
 
@@ -113,3 +113,48 @@ def test_a_partition_is_named_by_its_values(catalog: lsm.Catalog) -> None:
     for wrong in ({}, {"id": 1}, {"day": "2024-01-02", "id": 1}, {"day": "no day"}):
         with pytest.raises(InvalidInputError):
             table.partition_path(wrong)
+
+
+@pytest.mark.parametrize("compacts_by_itself", [True, False])
+@pytest.mark.parametrize(
+    "options", [{"deletion-vectors.enabled": "true"}, {"merge-engine": "first-row"}], ids=str
+)
+def test_where_level_0_is_not_read_rows_change_once_they_are_taken_up(
+    catalog: lsm.Catalog, options: dict[str, str], compacts_by_itself: bool
+) -> None:
+    table = catalog.create_table(
+        "shop.events",
+        SCHEMA,
+        primary_key=["day", "id"],
+        partitioned_by=["day"],
+        options={**options, "bucket": "1", "write-only": str(not compacts_by_itself).lower()},
+    )
+    table.upsert(rows(1, 2))
+    table.upsert(rows(2, 3).set_column(2, "n", pa.array([7, 7])))
+    if not compacts_by_itself:
+        table.compact(partitions=[{"day": date(2024, 1, 3)}])
+        table.compact(full=True)
+    table.compact(full=True)
+    table.overwrite(rows(1).set_column(2, "n", pa.array([9])), {"day": date(2024, 1, 1)})
+    table.compact(full=True)
+
+    def seen(snapshot_id: int) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for row in table.scan(snapshot_id=snapshot_id).to_arrow().to_pylist():
+            found.setdefault(table.partition_path({"day": row["day"]}), []).append(row["n"])
+        return found
+
+    states = [{}, *map(seen, table.snapshot_ids())]
+    changed = [table.changed_partitions(number) for number in table.snapshot_ids()]
+    for before, after, found in zip(states[:-1], states[1:], changed, strict=True):
+        differ = {path for path in before | after if before.get(path) != after.get(path)}
+        assert found is not None
+        assert differ <= found
+        # A first row that stays is taken up as well: nobody looks into rows to say what changed.
+        assert found == differ or "merge-engine" in options
+    assert table.hides_level_0
+    assert sum(bool(each) for each in changed) >= 3
+
+    expected = {number: set(each or {None}) for number, each in enumerate(changed, 1)}
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 ms", everything=True)
+    assert recorded(catalog, hides_level_0=True) == expected
