@@ -24,30 +24,44 @@ def lineage_page(
     *,
     snapshots_max: int = SNAPSHOTS_MAX,
     served: bool = False,
+    at: int | None = None,
+    has_dagster: bool = False,
 ) -> str:
     """Return the page for some tables, or all; `#shop.orders/12` opens it at a snapshot.
 
-    `#shop.orders/file/<name>` opens it at a data file. `served`: by `lsm ui`, to whose pages it then links.
+    `#shop.orders/file/<name>` opens it at a data file. `served`: by `lsm ui`, to whose pages it then links,
+    those that lead on to Dagster if `has_dagster`; each table then has the line of its whole history.
+    `at`: the snapshots about that one, in place of the newest.
     """
     names = lineage.tables() if tables is None else list(tables)
-    tables_ = [_table(lineage, name, snapshots_max) for name in names]
-    facts = {"tables": tables_, "served": served}
+    tables_ = [_table(lineage, name, snapshots_max, at, with_line=served) for name in names]
+    facts = {"tables": tables_, "served": served, "dagster": has_dagster}
     template = resources.files("lsm_engine.catalog").joinpath(_TEMPLATE).read_text("utf-8")
     # Inside of a script element only "<" could end it, or begin a comment.
     text = json.dumps(facts, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
     return template.replace(_PLACE, text)
 
 
-def _table(lineage: LineageTables, name: TableName, snapshots_max: int) -> dict[str, Any]:
-    history = lineage.snapshots(name, limit=snapshots_max + 1)
+def _table(
+    lineage: LineageTables,
+    name: TableName,
+    snapshots_max: int,
+    at: int | None,
+    *,
+    with_line: bool,
+) -> dict[str, Any]:
+    last = None if at is None else at + snapshots_max // 2
+    history = lineage.snapshots(name, limit=snapshots_max + 1, upto=last)
     shown = history.slice(0, snapshots_max).to_pylist()
-    since = min((row["snapshot_id"] for row in shown), default=0)
-    inputs = _grouped(lineage.inputs_of_table(name, since=since))
-    columns = _grouped(lineage.column_inputs_of_table(name, since=since))
-    manifests = _grouped(lineage.manifests_of_table(name, since=since))
+    ids = [row["snapshot_id"] for row in shown]
+    span = {"since": min(ids, default=0), "upto": max(ids, default=0)}
+    inputs = _grouped(lineage.inputs_of_table(name, **span))
+    columns = _grouped(lineage.column_inputs_of_table(name, **span))
+    manifests = _grouped(lineage.manifests_of_table(name, **span))
     return {
         "name": name.text,
         "cut": history.num_rows > snapshots_max,
+        "line": lineage.stretches_of_table(name).to_pylist() if with_line else [],
         "snapshots": [
             _snapshot(
                 row,
@@ -61,10 +75,10 @@ def _table(lineage: LineageTables, name: TableName, snapshots_max: int) -> dict[
             {"name": row["tag_name"], "snapshot": row["snapshot_id"], "deleted": row["deleted"]}
             for row in lineage.tags(name, with_deleted=True).to_pylist()
         ],
-        "files": _files(lineage.files_of_table(name, since=since)),
+        "files": _files(lineage.files_of_table(name, **span)),
         "edges": [
             {"source": row["source_name"], "target": row["target_name"]}
-            for row in lineage.edges_of_table(name, since=since).to_pylist()
+            for row in lineage.edges_of_table(name, **span).to_pylist()
         ],
     }
 

@@ -70,9 +70,13 @@ class LineageQueries:
 
     # ---- snapshots and runs ---------------------------------------------------------------------
 
-    def snapshots(self, table: TableName, *, limit: int | None = None) -> pa.Table:
-        """Return snapshots, newest first, expired ones included, each with its run."""
+    def snapshots(
+        self, table: TableName, *, limit: int | None = None, upto: int | None = None
+    ) -> pa.Table:
+        """Return snapshots, newest first, expired ones included, each with its run; from `upto` backwards."""
         statement = self._history().where(SNAPSHOTS.c.table_id == self._number(table))
+        if upto is not None:
+            statement = statement.where(SNAPSHOTS.c.snapshot_id <= upto)
         return self._ask(statement.order_by(SNAPSHOTS.c.snapshot_id.desc()).limit(limit))
 
     def recent_activity(self, *, limit: int = 50, table: TableName | None = None) -> pa.Table:

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import webbrowser
+from urllib.parse import urlsplit
 
 import click
 
@@ -25,9 +26,13 @@ from lsm_engine.cli.verb import Verb
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, metavar="N",
     help="Where to listen on 127.0.0.1; 0 takes any port that is free.",
 )  # fmt: skip
+@click.option(
+    "--dagster", metavar="URL", callback=lambda _context, _option, url: _web_address(url),
+    envvar="LSM_DAGSTER_URL", help="Dagster's webserver, to which runs and assets then lead.",
+)  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the address only, and open nothing.")
 @pass_call
-def ui(call: Call, *, port: int, no_browser: bool) -> None:
+def ui(call: Call, *, port: int, dagster: str | None, no_browser: bool) -> None:
     """Show tables, trees, histories, keys and lineage in the browser, until Ctrl-C.
 
     Prints its address, and opens it where there is a desktop. Nothing can be changed there. Only this machine
@@ -41,12 +46,12 @@ def ui(call: Call, *, port: int, no_browser: bool) -> None:
     /t/shop.orders/tag/monday      a tag
     /t/shop.orders/tree            buckets, levels, sorted runs, files
     /t/shop.orders/key?order_id=2  every stored version of a key
-    /lineage                       what was made from what
+    /lineage                       what was made from what; ?table=shop.orders&at=12 about a snapshot
 
     Ends with exit code 0 at Ctrl-C; 5 if the port is taken, 3 if there is neither a catalog nor a table.
     """
     catalog = call.catalog()
-    with PageServer(Site(catalog, call.line), port) as server:
+    with PageServer(Site(catalog, call.line, dagster), port) as server:
         if call.as_json:
             call.out.json_line({"url": server.url})
         else:
@@ -59,6 +64,16 @@ def ui(call: Call, *, port: int, no_browser: bool) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             call.out.note("")
+
+
+def _web_address(url: str | None) -> str | None:
+    """Return the address of a web server without a slash at its end; click's error for others."""
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise click.BadParameter("has to be an address such as http://127.0.0.1:3000")
+    return url.rstrip("/")
 
 
 def _has_desktop() -> bool:

@@ -9,7 +9,7 @@ from lsm_engine.cli.commands.look import MANIFEST_LIST_COLUMNS, snapshot_facts
 from lsm_engine.cli.output import code, count_text, counted, number, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.ui import parts
-from lsm_engine.cli.ui.markup import Html, element, lineage_address, table_address
+from lsm_engine.cli.ui.markup import Html, address, element, lineage_address, table_address
 
 _SNAPSHOTS = [
     code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"), words("kind"),
@@ -188,6 +188,7 @@ class SnapshotFacts:
     change_count: int
     before: int | None
     after: int | None
+    dagster_run: str | None = None
 
 
 def snapshot_page(shown: SnapshotFacts, tag: Tag | None = None) -> Html:
@@ -218,7 +219,9 @@ def snapshot_page(shown: SnapshotFacts, tag: Tag | None = None) -> Html:
             "p",
             parts.link("Tree", table_address(name, "tree", query=query)), " · ",
             parts.link("Key", table_address(name, "key", query=query)), " · ",
-            parts.link("Lineage", lineage_address(name, snapshot.id)),
+            parts.link("Lineage", lineage_address(name, snapshot.id, window=snapshot.id)),
+            [" · ", parts.link("Run in Dagster", address("dagster", "runs", shown.dagster_run))]
+            if shown.dagster_run else None,
         ),
         parts.fact_list(facts),
         _changes(shown),

@@ -73,11 +73,11 @@ def table_address(name: str, *parts: object, query: Mapping[str, object] | None 
     return address("t", name, *parts, query=query)
 
 
-def lineage_address(name: str, snapshot_id: int | None = None) -> str:
-    """Return the address of a table's lineage, opened at a snapshot if one is given.
+def lineage_address(name: str, snapshot_id: int | None = None, *, window: int | None = None) -> str:
+    """Return the address of a table's lineage, opened at a snapshot if one is given; `window`: about which.
 
     Of a branch: its table's, as lineage is recorded by table.
     """
     name = name.partition("@")[0]
     at = "" if snapshot_id is None else f"{quote(name, safe='')}/{snapshot_id}"
-    return address("lineage", query={"table": name}, at=at)
+    return address("lineage", query={"table": name, "at": window}, at=at)

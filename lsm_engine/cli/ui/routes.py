@@ -5,16 +5,19 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from lsm_engine import (
+    RUN_DAGSTER_ID,
     Catalog,
     InvalidInputError,
     InvalidOptionError,
     LsmError,
     NotFoundError,
+    Snapshot,
     Table,
     TableName,
     lineage_page,
@@ -22,9 +25,9 @@ from lsm_engine import (
 )
 from lsm_engine.cli.ui import table_facts
 from lsm_engine.cli.ui.health_board import HealthBoard
-from lsm_engine.cli.ui.history_pages import history_page, snapshot_page
+from lsm_engine.cli.ui.history_pages import SnapshotFacts, history_page, snapshot_page
 from lsm_engine.cli.ui.key_page import key_page
-from lsm_engine.cli.ui.markup import table_address
+from lsm_engine.cli.ui.markup import lineage_address, table_address
 from lsm_engine.cli.ui.parts import error_page
 from lsm_engine.cli.ui.table_list import overview_page, tables_page
 from lsm_engine.cli.ui.tree_pages import files_page, tree_page
@@ -55,14 +58,21 @@ class Reply:
     body: bytes
     content_type: str = _HTML
     policy: str = POLICY
+    location: str | None = None
 
 
 class Site:
-    """The pages of a catalog. `line` completes a command with the options that name this catalog."""
+    """The pages of a catalog. `line` completes a command with the options that name this catalog.
 
-    def __init__(self, catalog: Catalog, line: Callable[[str], str]) -> None:
+    `dagster`: the address of the webserver to which pages of runs and assets lead; None: they do not.
+    """
+
+    def __init__(
+        self, catalog: Catalog, line: Callable[[str], str], dagster: str | None = None
+    ) -> None:
         self._catalog = catalog
         self._line = line
+        self._dagster = dagster
         # On a disk, threads would only wait for each other, and requests for them.
         at_once = table_facts.IN_FLIGHT if "://" in catalog.warehouse else 2
         self._board = HealthBoard(lambda name: table_facts.state_of(catalog, name), at_once)
@@ -94,6 +104,9 @@ class Site:
                 return _html(tables_page(shown))
             case ["lineage"]:
                 return self._lineage(query)
+            case ["dagster", "runs" | "assets" as kind, *rest] if self._dagster and rest:
+                path = "/".join(quote(part, safe="") for part in [kind, *rest])
+                return _elsewhere(f"{self._dagster}/{path}")
             case [name] if name in _ASSETS:
                 return Reply(status=200, body=_asset(name), content_type=_ASSETS[name])
             case ["t", name, *rest] if name:
@@ -112,16 +125,21 @@ class Site:
                 return history_page(table_facts.history(table, name, start))
             case ["snapshot", number]:
                 found = table.snapshot(table_facts.whole_number("snapshot", number))
-                return snapshot_page(table_facts.snapshot_facts(table, name, found))
+                return snapshot_page(self._snapshot_facts(table, name, found))
             case ["tag", tag_name]:
                 tag = table.tag(tag_name)
-                return snapshot_page(table_facts.snapshot_facts(table, name, tag.snapshot), tag)
+                return snapshot_page(self._snapshot_facts(table, name, tag.snapshot), tag)
             case ["tree"]:
                 return _tree(table, name, query)
             case ["key"]:
                 return key_page(table_facts.key(table, name, query))
             case _:
                 raise NotFoundError(f"a table has no page {'/'.join(rest)}", table=name)
+
+    def _snapshot_facts(self, table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts:
+        found = table_facts.snapshot_facts(table, name, snapshot)
+        run = (snapshot.properties or {}).get(RUN_DAGSTER_ID)
+        return replace(found, dagster_run=run) if self._dagster else found
 
     def _lineage(self, query: Query) -> Reply:
         lineage = self._catalog.lineage
@@ -142,8 +160,24 @@ class Site:
             chosen = [name for name in known if name.text in names]
         else:
             chosen = known
-        page = lineage_page(lineage, chosen, served=True)
+        at = table_facts.whole_number("at", query["at"]) if query.get("at") else None
+        if len(chosen) == 1 and query.get("find"):
+            at = self._found(chosen[0], query["find"])
+            return _elsewhere(lineage_address(chosen[0].text, at, window=at))
+        page = lineage_page(lineage, chosen, served=True, at=at, has_dagster=bool(self._dagster))
         return Reply(status=200, body=page.encode(), policy=_policy_of(page))
+
+    def _found(self, table: TableName, text: str) -> int:
+        """Return the newest snapshot that a text is about, anywhere in a table's history."""
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+        found = number or self._catalog.lineage.newest_about(table, text)
+        if found is None:
+            raise NotFoundError(
+                "nothing in this table's history has that in the name of a run, asset, tag or file",
+                table=table.text,
+                searched=text,
+            )
+        return found
 
     def _failure(self, error: LsmError, parts: list[str]) -> Reply:
         status, heading = 500, "This cannot be shown"
@@ -161,6 +195,11 @@ class Site:
             }
         facts = {key: str(fact) for key, fact in error.facts.items()}
         return _html(error_page(heading, error.message, facts, links), status)
+
+
+def _elsewhere(location: str) -> Reply:
+    """Lead to another page: the address is of this server, or begins with that of Dagster."""
+    return Reply(status=303, body=b"", location=location)
 
 
 def _html(page: str, status: int = 200) -> Reply:

@@ -90,6 +90,8 @@ class PageRequest(BaseHTTPRequestHandler):
             "Content-Length": str(len(reply.body)),
             "Content-Security-Policy": reply.policy,
         }
+        if reply.location is not None:
+            headers["Location"] = reply.location
         for name, value in (*headers.items(), *extra):
             self.send_header(name, value)
         if self.close_connection:

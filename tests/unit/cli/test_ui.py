@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import lsm_engine as lsm
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
+from lsm_engine.cli.ui.command import ui
 from lsm_engine.cli.ui.health_board import HealthBoard
 from lsm_engine.cli.ui.markup import Html, address, element
 from lsm_engine.cli.ui.routes import POLICY, Site
@@ -317,7 +319,44 @@ def test_the_lineage_is_the_page_that_lsm_lineage_writes(browse: Browser, lake: 
     assert "unsafe-inline" not in got.headers["Content-Security-Policy"]
     with lsm.open_catalog(f"sqlite:///{lake}/catalog.db", warehouse=str(lake)) as catalog:
         alone = lsm.lineage_page(catalog.lineage, [lsm.TableName.parse("shop.orders")])
-    assert got.text == alone.replace('"served":false', '"served":true')
+    line = json.dumps(facts["tables"][0]["line"], separators=(",", ":"))
+    assert [each["commits"] for each in json.loads(line)] == [1] * 6
+    assert got.text == alone.replace('"served":false', '"served":true').replace(
+        '[],"snap', f'{line},"snap'
+    )
+    assert '"dagster":false' in got.text
+
+
+def test_runs_and_assets_lead_to_dagster_where_its_address_is_given(lake: Path) -> None:
+    with (
+        lsm.open_catalog(f"sqlite:///{lake}/catalog.db", warehouse=str(lake)) as catalog,
+        PageServer(Site(catalog, str, "http://127.0.0.1:3000"), 0) as server,
+    ):
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        browse = Browser(server.server_address[1])
+        got = browse("/dagster/runs/ab%2F..%2Fc")
+        assert (got.status, got.headers["Location"]) == (
+            303,
+            "http://127.0.0.1:3000/runs/ab%2F..%2Fc",
+        )
+        got = browse("/dagster/assets/shop/orders")
+        assert got.headers["Location"] == "http://127.0.0.1:3000/assets/shop/orders"
+        for elsewhere in ("/dagster/graphql", "/dagster/runs", "/dagster"):
+            assert browse(elsewhere).status == 404
+        server.shutdown()
+        thread.join()
+
+
+def test_without_dagster_nothing_leads_there(browse: Browser) -> None:
+    assert browse("/dagster/runs/x").status == 404
+
+
+@pytest.mark.parametrize("given", ["ftp://x", "javascript:alert(1)", "http://", "x", "http://a?b"])
+def test_an_address_of_dagster_that_is_none_is_refused(given: str) -> None:
+    told = CliRunner().invoke(ui, ["--dagster", given])
+    assert told.exit_code == 2
+    assert "http://127.0.0.1:3000" in told.output
 
 
 def test_snapshots_come_in_pages_and_only_those_are_read(tmp_path, monkeypatch) -> None:

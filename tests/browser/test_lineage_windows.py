@@ -1,0 +1,117 @@
+"""The served lineage of histories of any length: a part is drawn, all of it can be reached and searched."""
+
+import html
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.catalog.lineage_page import SNAPSHOTS_MAX
+from lsm_engine.catalog.models import SNAPSHOTS
+from lsm_engine.catalog.provenance import Run, provenance_properties
+from lsm_engine.cli.ui.routes import Site
+from lsm_engine.cli.ui.server import PageServer
+from tests.browser.chromium import run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+DAGSTER = "http://127.0.0.1:9"
+BYTES_MAX = 500_000
+
+
+def lengthened(catalog_file: Path, count: int) -> None:
+    """Repeat the first commit of a recorded history, so that it has `count`; every fifth a compaction."""
+    values = {column.name: column.name for column in SNAPSHOTS.columns}
+    values["snapshot_id"] = "n"
+    values["time_millis"] = "time_millis + n * 60000"
+    values["delta_manifest_list"] = "'manifest-list-' || n"
+    values["commit_kind"] = "iif(n % 5 = 0, 'COMPACT', 'APPEND')"
+    numbers = (
+        f"WITH RECURSIVE some(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM some WHERE n < {count})"
+    )
+    with closing(sqlite3.connect(catalog_file)) as connection, connection:
+        connection.execute(
+            f"{numbers} INSERT INTO lsm_snapshots ({', '.join(values)}) "
+            f"SELECT {', '.join(values.values())} FROM lsm_snapshots, some WHERE snapshot_id = 1"
+        )
+
+
+@contextmanager
+def served(root: Path, count: int) -> Iterator[str]:
+    who = Run(
+        run_id="load", engine="local", kind="upsert", asset_key="shop/orders", dagster_run_id="r-1"
+    )
+    with lsm.open_catalog(f"sqlite:///{root}/catalog.db", warehouse=str(root)) as catalog:
+        orders = catalog.create_table("shop.orders", {"id": int}, primary_key="id")
+        orders.upsert([{"id": 1}], properties=provenance_properties(who))
+        assert catalog.lineage.tables()
+        lengthened(root / "catalog.db", count)
+        with PageServer(Site(catalog, str, DAGSTER), 0) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            yield server.url
+            server.shutdown()
+            thread.join()
+
+
+def opened(url: str, profile: Path) -> str:
+    return html.unescape(
+        run(
+            "--virtual-time-budget=8000",
+            "--window-size=1400,800",
+            "--dump-dom",
+            url,
+            profile=profile,
+        )
+    )
+
+
+@pytest.mark.parametrize("count", [10, 300, 10_000, 100_000])
+def test_a_history_of_any_length_is_shown_in_part_and_reached_in_whole(
+    tmp_path: Path, count: int
+) -> None:
+    with served(tmp_path, count) as url:
+        page = urlopen(f"{url}lineage?table=shop.orders").read()
+        assert len(page) < BYTES_MAX
+        text = opened(f"{url}lineage?table=shop.orders", tmp_path / "profile")
+        assert f"snapshot {count} of shop.orders" in text
+        assert text.count('class="node') == min(count, SNAPSHOTS_MAX)
+        # The line tells of all of it, whatever its length.
+        assert "snapshots 1 to " in text
+        assert f" to {count}: " in text
+        assert text.count('aria-label="snapshots ') <= 121
+
+        # A link to the oldest snapshot opens at it, however far it is from the newest.
+        oldest = opened(f"{url}lineage?table=shop.orders#shop.orders/1", tmp_path / "profile")
+        assert "<h2>shop.orders snapshot 1</h2>" in oldest
+        assert 'href="/dagster/runs/r-1"' in oldest
+        assert 'href="/dagster/assets/shop/orders"' in oldest
+        assert oldest.count('class="node') <= SNAPSHOTS_MAX
+
+
+def test_search_reaches_what_is_not_drawn_and_links_lead_to_dagster(tmp_path: Path) -> None:
+    with served(tmp_path, 5_000) as url:
+        found = urlopen(f"{url}lineage?table=shop.orders&find=17")
+        assert found.url.endswith("lineage?table=shop.orders&at=17#shop.orders/17")
+        by_run = urlopen(f"{url}lineage?table=shop.orders&find=r-1").url
+        assert by_run.endswith("at=5000#shop.orders/5000")
+        with pytest.raises(Exception, match="404"):
+            urlopen(f"{url}lineage?table=shop.orders&find=r%251")
+        facts = json.loads(
+            urlopen(f"{url}lineage?table=shop.orders&at=17")
+            .read()
+            .decode()
+            .partition('type="application/json">')[2]
+            .partition("</script>")[0]
+        )
+        (table,) = facts["tables"]
+        ids = [each["id"] for each in table["snapshots"]]
+        assert ids == list(range(17 + SNAPSHOTS_MAX // 2, 0, -1))
+        assert sum(each["commits"] for each in table["line"]) == 5_000
+        assert sum(each["compactions"] for each in table["line"]) == 1_000
