@@ -148,8 +148,8 @@ class KeySearch:
                 )
         if blooms is None:
             return candidates.text
-        told = f"bloom filters left {passed:,} of {pairs:,} pairs of keys and files"
-        return f"{candidates.text}; {told}, {files_read:,} of {len(files):,} files were read"
+        blooms_left = f"bloom filters left {passed:,} of {pairs:,} pairs of keys and files"
+        return f"{candidates.text}; {blooms_left}, {files_read:,} of {len(files):,} files were read"
 
     def _search_file(
         self,
