@@ -29,7 +29,7 @@ from lsm_engine.io.read_column import ReadColumn, column_mappings, number_of_all
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.arrow_views import Longs
-from lsm_engine.kernels.selection import RowsLeft
+from lsm_engine.kernels.selection import RowsLeft, kept_by, take
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.lost_values import lost_count
@@ -240,16 +240,11 @@ class DataFileReader:
         others = [column for column in self._columns if column not in asked]
         for group in row_groups:
             rows = self._read_row_group(group, asked)
-            count = rows.num_rows
-            number = "_" * (1 + max(map(len, rows.column_names), default=0))
-            numbers = pa.array(np.arange(count))
-            if not (found := rows.append_column(number, numbers).filter(where)).num_rows:
+            hits = kept_by(rows, where)
+            if not len(hits):
                 continue
-            hits = found.column(number).to_numpy()
-            if (hits[1:] < hits[:-1]).any():  # PyArrow filters on several threads
-                found = found.take(pa.array(np.argsort(hits)))
-                hits = found.column(number).to_numpy()
-            chosen = None if len(hits) == count else hits
+            found = take(rows, hits)
+            chosen = None if len(hits) == rows.num_rows else hits
             rest = self._read_row_group(group, others, chosen)
             both = dict(zip(found.column_names, found.columns, strict=True))
             both |= zip(rest.column_names, rest.columns, strict=True)

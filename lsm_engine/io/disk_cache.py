@@ -156,15 +156,15 @@ class DiskCache(Generic[T]):
             names = [name for held_by, name in self._entries if held_by == owner]
         self.drop(owner, names, cause=Leaves.RELEASED)
 
-    def touch(self, owner: str, names: Iterable[str]) -> None:
-        """Mark entries as still in use, by a reader that did not ask for them again."""
+    def touch(self, owner: str, names: Iterable[str]) -> int:
+        """Mark entries as in use, by a reader that does not ask for them; return how many are there."""
         now = self._clock.now_millis()
         with self._lock:
-            for name in names:
-                entry = self._entries.get((owner, name))
-                if entry is not None:
-                    entry.used_millis = now
-                    self._entries.move_to_end(entry.key)
+            keys = [(owner, name) for name in names if (owner, name) in self._entries]
+            for key in keys:
+                self._entries[key].used_millis = now
+                self._entries.move_to_end(key)
+        return len(keys)
 
     def expire(self) -> None:
         """Remove entries that nobody has asked for longer than their table keeps them."""

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
 
@@ -28,6 +29,15 @@ def take(rows: R, positions: Longs) -> R:
     if last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all()):
         return rows.slice(first, len(positions))
     return rows.take(pa.array(positions))
+
+
+def kept_by(rows: pa.Table, where: pc.Expression) -> Longs:
+    """Return the positions of the rows that a filter keeps, in order."""
+    number = "_" * (1 + max(map(len, rows.column_names), default=0))
+    numbered = rows.append_column(number, pa.array(np.arange(rows.num_rows)))
+    kept = numbered.filter(where).column(number).to_numpy()
+    positions: Longs = np.sort(kept)  # PyArrow filters on several threads
+    return positions
 
 
 class RowsLeft:

@@ -100,9 +100,9 @@ class LookupFiles:
         """Remove the lookup files of data files that have left the levels."""
         self._cache.drop(self._owner, [self._name(file) for file in files])
 
-    def touch(self, files: Iterable[DataFileMeta]) -> None:
-        """Keep lookup files that are used without being opened again."""
-        self._cache.touch(self._owner, [self._name(file) for file in files])
+    def touch(self, files: Iterable[DataFileMeta]) -> int:
+        """Keep lookup files that are used without being opened again; return how many are built."""
+        return self._cache.touch(self._owner, [self._name(file) for file in files])
 
     def _name(self, file: DataFileMeta) -> str:
         kind = f"{self._settings.file_type.value}-{self._settings.value.value}"

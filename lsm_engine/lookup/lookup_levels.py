@@ -108,6 +108,11 @@ class LookupLevels:
             oldest = lowest if oldest is None else min(oldest, lowest)
         return True
 
+    def unbuilt(self, batch: KeyBatch) -> list[DataFileMeta]:
+        """Return the data files that may hold keys of a batch and have no lookup file yet."""
+        files = [file for run in self._runs for file, _, _ in _candidates(run, batch)]
+        return [file for file in files if not self.files.touch([file])]
+
     def find(self, batch: KeyBatch) -> Hits:
         """Return each key's newest row, a delete included; found keys are not looked for again."""
         stores: list[LookupStore] = []

@@ -30,28 +30,39 @@ def candidate_buckets(
 ) -> frozenset[int] | None:
     """Return the buckets that may hold a match, or None if any may.
 
-    Only equalities and sets count, one for every bucket key, and only with values that the column's
-    own type holds exactly: hashing sees bytes, not values. `bucket_of` is the table's bucket
-    function (the murmur hash of BinaryRows, modulo the bucket count).
+    Only values that the column's own type holds exactly count: hashing sees bytes, not values.
+    `bucket_of` is the table's bucket function (the murmur hash of BinaryRows, modulo the bucket count).
+    """
+    columns = candidate_values(predicate, bucket_keys)
+    if columns is None:
+        return None
+    if not len(columns[0]):
+        return frozenset()
+    return frozenset(int(bucket) for bucket in bucket_of(columns))
+
+
+def candidate_values(
+    predicate: Predicate, fields: Sequence[DataField], most: int = _KEYS_TRIED_MAX
+) -> list[pa.Array] | None:
+    """Return values of columns, a row for each combination that a match may have; None if any may be.
+
+    Only equalities and sets count, one for every column. None too where there are more than `most`.
     """
     wanted: list[pa.Array] = []
     combinations = 1
-    for field in bucket_keys:
+    for field in fields:
         values = _values_of(predicate, field.name, arrow_type(field.type))
         if values is None:
             return None
         wanted.append(values)
         combinations *= len(values)
-    if not bucket_keys or combinations > _KEYS_TRIED_MAX:
+    if not fields or combinations > most:
         return None
-    if combinations == 0:
-        return frozenset()
     rows = list(product(*(range(len(values)) for values in wanted)))
-    columns = [
+    return [
         values.take(pa.array([row[position] for row in rows], pa.int64()))
         for position, values in enumerate(wanted)
     ]
-    return frozenset(int(bucket) for bucket in bucket_of(columns))
 
 
 def _values_of(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:

@@ -30,7 +30,8 @@ from lsm_engine.spark.split_rows import scanned_frame
 from lsm_engine.table.find.locate import INSERT
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.table import Table
 from lsm_engine.table.write.merge import LOOKED_UP_SHARE, MergePlan, check_merge, taken
 from lsm_engine.table.write.merge_clauses import Action

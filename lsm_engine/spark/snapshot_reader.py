@@ -14,7 +14,8 @@ from lsm_engine.spark.jobs import Batches, prepare_worker
 from lsm_engine.spark.source_options import AS_OF, PATH, SNAPSHOT_ID, TAG
 from lsm_engine.spark.source_storage import open_source
 from lsm_engine.spark.split_rows import SplitReader
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 
 
 class SplitPartition(InputPartition):

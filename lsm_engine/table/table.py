@@ -1,7 +1,6 @@
 """Table: the facade. Each method is one line into a recipe of this floor."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,6 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.compact import compact, rescale
 from lsm_engine.table.ddl import alter
-from lsm_engine.table.find.locate import Locator
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
@@ -339,7 +337,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
-        query = self._newest
+        query = self._keys.query
         query.refresh()
         return query.lookup(keys, None if columns is None else names_of(columns, "columns"))
 
@@ -352,16 +350,9 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         could leave out, bucket by bucket, stands in words under `lsm.how` in the schema's metadata.
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
-        found = self._locator.locate(rows, lambda: self._newest)
+        keys = self._keys
+        found = keys.locator.locate(rows, lambda: keys.query)
         return found.table.replace_schema_metadata({"lsm.how": "\n".join(found.how)})
-
-    @cached_property
-    def _locator(self) -> Locator:
-        return Locator(self.session)
-
-    @cached_property
-    def _newest(self) -> TableQuery:
-        return TableQuery(self.session)
 
     def query(self, cache: LookupCache | None = None) -> TableQuery:
         """Return a reader of keys that stays at one snapshot until it is refreshed; close it.

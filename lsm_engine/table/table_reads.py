@@ -10,11 +10,13 @@ from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.habits import keywords
 from lsm_engine.base.instant import Moment, millis_of
 from lsm_engine.prune.where import Filter
+from lsm_engine.table.find.newest_keys import NewestKeys
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import version_named
 from lsm_engine.table.ground.verbs_elsewhere import READ_ARGUMENTS
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,6 +30,7 @@ class TableReads:
     """Rows of one state of the table, the newest unless another is named."""
 
     session: TableSession
+    _kept_keys: NewestKeys | None = None
 
     @keywords(READ_ARGUMENTS)
     def scan(
@@ -70,7 +73,17 @@ class TableReads:
             as_of_millis=as_of_millis,
             limit=limit,
         )
-        return Scan(self.session, request)
+        return Scan(
+            self.session, request, keys=self._keys if self.session.schema.has_primary_key else None
+        )
+
+    @property
+    def _keys(self) -> NewestKeys:
+        """What finds keys, made anew once the table has other columns or options."""
+        kept = self._kept_keys
+        if kept is None or kept.session is not self.session:
+            self._kept_keys = kept = NewestKeys(self.session)
+        return kept
 
     def _time_of(self, as_of: Moment) -> int:
         try:

@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant("vectors outlive their files", M + "table.ground.deletion_vectors.BucketDeletions.forget", instead(lambda self, names: None), test_changelog_compaction.test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks),
     Mutant("sums are counted at every level", M + "table.read.split_read.merge_rules", returning(lambda rules: replace(rules, newest_stands=False)), test_changelog_compaction.test_sums_are_not_counted_twice),
     # Reading.
-    Mutant("a value filter is pushed below the merge", M + "table.read.scan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
+    Mutant("a value filter is pushed below the merge", M + "table.read.scan_plan.plan_splits", values_first, story("a_replaced_value_is_not_found")),
     Mutant("time travel is exclusive", M + "table.ground.time_travel.snapshot_at", lambda found: lambda session, millis: found(session, millis - 1), story("time_is_inclusive")),
     Mutant("what a reader misses is left out", M + "table.read.scan.Scan._naming_expiry", instead(lambda self: contextlib.suppress(NotFoundError)), reader),
     Mutant("a reader is not told of expiry", M + "table.read.scan.raise_if_expired", instead(lambda *_: None), reader),

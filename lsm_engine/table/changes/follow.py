@@ -21,7 +21,8 @@ from lsm_engine.table.changes.change_range import Point, change_range, id_at
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 
 
 class StartMode(Enum):

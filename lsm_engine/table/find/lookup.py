@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError, NotFoundError
+from lsm_engine.base.errors import (
+    CorruptFileError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.io.cache_entries import CacheMetrics
@@ -38,6 +44,9 @@ _LOOK_AFTER_MILLIS = 50
 _queries = (
     itertools.count()
 )  # ids may come again where they are injected; owners in a cache must not
+_FILE_ROWS = 5_000
+"""What a local file costs besides its rows: as much as so many of them."""
+
 FOUND = "_found"
 """Name of the column of whether a key is there."""
 
@@ -180,6 +189,34 @@ class TableQuery:
                     raise
             seen = self._view
         return self._looked_up(seen, key_rows, names)
+
+    def lookup_at(
+        self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str], rows_max: int
+    ) -> tuple[pa.Table | None, int]:
+        """Return what `lookup` does of one snapshot, and how many rows are made local files for it.
+
+        `keys`: as the table stores them. None where the query is at another snapshot, where more than
+        `rows_max` rows would have to be made local files of, or where files are missing or damaged.
+        """
+        seen = self._view
+        if seen.snapshot != snapshot:
+            return None, 0
+        rows = 0
+        for there in seen.by_bucket(self._schema, keys):
+            batch = KeyRows.of(there.keys, there.rows, self._schema).batch
+            unbuilt = there.levels.unbuilt(batch)
+            rows += sum(_FILE_ROWS + file.row_count for file in unbuilt)
+        if rows > rows_max:
+            return None, 0
+        try:
+            return self._looked_up(seen, keys, names), rows
+        except CorruptFileError as error:
+            self._cache.discard(self._owner, str(error.facts.get("file")))
+            return None, rows
+        except (NotFoundError, StorageError):  # who scans instead finds out what it is
+            return None, rows
+        finally:
+            self._drop_replaced(seen)
 
     def get(
         self, key: Mapping[str, Any], columns: Sequence[str] | None = None

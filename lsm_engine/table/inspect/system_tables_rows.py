@@ -16,7 +16,8 @@ from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 
 ROWKIND = "rowkind"
 TABLE_INDEXES = pa.schema(

@@ -3,38 +3,29 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.habits import NamedElsewhere
-from lsm_engine.base.modes import ChangelogProducer
-from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.explain import ScanExplanation, prune_counts
-from lsm_engine.plan.incremental import changed_state
-from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
+from lsm_engine.plan.explain import ScanExplanation
+from lsm_engine.plan.scan import Split
 from lsm_engine.prune.expression import to_expression, tree_of
-from lsm_engine.prune.predicate import Predicate, split_conjuncts
+from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
-from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.ground.live_files import LEVEL, SCHEMA_ID
-from lsm_engine.table.ground.many_splits import ManySplits
-from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.ground.verbs_elsewhere import SCAN
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
-from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read.raw_files import raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.scan_parts import scan_parts
-from lsm_engine.table.read.split_read import ReadRows, SplitSource
+from lsm_engine.table.read.scan_plan import PlannedScan, ScanRequest, plan_scan, readable_columns
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
 
 if TYPE_CHECKING:
@@ -44,39 +35,22 @@ _PART_BYTES = 64 << 20
 """Decoded bytes of a raw file that one of several threads reads at a time, about."""
 
 
-@record
-class ScanRequest:
-    """What to read: columns (None: all), rows, and as of when (None: now).
+class KeyReader(Protocol):
+    """Reads rows of the newest snapshot by their keys, where that is cheaper than a scan."""
 
-    `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
-    opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
-    the table's options ask for it. `before_changes`: the state that a reader of this producer's
-    changelog begins with.
-    """
+    def named_by(self, predicate: Predicate) -> pa.RecordBatch | None:
+        """Return the only keys that rows of a filter may have; None where that is not known."""
+        ...
 
-    columns: tuple[str, ...] | None = None
-    where: Filter | None = None
-    snapshot_id: int | None = None
-    tag: str | None = None
-    as_of_millis: int | None = None
-    limit: int | None = None
-    read_optimized: bool = False
-    is_batch: bool = True
-    before_changes: ChangelogProducer | None = None
+    def rows(
+        self, snapshot: Snapshot, keys: pa.RecordBatch, names: Sequence[str]
+    ) -> pa.Table | None:
+        """Return columns of the rows with these keys; None where the snapshot has to be scanned."""
+        ...
 
-    @property
-    def is_of_the_past(self) -> bool:
-        """Whether a snapshot, a tag or a time is named."""
-        return (self.snapshot_id, self.tag, self.as_of_millis) != (None, None, None)
-
-
-@record
-class PlannedScan:
-    """The splits of one scan, and how they came about."""
-
-    splits: Sequence[Split]
-    explanation: ScanExplanation
-    source: SplitSource
+    def scanned(self, plan: PlannedScan) -> None:
+        """Note that the snapshot was scanned for keys."""
+        ...
 
 
 class Scan(NamedElsewhere):
@@ -85,10 +59,18 @@ class Scan(NamedElsewhere):
     _called, _elsewhere = "a scan", SCAN
 
     def __init__(
-        self, session: TableSession, request: ScanRequest, snapshot: Snapshot | None = None
+        self,
+        session: TableSession,
+        request: ScanRequest,
+        snapshot: Snapshot | None = None,
+        keys: KeyReader | None = None,
     ) -> None:
-        """`snapshot`: the one that the request names, where that is known already."""
+        """`snapshot`: the one that the request names, where that is known already.
+
+        `keys`: what may answer for filters that name keys.
+        """
         self._request = request
+        self._keys = keys
         if request.limit is not None and request.limit < 0:
             raise InvalidInputError("a limit cannot be negative", limit=request.limit)
         self.snapshot = snapshot or snapshot_to_read(
@@ -173,7 +155,7 @@ class Scan(NamedElsewhere):
             where=both or None,
             limit=request.limit if limit is None else min(limit, request.limit or limit),
         )
-        return Scan(self._session, narrower, self.snapshot)
+        return Scan(self._session, narrower, self.snapshot, self._keys)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream that other Arrow libraries take."""
@@ -188,6 +170,9 @@ class Scan(NamedElsewhere):
         names = self._session.schema.primary_keys[:1] or self._session.schema.names[:1]
         rows = 0
         with tagged(self._branches, self._kept_millis), self._naming_expiry():
+            if (found := self._found_by_key()) is not None:
+                rows = int(found.num_rows)
+                return rows if limit is None else min(rows, limit)
             plan = self._planned
             to_read = []
             for split in plan.splits:
@@ -286,7 +271,29 @@ class Scan(NamedElsewhere):
             schema = self.schema  # the branch's columns may be stricter about nulls
             yield from (batch.cast(schema) for batch in self._read())
 
+    def _found_by_key(self) -> pa.Table | None:
+        """Return the rows if the filter names their keys and they are known already, or soon."""
+        request, where = self._request, self._predicate
+        plain = (self._fallback, self._kept_millis, request.before_changes) == (None,) * 3
+        plain = (
+            plain and request.is_batch and not (request.is_of_the_past or request.read_optimized)
+        )
+        if self._keys is None or where is None or self.snapshot is None or not plain:
+            return None
+        if (keys := self._keys.named_by(where)) is None:
+            return None
+        names = tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(where)))))
+        found = self._keys.rows(self.snapshot, keys, names)
+        if found is None:
+            self._keys.scanned(self._planned)
+            return None
+        rows = found.filter(to_expression(where)).select(self.schema.names)
+        return pa.Table.from_arrays(rows.columns, schema=self.schema)
+
     def _read(self) -> Iterator[pa.RecordBatch]:
+        if (found := self._found_by_key()) is not None:
+            yield from found.to_batches()
+            return
         plan = self._planned
         executor = LocalExecutor()
         if (
@@ -302,90 +309,3 @@ class Scan(NamedElsewhere):
                 return
             parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES)
             yield from read_ahead(parts, threads=executor.threads)
-
-
-def plan_scan(
-    session: TableSession,
-    snapshot: Snapshot | None,
-    predicate: Predicate | None,
-    request: ScanRequest,
-    *,
-    hidden: frozenset[bytes] = frozenset(),
-) -> PlannedScan:
-    """Plan the read of one snapshot, without the `hidden` partitions; None is an empty table."""
-    schema = session.schema
-    pushable = {*schema.partition_keys, *schema.trimmed_primary_keys}
-    if not schema.has_primary_key:
-        pushable = set(schema.names)
-    pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
-    found = prune_files(session, snapshot, predicate, pushed)
-    if hidden:
-        found = without_partitions(found, hidden)
-    mode, reach = _mode_and_reach(schema, request)
-    engine = session.options[core_options.MERGE_ENGINE]
-    plan = partial(
-        plan_splits,
-        key_order=session.key_order or bytes,
-        mode=mode,
-        packing=Packing(
-            target_size_bytes=session.options[core_options.SOURCE_SPLIT_TARGET_SIZE],
-            open_file_cost_bytes=session.options[core_options.SOURCE_SPLIT_OPEN_FILE_COST],
-        ),
-        snapshot_id=None if snapshot is None else snapshot.id,
-        value_match=found.value_match,
-        merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
-        vectors={} if snapshot is None else session.vector_places(snapshot),
-        reach=reach,
-    )
-    splits: Sequence[Split]
-    if found.many is not None:
-        splits = ManySplits(found.many, lambda entries: plan(entries).splits)
-        levels = found.many.column(LEVEL)
-        seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
-        read = int(pc.sum(seen).as_py() or 0)
-        ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
-    else:
-        splits = plan(found.entries).splits
-        read = sum(len(split.files) for split in splits)
-        ids = [file.schema_id for split in splits for file in split.files]
-    names = schema.names if request.columns is None else request.columns
-    return PlannedScan(
-        splits=splits,
-        explanation=_explanation(snapshot, pushed, residual, found, splits, read),
-        source=SplitSource(
-            context=session.context(ids),
-            rows=ReadRows.of(names, predicate, pushed),
-        ),
-    )
-
-
-def readable_columns(schema: TableSchema) -> pa.Schema:
-    """Return the columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
-    tracking = [pa.field(name, pa.int64(), nullable=False) for name in schema.tracking_names]
-    return pa.schema([*schema.arrow, *tracking])
-
-
-def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
-    mode = read_mode(schema)
-    if request.before_changes is not None:
-        return changed_state(request.before_changes, mode)
-    optimized = request.read_optimized and mode is ReadMode.MERGE
-    return mode, Reach.DEEPEST if optimized else Reach.ALL
-
-
-def _explanation(
-    snapshot: Snapshot | None,
-    pushed: Predicate | None,
-    residual: Predicate | None,
-    found: PrunedFiles,
-    splits: Sequence[Split],
-    read: int,
-) -> ScanExplanation:
-    return ScanExplanation(
-        snapshot_id=None if snapshot is None else snapshot.id,
-        pushed_filter=None if pushed is None else str(to_expression(pushed)),
-        residual_filter=None if residual is None else str(to_expression(residual)),
-        manifests=found.manifests,
-        files=prune_counts(found.file_count, [*found.kept_after, ("by_stats", read)]),
-        splits=splits,
-    )

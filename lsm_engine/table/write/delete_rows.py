@@ -36,7 +36,7 @@ from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
-from lsm_engine.table.read.scan import readable_columns
+from lsm_engine.table.read.scan_plan import readable_columns
 from lsm_engine.table.write.land import land, land_again
 
 _Bucket = tuple[bytes, int]

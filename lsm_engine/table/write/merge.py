@@ -28,7 +28,8 @@ from lsm_engine.table.find.row_locations import locate_rows
 from lsm_engine.table.ground.incoming import open_rows
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.read.scan import Scan, ScanRequest
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge_clauses import (
     Action,

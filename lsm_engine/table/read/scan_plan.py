@@ -1,0 +1,147 @@
+"""What a scan asks for, and the plan of it: everything decided before the first data file is opened."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import core_options
+from lsm_engine.base.modes import ChangelogProducer
+from lsm_engine.base.record import record
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.explain import ScanExplanation, prune_counts
+from lsm_engine.plan.incremental import changed_state
+from lsm_engine.plan.scan import Packing, Reach, ReadMode, Split, first_level, plan_splits
+from lsm_engine.prune.expression import to_expression
+from lsm_engine.prune.predicate import Predicate, split_conjuncts
+from lsm_engine.prune.where import Filter
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.live_files import LEVEL, SCHEMA_ID
+from lsm_engine.table.ground.many_splits import ManySplits
+from lsm_engine.table.ground.merge_rules import read_mode
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
+from lsm_engine.table.read.split_read import ReadRows, SplitSource
+
+
+@record
+class ScanRequest:
+    """What to read: columns (None: all), rows, and as of when (None: now).
+
+    `read_optimized`: only what needs no merging (system table ro). `is_batch`: a read of its own, as
+    opposed to the first part of a stream: it falls back on a branch, and keeps what it reads, where
+    the table's options ask for it. `before_changes`: the state that a reader of this producer's
+    changelog begins with.
+    """
+
+    columns: tuple[str, ...] | None = None
+    where: Filter | None = None
+    snapshot_id: int | None = None
+    tag: str | None = None
+    as_of_millis: int | None = None
+    limit: int | None = None
+    read_optimized: bool = False
+    is_batch: bool = True
+    before_changes: ChangelogProducer | None = None
+
+    @property
+    def is_of_the_past(self) -> bool:
+        """Whether a snapshot, a tag or a time is named."""
+        return (self.snapshot_id, self.tag, self.as_of_millis) != (None, None, None)
+
+
+@record
+class PlannedScan:
+    """The splits of one scan, and how they came about."""
+
+    splits: Sequence[Split]
+    explanation: ScanExplanation
+    source: SplitSource
+
+
+def plan_scan(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    predicate: Predicate | None,
+    request: ScanRequest,
+    *,
+    hidden: frozenset[bytes] = frozenset(),
+) -> PlannedScan:
+    """Plan the read of one snapshot, without the `hidden` partitions; None is an empty table."""
+    schema = session.schema
+    pushable = {*schema.partition_keys, *schema.trimmed_primary_keys}
+    if not schema.has_primary_key:
+        pushable = set(schema.names)
+    pushed, residual = (None, None) if predicate is None else split_conjuncts(predicate, pushable)
+    found = prune_files(session, snapshot, predicate, pushed)
+    if hidden:
+        found = without_partitions(found, hidden)
+    mode, reach = _mode_and_reach(schema, request)
+    engine = session.options[core_options.MERGE_ENGINE]
+    plan = partial(
+        plan_splits,
+        key_order=session.key_order or bytes,
+        mode=mode,
+        packing=Packing(
+            target_size_bytes=session.options[core_options.SOURCE_SPLIT_TARGET_SIZE],
+            open_file_cost_bytes=session.options[core_options.SOURCE_SPLIT_OPEN_FILE_COST],
+        ),
+        snapshot_id=None if snapshot is None else snapshot.id,
+        value_match=found.value_match,
+        merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
+        vectors={} if snapshot is None else session.vector_places(snapshot),
+        reach=reach,
+    )
+    splits: Sequence[Split]
+    if found.many is not None:
+        splits = ManySplits(found.many, lambda entries: plan(entries).splits)
+        levels = found.many.column(LEVEL)
+        seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
+        read = int(pc.sum(seen).as_py() or 0)
+        ids = pc.unique(found.many.column(SCHEMA_ID)).to_pylist()
+    else:
+        splits = plan(found.entries).splits
+        read = sum(len(split.files) for split in splits)
+        ids = [file.schema_id for split in splits for file in split.files]
+    names = schema.names if request.columns is None else request.columns
+    return PlannedScan(
+        splits=splits,
+        explanation=_explanation(snapshot, pushed, residual, found, splits, read),
+        source=SplitSource(
+            context=session.context(ids),
+            rows=ReadRows.of(names, predicate, pushed),
+        ),
+    )
+
+
+def readable_columns(schema: TableSchema) -> pa.Schema:
+    """Return the columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
+    tracking = [pa.field(name, pa.int64(), nullable=False) for name in schema.tracking_names]
+    return pa.schema([*schema.arrow, *tracking])
+
+
+def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:
+    mode = read_mode(schema)
+    if request.before_changes is not None:
+        return changed_state(request.before_changes, mode)
+    optimized = request.read_optimized and mode is ReadMode.MERGE
+    return mode, Reach.DEEPEST if optimized else Reach.ALL
+
+
+def _explanation(
+    snapshot: Snapshot | None,
+    pushed: Predicate | None,
+    residual: Predicate | None,
+    found: PrunedFiles,
+    splits: Sequence[Split],
+    read: int,
+) -> ScanExplanation:
+    return ScanExplanation(
+        snapshot_id=None if snapshot is None else snapshot.id,
+        pushed_filter=None if pushed is None else str(to_expression(pushed)),
+        residual_filter=None if residual is None else str(to_expression(residual)),
+        manifests=found.manifests,
+        files=prune_counts(found.file_count, [*found.kept_after, ("by_stats", read)]),
+        splits=splits,
+    )
