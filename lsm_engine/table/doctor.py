@@ -9,6 +9,7 @@ from typing import TypeVar
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
 from lsm_engine.io.storage_location import scheme_of
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.catalog_drift import (
     LineageDrift,
     LiveSnapshots,
@@ -32,6 +33,7 @@ _BEFORE_OLDEST = 100
 """Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
 _TOGETHER = 200
 """Tables of a disk whose manifest lists are decoded together: most of the time is spent on each call."""
+_Opened = tuple[TableSession, Snapshot | None]
 _LookedAt = tuple[str, LiveSnapshots | None, tuple[Finding, ...]]
 
 
@@ -60,10 +62,11 @@ def doctor(
     for name in set(names) - set(known) - set(found):
         target.table(name)  # raises, with what it may have meant
 
-    def looked_at(name: str, opened: TableSession | None = None) -> _LookedAt:
+    def looked_at(name: str, opened: _Opened | None = None) -> _LookedAt:
         try:
-            session = opened or target.table_in_warehouse(name).session
-            facts = table_facts(session, chosen)
+            session, newest = opened or (target.table_in_warehouse(name).session, None)
+            # What takes long is not based on what was the newest when the tables were opened.
+            facts = table_facts(session, chosen, newest if chosen is Depth.SHALLOW else None)
             judged = report_of(facts, chosen, stale_millis=stale_millis).findings
             return name, _live_snapshots(facts), judged
         except LsmError as error:
@@ -112,9 +115,9 @@ def _mapped(catalog: Catalog, work: Callable[[str], T], names: Sequence[str]) ->
         yield from pool.map(work, names)
 
 
-def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, TableSession]:
+def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, _Opened]:
     """Open tables and read the manifest lists of their newest snapshots; what cannot be read is left out."""
-    opened: dict[str, TableSession] = {}
+    opened: dict[str, _Opened] = {}
     lists = []
     for name in names:
         with suppress(LsmError):
@@ -124,7 +127,7 @@ def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, TableS
                     (session.manifests, each, newest.checksum_of(each))
                     for each in (newest.base_manifest_list, newest.delta_manifest_list)
                 ]
-            opened[name] = session
+            opened[name] = session, newest
     keep_lists(lists)
     return opened
 

@@ -55,9 +55,8 @@ def open_directory_of_table(
     file_io = open_directory(location, storage=storage)
     expect_newest(file_io, TablePaths())
     schema = load_schema(file_io, location)
-    if not file_io.facts.is_far:
-        durable: bool = schema.options[core_options.COMMIT_FSYNC]
-        file_io = open_directory(location, durable=durable, storage=storage)
+    if not file_io.facts.is_far and not schema.options[core_options.COMMIT_FSYNC]:
+        file_io = open_directory(location, durable=False, storage=storage)
     return file_io, schema
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, InvalidOptionError, LsmError, UnsupportedError
-from lsm_engine.base.modes import ExternalAccess
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, LsmError
 from lsm_engine.base.other_options import Verdict
-from lsm_engine.base.table_options import refuse_unsupported, unsupported_options
+from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -24,6 +23,7 @@ from lsm_engine.plan.health import (
     TableFacts,
 )
 from lsm_engine.plan.health_options import at_odds
+from lsm_engine.plan.live_snapshots import believed, newest_run
 from lsm_engine.plan.retention import Retention
 from lsm_engine.plan.tags import created_at
 from lsm_engine.store.branches import BranchStore
@@ -53,18 +53,18 @@ _SUMMED = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, FILE_NAME, LEVEL, _FILE_SIZE,
 _ORPHAN_AGE = "1 d"
 
 
-def table_facts(session: TableSession, depth: Depth) -> TableFacts:
-    """Return what is known of a table; what cannot be read becomes the `problem`, and is not raised."""
+def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = None) -> TableFacts:
+    """Return what is known of a table; what cannot be read becomes the `problem`, and is not raised.
+
+    `newest`: the newest snapshot, if somebody has just looked it up.
+    """
     damage: dict[str, Any] = {}
-    try:
-        refuse_unsupported(session.options, [ExternalAccess.READ])
-    except UnsupportedError as error:
-        return unreadable(session.name, error)
     if depth > Depth.SHALLOW:
         damage = damage_facts(session, deep=depth is Depth.DEEP)
     try:
-        state = _newest_state(session, by_lists=depth is Depth.SHALLOW)
-        facts: dict[str, Any] = {**state, **_retention(session)}
+        latest = newest or session.snapshots.latest()
+        state = _newest_state(session, latest, by_lists=depth is Depth.SHALLOW)
+        facts: dict[str, Any] = {**state, **_retention(session, latest)}
         if depth > Depth.SHALLOW and not _is_damaged(damage):
             facts |= _whole(session, facts)
     except LsmError as error:
@@ -102,12 +102,13 @@ def _settings(session: TableSession) -> dict[str, Any]:
 # --- the newest state ----------------------------------------------------------------------------
 
 
-def _newest_state(session: TableSession, *, by_lists: bool) -> dict[str, Any]:
+def _newest_state(
+    session: TableSession, latest: Snapshot | None, *, by_lists: bool
+) -> dict[str, Any]:
     """Return what the newest snapshot and its manifests show: debt, small files, sizes of buckets.
 
     `by_lists`: no manifest is read where the counts in their lists leave nothing to be found.
     """
-    latest = session.snapshots.latest()
     if latest is None:
         return {}
     metas = session.manifest_metas(latest)
@@ -235,8 +236,8 @@ def _small_files(session: TableSession, latest: Snapshot, sizes: Sizes) -> DebtF
 # --- retention -----------------------------------------------------------------------------------
 
 
-def _retention(session: TableSession) -> dict[str, Any]:
-    ids = session.snapshots.ids()
+def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]:
+    ids = [] if latest is None else _ids_up_to(session, latest)
     consumers = session.consumers.list()
     facts: dict[str, Any] = {"snapshot_count": len(ids)}
     try:
@@ -248,7 +249,7 @@ def _retention(session: TableSession) -> dict[str, Any]:
         facts["expirable"] = _expirable(session, ids, retention, needed)
     tags = session.tags.list()
     if tags:
-        facts["overdue_tags"] = expire_tags(session, dry_run=True).names
+        facts["overdue_tags"] = expire_tags(session, dry_run=True, listed=tags).names
         facts["tags"] = tuple(_tag(session, tag) for tag in tags)
     facts["branches"] = tuple(_branches(session))
     if consumers:
@@ -262,6 +263,13 @@ def _retention(session: TableSession) -> dict[str, Any]:
             for one in consumers
         )
     return facts
+
+
+def _ids_up_to(session: TableSession, newest: Snapshot) -> Sequence[int]:
+    """Return every id that counts; the newest was just looked up, and nothing is read for the others."""
+    listed, earliest = session.snapshots.listed_ids(), session.snapshots.earliest_hint()
+    counted = [at for at in listed if believed(earliest, newest.id) <= at <= newest.id]
+    return newest_run(counted) if counted else [newest.id]
 
 
 def _expirable(

@@ -1,10 +1,12 @@
 """Tags whose lifetime is over go, with the files that nothing else names."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_age
+from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.tags import created_at, expired_tags
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import tag as tags
@@ -30,14 +32,16 @@ def expire_tags(
     dry_run: bool,
     older_than: str | None = None,
     automatic: bool = False,
+    listed: Sequence[Tag] | None = None,
 ) -> TagExpiryReport:
     """Take tags whose lifetime is over. `older_than`: those with a birthday before that age as well.
 
-    `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`.
+    `automatic`: on behalf of an expiry, which heeds `tag.time-expire-enabled`. `listed`: the tags, where they
+    are known.
     """
     if automatic and not session.options[core_options.TAG_TIME_EXPIRE_ENABLED]:
         return TagExpiryReport(names=(), dry_run=dry_run)
-    there = session.tags.stable_listing()
+    there = session.tags.stable_listing() if listed is None else listed
     year, month, day, hour, minute, second, nanos = session.clock.local_time()
     now = datetime(year, month, day, hour, minute, second, nanos // 1000, tzinfo=UTC)
     over = list(expired_tags(there, local_now=now))

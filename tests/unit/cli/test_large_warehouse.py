@@ -101,7 +101,7 @@ def test_a_shallow_doctor_decodes_the_lists_of_all_tables_at_once(many, files, m
     assert decoded == [2 * TABLES]
     assert files["manifest"] == 0  # lists tell that there is no debt
     assert files["manifest-list"] == 2 * TABLES
-    assert sum(files.values()) <= 28 * TABLES, files
+    assert sum(files.values()) <= 18 * TABLES, files
 
 
 def test_a_damaged_list_is_found_among_many_tables(many) -> None:
