@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import pyarrow as pa
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -149,7 +150,7 @@ class Output:
         if self.as_json:
             self._write(json_text(facts) + "\n")
         elif not self.quiet:
-            self._write(neutral_lines(text) + "\n")
+            self.text(text)
 
     def text(self, text: str | Text) -> None:
         """Show text to people; with --json nothing: callers print facts instead."""
@@ -198,10 +199,17 @@ def _height() -> int | None:
 
 
 def _drawn(text: Text, *, wrapped: bool = False) -> str:
-    """Return text with the colours of the terminal, if it is one. `wrapped`: prose, at its width."""
+    """Return text with the colours of the terminal, if it is one.
+
+    `wrapped`: prose, at its width; a word that is wider, such as a file's name, stays whole.
+    """
     console = _console()
     with console.capture() as capture:
-        console.print(text, soft_wrap=not wrapped, end="" if text.plain.endswith("\n") else "\n")
+        for line in text.split("\n"):
+            whole = not wrapped or any(
+                cell_len(word) > console.width for word in line.plain.split()
+            )
+            console.print(line, soft_wrap=whole)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
