@@ -4,6 +4,7 @@ import html
 import json
 import threading
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -29,7 +30,26 @@ addEventListener("load", () => {
   // Headless windows are 500 pixels wide at least, which the rules for telephones reach as well.
   document.documentElement.style.width = "390px";
   const whole = [...document.body.querySelectorAll("*")].filter(each => !each.closest(".wide *, .timeline *"));
+  const light = text => {
+    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(one => one / 255)
+      .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const below = element => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const shown = [...document.body.querySelectorAll("*:not(svg *):not(script)")].filter(
+    each => [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()));
+  const faint = shown.filter(each => {
+    const [dark, bright] = [light(getComputedStyle(each).color), light(below(each))].sort();
+    return (Math.max(dark, bright) + 0.05) / (Math.min(dark, bright) + 0.05) < 4.5;
+  }).map(each => each.tagName + "." + each.className + " " + each.textContent.slice(0, 30));
   out.textContent = JSON.stringify({
+    faint,
     followed, focus: document.activeElement.name, title: document.title,
     scripts: [...document.scripts].map(script => script.getAttribute("src")),
     images: document.images.length, background: style.backgroundColor, font: style.fontSize,
@@ -81,17 +101,33 @@ def seen(address: str, profile, *flags: str):
     return json.loads(html.unescape(found[1]))
 
 
-@pytest.mark.parametrize(
-    "page", ["", "/key?id=1", "/snapshots?from=4"], ids=["table", "key", "snapshots"]
-)
+TABLE = f"t/shop.{LONG}"
+PAGES = {
+    "tables": "", "search": f"?q={LONG}", "table": TABLE, "snapshots": f"{TABLE}/snapshots?from=4",
+    "snapshot": f"{TABLE}/snapshot/3", "tag": f"{TABLE}/tag/{quote(HOSTILE.replace('/', ''))}",
+    "tree": f"{TABLE}/tree", "files": f"{TABLE}/tree?bucket=0", "key": f"{TABLE}/key?id=1",
+    "nothing": "t/shop.nothing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_phone_shows_a_page_whole_and_runs_nothing_of_the_data(url, tmp_path, page) -> None:
-    found = seen(f"{url}t/shop.{LONG}{page}", tmp_path, "--window-size=390,800", DARK)
+    found = seen(f"{url}{PAGES[page]}", tmp_path, "--window-size=390,800", DARK)
     assert found["width"] == 500
     assert found["right"] <= 390
     assert found["scripts"] == ["/ui.js", "/probe.js"]
     assert (found["images"], "run" in found["title"]) == (0, False)
     assert found["background"] == "rgb(17, 21, 28)"
     assert found["focus"] == "q"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_text_can_be_read_in_light_and_dark(url, tmp_path, page) -> None:
+    """By the contrast that WCAG asks for of text, 4.5 to 1."""
+    for flags in ([], [DARK]):
+        found = seen(f"{url}{PAGES[page]}", tmp_path, "--window-size=1200,800", *flags)
+        assert found["background"] == ("rgb(17, 21, 28)" if flags else "rgb(255, 255, 255)")
+        assert found["faint"] == []
 
 
 def test_keys_turn_the_pages_in_the_light(url, tmp_path) -> None:
