@@ -1,39 +1,98 @@
 """LsmTableComponent: one table's assets from a `defs.yaml`, without a line of Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import cast
+from typing import Annotated, Any, Literal, cast
 
 import dagster as dg
 import pyarrow as pa
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from lsm_assets.assets.table import Writer
 from lsm_assets.automation.sensors import table_sensors
-from lsm_assets.factory import lsm_table_assets
+from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_engine import DataField, ErrorKind, InvalidInputError, arrow_fields, parse_type
+from lsm_assets.model.translator import LsmTranslator
+from lsm_engine import (
+    DataField,
+    ErrorKind,
+    InvalidInputError,
+    arrow_fields,
+    given_options,
+    parse_type,
+)
+
+_TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
+    "hourly": dg.HourlyPartitionsDefinition,
+    "daily": dg.DailyPartitionsDefinition,
+    "weekly": dg.WeeklyPartitionsDefinition,
+    "monthly": dg.MonthlyPartitionsDefinition,
+}
+
+
+def _type_of(context: dg.ResolutionContext, text: str) -> str:
+    parse_type(text)  # raises, with what it may have meant
+    return text
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    # YAML reads true and 2 as values of their own; table options are text.
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+    }
+
+
+def _checked_options(context: dg.ResolutionContext, options: dict[str, Any]) -> dict[str, str]:
+    texts = _texts(context.resolve_value(options))
+    given_options(texts)  # raises, with what it may have meant
+    return texts
 
 
 class LsmColumn(dg.Model, dg.Resolvable):
     """One column; its type as Paimon and SQL spell it: `BIGINT NOT NULL`, `DECIMAL(10, 2)`."""
 
     name: str
-    type: str
+    type: Annotated[str, dg.Resolver(_type_of, model_field_type=str)]
     comment: str | None = None
 
 
-class LsmTableComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A table with its files, manifest lists, snapshots, tags, compactions, checks and sensors.
+class LsmPartitions(dg.Model, dg.Resolvable):
+    """Partitions of a writer's work: by time from `start` on, of `keys`, or `dynamic` by a name."""
 
-    The resource `lsm` (see `lsm_assets.resources.resources_from`) has to be defined beside it.
-    """
+    every: Literal["hourly", "daily", "weekly", "monthly"] | None = None
+    start: str | None = None
+    end: str | None = None
+    keys: Sequence[str] = ()
+    dynamic: str | None = None
 
-    table: str = Field(description="database.table")
+    def definition(self) -> dg.PartitionsDefinition:
+        """Return Dagster's definition; raises InvalidInputError unless exactly one kind is given."""
+        given = [self.every, self.dynamic, self.keys or None]
+        if sum(each is not None for each in given) != 1 or (self.every and not self.start):
+            raise InvalidInputError(
+                "partitions are either 'every' with a 'start', or 'keys', or 'dynamic'",
+                kind=ErrorKind.INVALID_NAME,
+                given=sorted(self.model_dump(exclude_defaults=True)),
+            )
+        if self.every is not None:
+            return _TIMES[self.every](start_date=self.start, end_date=self.end)
+        if self.dynamic is not None:
+            return dg.DynamicPartitionsDefinition(name=self.dynamic)
+        return dg.StaticPartitionsDefinition(list(self.keys))
+
+
+class LsmTable(dg.Model, dg.Resolvable):
+    """A table as YAML declares it."""
+
+    table: str = Field(description="database.table", pattern=r"^[^.\s]+\.[^.\s]+$")
     columns: Sequence[LsmColumn]
-    primary_key: Sequence[str]
+    primary_key: Sequence[str] = ()
     partitioned_by: Sequence[str] = ()
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    options: Annotated[
+        dict[str, str | int | float | bool],
+        dg.Resolver(_checked_options, model_field_type=dict[str, Any]),
+    ] = Field(default_factory=dict)
     comment: str | None = None
     deps: Sequence[str] = Field(default=(), description="Upstream asset keys, parts joined by /")
     group: str | None = None
@@ -43,7 +102,25 @@ class LsmTableComponent(dg.Component, dg.Model, dg.Resolvable):
         description="module:function, called with (context, table), returning or yielding rows; "
         "without one the table is written elsewhere and only watched here",
     )
-    sensors: bool = Field(default=True, description="Whether to look after the table")
+    partitions: LsmPartitions | None = None
+    partition_columns: dict[str, str] = Field(
+        default_factory=dict, description="Template of each partition column, such as {key:%m}"
+    )
+    single_run: bool = Field(default=False, description="Whether a backfill is one run")
+    retries: int = Field(default=0, ge=0, description="How often a failed write is tried again")
+    retry_delay: float = Field(default=0, ge=0, description="Seconds before each retry")
+    automation: str | None = Field(
+        default=None, description="eager, on_missing, or a cron expression"
+    )
+    fresh_within_minutes: float | None = Field(
+        default=None, gt=0, description="The table is late where its last write is older than this"
+    )
+    column_lineage: dict[str, Sequence[str]] = Field(
+        default_factory=dict, description="By column: upstream columns, such as shop/orders:price"
+    )
+    translator: str | None = Field(
+        default=None, description="module:class, a subclass of LsmTranslator"
+    )
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
 
     def declaration(self) -> TableDeclaration:
@@ -53,27 +130,89 @@ class LsmTableComponent(dg.Component, dg.Model, dg.Resolvable):
             schema=arrow_schema_of(self.columns),
             primary_key=tuple(self.primary_key),
             partitioned_by=tuple(self.partitioned_by),
-            options={key: _option_text(value) for key, value in self.options.items()},
+            options=_texts(self.options),
             comment=self.comment,
             deps=tuple(dg.AssetKey.from_user_string(key) for key in self.deps),
             group=self.group,
             owners=tuple(self.owners),
+            partitions_def=self.partitions.definition() if self.partitions else None,
+            partition_columns=self.partition_columns,
+            fresh_within_minutes=self.fresh_within_minutes,
+            column_lineage={
+                column: [_source(text) for text in sources]
+                for column, sources in self.column_lineage.items()
+            },
         )
+
+    def assets(self, *, with_jobs: bool = True) -> LsmTableAssets:
+        """Return the table's definitions; without jobs and schedules of its own, if somebody else has them."""
+        translator = imported(self.translator, "translator") if self.translator else LsmTranslator
+        retry = dg.RetryPolicy(max_retries=self.retries, delay=self.retry_delay or None)
+        return lsm_table_assets(
+            self.declaration(),
+            load_writer(self.writer) if self.writer else None,
+            backfill_policy=dg.BackfillPolicy.single_run() if self.single_run else None,
+            retry_policy=retry if self.retries else None,
+            automation_condition=_condition(self.automation),
+            tag_daily=self.tag_daily,
+            translator=cast(type[LsmTranslator], translator)(),
+            with_jobs=with_jobs,
+        )
+
+
+class LsmTableComponent(dg.Component, LsmTable):
+    """A table with its files, manifest lists, snapshots, tags, compactions, checks and sensors.
+
+    The resource `lsm` (see `lsm_assets.resources.resources_from`) has to be defined beside it;
+    `LsmWarehouseComponent` brings it along, and looks after many tables at once.
+    """
+
+    sensors: bool = Field(default=True, description="Whether to look after the table")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the table."""
-        declaration = self.declaration()
-        writer = load_writer(self.writer) if self.writer else None
-        table = lsm_table_assets(declaration, writer, tag_daily=self.tag_daily).definitions()
+        table = self.assets()
         if not self.sensors:
-            return table
+            return table.definitions()
+        declaration = table.declaration
         watching = table_sensors([declaration], prefix=declaration.keys.identifier)
-        return dg.Definitions.merge(table, dg.Definitions(sensors=watching))
+        return dg.Definitions.merge(table.definitions(), dg.Definitions(sensors=watching))
 
 
-def _option_text(value: object) -> str:
-    # YAML reads true and 2 as values of their own; table options are text.
-    return str(value).lower() if isinstance(value, bool) else str(value)
+class TableScaffold(BaseModel):
+    """What `dg scaffold defs lsm_assets.component.LsmTableComponent orders` asks for."""
+
+    table: str = Field(default="shop.orders", description="database.table")
+    columns: str = Field(
+        default="id BIGINT NOT NULL",
+        description='Columns, such as "id BIGINT NOT NULL; price DOUBLE"',
+    )
+    primary_key: str = Field(default="id", description="Key columns, with commas")
+
+
+class TableScaffolder(dg.Scaffolder[TableScaffold]):
+    """Writes a `defs.yaml` that loads as it is."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[TableScaffold]:
+        """Return what is asked for."""
+        return TableScaffold
+
+    def scaffold(self, request: dg.ScaffoldRequest[TableScaffold]) -> None:
+        """Write the component's YAML."""
+        asked = request.params
+        columns = [column.strip().split(" ", 1) for column in asked.columns.split(";")]
+        for column in columns:
+            parse_type(column[-1] if len(column) == 2 else "")
+        attributes = {
+            "table": asked.table,
+            "columns": [{"name": name, "type": text.strip()} for name, text in columns],
+            "primary_key": [name.strip() for name in asked.primary_key.split(",")],
+        }
+        dg.scaffold_component(request, attributes)
+
+
+dg.scaffold_with(TableScaffolder)(LsmTableComponent)
 
 
 def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
@@ -84,19 +223,51 @@ def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
         )
         for number, column in enumerate(columns)
     ]
-    return pa.schema(arrow_fields(fields))
+    comments = [{"comment": each.comment} if each.comment else None for each in columns]
+    described = zip(arrow_fields(fields), comments, strict=True)
+    return pa.schema([field.with_metadata(comment) for field, comment in described])
 
 
 def load_writer(path: str) -> Writer:
     """Import a writer; raises InvalidInputError, naming the path, if there is no such function."""
+    return cast(Writer, imported(path, "writer"))
+
+
+def imported(path: str, what: str) -> Any:
+    """Import what a path 'module:name' names; raises InvalidInputError, naming it, if nothing callable."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise InvalidInputError(
-            "a writer is named 'module:function'", kind=ErrorKind.INVALID_NAME, writer=path
+            f"a {what} is named 'module:name'", kind=ErrorKind.INVALID_NAME, **{what: path}
         )
     found = getattr(import_module(module), name, None)
     if not callable(found):
         raise InvalidInputError(
-            f"module {module!r} has no function {name!r}", kind=ErrorKind.INVALID_NAME, writer=path
+            f"module {module!r} has no {what} {name!r}",
+            kind=ErrorKind.INVALID_NAME,
+            **{what: path},
         )
-    return cast(Writer, found)
+    return found
+
+
+def _source(text: str) -> tuple[dg.AssetKey, str]:
+    key, colon, column = text.rpartition(":")
+    if not colon or not key or not column:
+        raise InvalidInputError(
+            "an upstream column is named 'asset/key:column'",
+            kind=ErrorKind.INVALID_NAME,
+            given=text,
+        )
+    return dg.AssetKey.from_user_string(key), column
+
+
+def _condition(text: str | None) -> dg.AutomationCondition | None:
+    match text:
+        case None:
+            return None
+        case "eager":
+            return dg.AutomationCondition.eager()
+        case "on_missing":
+            return dg.AutomationCondition.on_missing()
+        case _:
+            return dg.AutomationCondition.on_cron(text)

@@ -52,6 +52,7 @@ def lsm_table_assets(
     required_resource_keys: Sequence[str] = (),
     tag_daily: bool = False,
     translator: LsmTranslator | None = None,
+    with_jobs: bool = True,
 ) -> LsmTableAssets:
     """Build the assets, checks, jobs and schedules of one table.
 
@@ -60,7 +61,8 @@ def lsm_table_assets(
     table is an external asset that others write, and the sync sensor reports what they commit.
     `partitions_def`, also that of the declaration, and `backfill_policy` partition the writer's work;
     how the table keeps them: `TableDeclaration.partition_columns`. `automation_condition` and `retry_policy` are the table asset's.
-    `tag_daily` adds a schedule that tags the table's newest snapshot every day.
+    `tag_daily` adds a schedule that tags the table's newest snapshot every day. `with_jobs` false: its
+    upkeep is that of a fleet (`automation.fleet`), and it has no jobs and schedules of its own for it.
     """
     names = translator or LsmTranslator()
     if partitions_def is not None:
@@ -72,8 +74,7 @@ def lsm_table_assets(
     table: dg.AssetsDefinition | dg.AssetSpec = spec
     if writer is not None:
         table = _table_asset(declaration, spec, writer, resources, backfill_policy, retry_policy)
-    expiry = expiry_job(declaration)
-    orphans, verify = orphans_job(declaration), verify_job(declaration)
+    jobs, schedules = _upkeep(declaration) if with_jobs else ((), ())
     return LsmTableAssets(
         declaration=declaration,
         assets=(
@@ -84,13 +85,21 @@ def lsm_table_assets(
             _compaction_asset(declaration, names),
         ),
         checks=tuple(table_checks(declaration)),
-        jobs=(expiry, orphans, verify, diff_job(declaration)),
-        schedules=(
-            expiry_schedule(declaration, expiry),
-            *upkeep_schedules(declaration, orphans, verify),
-            *([tag_schedule(declaration)] if tag_daily else []),
-        ),
+        jobs=jobs,
+        schedules=(*schedules, *([tag_schedule(declaration)] if tag_daily else [])),
     )
+
+
+def _upkeep(
+    declaration: TableDeclaration,
+) -> tuple[tuple[dg.JobDefinition, ...], tuple[dg.ScheduleDefinition, ...]]:
+    expiry = expiry_job(declaration)
+    orphans, verify = orphans_job(declaration), verify_job(declaration)
+    schedules = (
+        expiry_schedule(declaration, expiry),
+        *upkeep_schedules(declaration, orphans, verify),
+    )
+    return (expiry, orphans, verify, diff_job(declaration)), schedules
 
 
 def _table_asset(

@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.pins import Pin
 from lsm_assets.settings import CATALOG_URL, Settings
 from lsm_engine import (
+    Clock,
     CommitMessage,
     Discard,
     ErrorKind,
@@ -34,6 +36,9 @@ SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Every run starts a JVM that does little itself: without the second compiler its start costs half
 (9 s of CPU in place of 17 on the machine of docs/performance.md), and rows never wait for it.
 """
+
+CLOCK: ContextVar[Clock | None] = ContextVar("lsm_clock", default=None)
+"""The clock of tables that runs open: the system's, or one that a test sets (`lsm_assets.testing`)."""
 
 _ABSENT = (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE)
 
@@ -114,6 +119,7 @@ class LsmResource(dg.ConfigurableResource):
                 warehouse=self.warehouse,
                 storage=self.storage,
                 executor=ExecutorOnDemand(self._start_executor),
+                clock=CLOCK.get(),
             )
         return self._catalog
 

@@ -17,7 +17,7 @@ from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, keys_of
-from lsm_assets.model.metadata import files_metadata, table_metadata
+from lsm_assets.model.metadata import described, files_metadata, table_metadata
 from lsm_assets.model.storage import (
     COLUMNS,
     MODE,
@@ -116,7 +116,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
                 **table_metadata(
                     declaration.keys,
                     newest,
-                    schema=table.schema.arrow,
+                    schema=described(table.schema),
                     primary_key=table.schema.primary_keys,
                     location=table.location,
                     row_count=row_count(table, declaration, newest),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lsm_engine.base.instant import millis_of
     from lsm_engine.base.modes import CommitKind, RowKind
     from lsm_engine.base.record import record
-    from lsm_engine.base.table_options import unsupported_options
+    from lsm_engine.base.table_options import given_options, unsupported_options
     from lsm_engine.base.units import format_bytes, format_millis, parse_millis
     from lsm_engine.base.version import VERSION as __version__
     from lsm_engine.catalog.damage import set_damaged_file_aside
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.provenance import RUN_DAGSTER_ID, provenance_properties
     from lsm_engine.catalog.provenance import Input as LineageInput
     from lsm_engine.catalog.provenance import Run as LineageRun
-    from lsm_engine.io.clock import SystemClock, SystemIds
+    from lsm_engine.io.clock import Clock, SystemClock, SystemIds
     from lsm_engine.io.process_directory import LeftFiles
     from lsm_engine.io.process_directory import default_root as default_cache_root
     from lsm_engine.io.process_directory import processes_of as processes_of_directory
@@ -140,6 +140,7 @@ __all__ = [
     "Catalog",
     "ChangeMode",
     "ChangeType",
+    "Clock",
     "CommitConflictError",
     "CommitKind",
     "CommitMessage",
@@ -220,6 +221,7 @@ __all__ = [
     "doctor",
     "format_bytes",
     "format_millis",
+    "given_options",
     "lineage_page",
     "millis_of",
     "open_catalog",
@@ -251,6 +253,7 @@ _HOMES = {
     "Catalog": "table.warehouse",
     "ChangeMode": "plan.incremental",
     "ChangeType": "schema.changes",
+    "Clock": "io.clock",
     "CommitConflictError": "base.errors",
     "CommitKind": "base.modes",
     "CommitMessage": "meta.commit_message",
@@ -339,6 +342,7 @@ _HOMES = {
     "doctor": "table.doctor",
     "format_bytes": "base.units",
     "format_millis": "base.units",
+    "given_options": "base.table_options",
     "lineage_page": "catalog.lineage_page",
     "millis_of": "base.instant",
     "open_catalog": "table.warehouse",

@@ -20,7 +20,7 @@ from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import LABEL_PROPERTY, table_metadata
+from lsm_assets.model.metadata import LABEL_PROPERTY, described, table_metadata
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
@@ -152,7 +152,7 @@ def _materialised(
     found: Mapping[str, Any] = table_metadata(
         declaration.keys,
         newest,
-        schema=table.schema.arrow,
+        schema=described(table.schema),
         primary_key=table.schema.primary_keys,
         location=table.location,
         row_count=row_count(table, declaration, newest),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from lsm_assets.automation.cursor import read_cursor, write_cursor
+from lsm_assets.automation.cursor import in_turn, interval_of, read_cursor, write_cursor
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import REASON_TAG
@@ -23,14 +23,15 @@ def compaction_sensor(
     """Return the sensor that compacts tables whose pressure makes it due.
 
     The run key names the table's snapshot, so that asking twice about one state makes one run. The
-    cursor remembers the snapshot that was looked at: a quiet table costs one look at its newest id.
+    cursor remembers the snapshot that was looked at: a quiet table costs one look at its newest id. Very
+    many tables take turns (`automation.cursor.in_turn`).
     """
     keys = [declaration.keys.asset(AssetKind.COMPACTION) for declaration in declarations]
 
     @dg.sensor(
         name=name,
         target=dg.AssetSelection.assets(*keys),
-        minimum_interval_seconds=interval_seconds,
+        minimum_interval_seconds=interval_of(declarations, interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
         description="Compacts tables whose buckets have gathered too many sorted runs.",
@@ -39,7 +40,7 @@ def compaction_sensor(
         states = read_cursor(context.cursor)
         failed: list[LsmError] = []
         requests = []
-        for declaration in declarations:
+        for declaration in in_turn(declarations, states):
             try:
                 request = _request(context.resources.lsm, declaration, states)
             except LsmError as error:

@@ -1,15 +1,32 @@
-"""A sensor's cursor: one small JSON object per table."""
+"""A sensor's cursor: one small JSON object per table, and which table's turn it is."""
 
+import base64
 import json
-from collections.abc import Mapping
-from typing import Any
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from lsm_assets.model.declaration import TableDeclaration
+
+TICK_SECONDS = 0.8
+"""How long a tick looks at tables before the rest has to wait for the next one."""
+AT_LEAST = 20
+"""Tables that every tick looks at, however long it takes."""
+PLAIN_MAX = 4_000
+"""Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
+
+_POSITION, _PACKED = "", "z:"
+T = TypeVar("T")
 
 
 def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
     """Return what a cursor remembers; nothing for a first tick, or for text that is not ours."""
     try:
+        if text and text.startswith(_PACKED):
+            text = zlib.decompress(base64.b85decode(text.removeprefix(_PACKED))).decode()
         states = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, zlib.error):
         return {}
     if not isinstance(states, dict):
         return {}
@@ -18,4 +35,33 @@ def read_cursor(text: str | None) -> dict[str, dict[str, Any]]:
 
 def write_cursor(states: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text of a cursor, the same for the same states."""
-    return json.dumps(states, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(states, sort_keys=True, separators=(",", ":"))
+    if len(text) <= PLAIN_MAX:
+        return text
+    return _PACKED + base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def in_turn(
+    declarations: Sequence[TableDeclaration],
+    states: dict[str, dict[str, Any]],
+    *,
+    seconds: float = TICK_SECONDS,
+    at_least: int = AT_LEAST,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[TableDeclaration]:
+    """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins."""
+    names = [declaration.name for declaration in declarations]
+    first = states.pop(_POSITION, {}).get("next")
+    start = names.index(first) if first in names else 0
+    deadline = clock() + seconds
+    for number in range(len(names)):
+        at = (start + number) % len(names)
+        if number >= at_least and clock() >= deadline:
+            states[_POSITION] = {"next": names[at]}
+            return
+        yield declarations[at]
+
+
+def interval_of(declarations: Sequence[T], seconds: int) -> int:
+    """Return the seconds between ticks that look at some of very many tables: shorter, so that turns come."""
+    return max(5, seconds * 80 // max(80, len(declarations)))

@@ -29,25 +29,14 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("plan_expiry"), required_resource_keys={"lsm"}, pool=keys.pool)
     def plan(context: dg.OpExecutionContext, config: ExpiryConfig) -> bool:
-        table = context.resources.lsm.existing_table(declaration.name)
-        if table is None:
-            context.log.info("nothing to expire, not created yet table=%s", declaration.name)
-            return False
-        found = retention_metadata(table.simulate_retention())
-        log_observation(context, declaration, "expiry, as planned", found)
-        report = table.expire_snapshots(dry_run=True)
-        context.log.info("expiry plan table=%s %s", declaration.name, report)
-        return not config.dry_run
+        return plan_expiry(context, declaration) and not config.dry_run
 
     @dg.op(name=keys.op("expire_snapshots"), required_resource_keys={"lsm"}, pool=keys.pool)
     def expire(context: dg.OpExecutionContext, planned: bool) -> None:  # noqa: FBT001 -- an op's input
-        table = context.resources.lsm.existing_table(declaration.name) if planned else None
-        if table is None:
+        if planned:
+            expire_table(context, declaration)
+        else:
             context.log.info("left at the plan table=%s", declaration.name)
-            return
-        report = table.expire_snapshots()
-        context.log.info("expired table=%s %s", declaration.name, report)
-        _remove_expired(context, declaration)
 
     @dg.job(
         name=keys.op("expire"),
@@ -58,6 +47,29 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
         expire(plan())
 
     return job
+
+
+def plan_expiry(context: dg.OpExecutionContext, declaration: TableDeclaration) -> bool:
+    """Show what expiry would take on the page of the table's files; return whether there is a table."""
+    table = context.resources.lsm.existing_table(declaration.name)
+    if table is None:
+        context.log.info("nothing to expire, not created yet table=%s", declaration.name)
+        return False
+    found = retention_metadata(table.simulate_retention())
+    log_observation(context, declaration, "expiry, as planned", found)
+    report = table.expire_snapshots(dry_run=True)
+    context.log.info("expiry plan table=%s %s", declaration.name, report)
+    return True
+
+
+def expire_table(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:
+    """Take snapshots past retention, and their partitions in Dagster."""
+    table = context.resources.lsm.existing_table(declaration.name)
+    if table is None:
+        return
+    report = table.expire_snapshots()
+    context.log.info("expired table=%s %s", declaration.name, report)
+    _remove_expired(context, declaration)
 
 
 def _remove_expired(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.automation.cursor import read_cursor, write_cursor
+from lsm_assets.automation.cursor import in_turn, interval_of, read_cursor, write_cursor
 from lsm_assets.automation.moved_versions import moved_versions
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
 from lsm_assets.ledger.recording import (
@@ -25,12 +25,15 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
+from lsm_assets.model.versions import version_of
 from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
 RECORDING_MILLIS_MAX = 5 * 60_000
 COMMITS_REMEMBERED = 20
-"""Newest commits that a tick remembers, to notice that a rollback has given their ids to others."""
+"""Newest commits of a table that a tick remembers, to notice that a rollback has given their ids to others."""
+MARKS_MAX = 4_000
+"""Commits of all tables together that a cursor remembers; at least two of each."""
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 PartitionsRequest: TypeAlias = dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest
@@ -48,9 +51,11 @@ def sync_sensor(
     table with a long past only the newest snapshots get events, the others just their partitions.
     """
 
+    remembered = max(2, min(COMMITS_REMEMBERED, MARKS_MAX // max(1, len(declarations))))
+
     @dg.sensor(
         name=name,
-        minimum_interval_seconds=interval_seconds,
+        minimum_interval_seconds=interval_of(declarations, interval_seconds),
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={"lsm"},
         description="Reports to Dagster commits, tags and expiry that happened outside of it.",
@@ -60,12 +65,12 @@ def sync_sensor(
         failed: list[LsmError] = []
         events: list[Event] = []
         requests: list[PartitionsRequest] = []
-        for declaration in declarations:
+        for declaration in in_turn(declarations, states):
             try:
                 table = context.resources.lsm.existing_table(declaration.name)
                 if table is None and declaration.name not in states:
                     continue
-                plan = look(context.instance, declaration, table, states)
+                plan = look(context.instance, declaration, table, states, remembered)
                 catalog = context.resources.lsm.catalog
                 if table is not None:
                     # Those of other clients: what they changed is asked for once they have expired.
@@ -111,6 +116,7 @@ def look(
     declaration: TableDeclaration,
     table: lsm.Table | None,
     states: dict[str, dict[str, Any]],
+    remembered: int = COMMITS_REMEMBERED,
 ) -> SyncPlan:
     """Compare one table with its partitions, and remember the tags that it has now.
 
@@ -122,7 +128,7 @@ def look(
     live, tags = (table.snapshot_ids(), table.tag_names()) if table is not None else ([], [])
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
-    commits = commits_of(table, live) if table is not None else {}
+    commits = commits_of(table, live[-remembered:]) if table is not None else {}
     states[declaration.name] = {**state, "tags": tags, "commits": commits}
     fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]
     return plan_sync(
@@ -139,11 +145,9 @@ def look(
 
 
 def commits_of(table: lsm.Table, live: Sequence[int]) -> dict[str, str]:
-    """Return a mark of each of the newest commits, by id: after a rollback an id names another."""
-    newest = snapshots_of(table, live[-COMMITS_REMEMBERED:])
+    """Return a mark of each of some commits, by id: after a rollback an id names another."""
     return {
-        snapshot_partition(each.id): each.delta_manifest_list.removeprefix("manifest-list-")
-        for each in newest
+        snapshot_partition(each.id): version_of(each).mark for each in snapshots_of(table, live)
     }
 
 

@@ -54,34 +54,15 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("plan_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
     def plan(context: dg.OpExecutionContext, config: OrphansConfig) -> dict[str, Any]:
-        table = _existing(context, declaration)
-        if table is None:
-            return {"act": False}
-        report = table.remove_orphan_files(dry_run=True, older_than=config.older_than)
-        rows = [(path, pictures.bytes_text(size)) for path, size in report.plan.orphans]
-        found: Metadata = {
-            "lsm/orphans": dg.MetadataValue.text(str(report)),
-            "lsm/orphan_files": dg.MetadataValue.md(
-                pictures.markdown_table(["file", "size"], rows[:PATHS_SHOWN])
-            ),
-        }
-        log_observation(context, declaration, "orphan files, as planned", found)
-        return {
-            "act": not report.plan.is_empty and not config.dry_run,
-            "older_than": config.older_than,
-        }
+        some = plan_orphans(context, declaration, config.older_than)
+        return {"act": some and not config.dry_run, "older_than": config.older_than}
 
     @dg.op(name=keys.op("remove_orphans"), required_resource_keys={"lsm"}, pool=keys.pool)
     def act(context: dg.OpExecutionContext, planned: dict[str, Any]) -> None:
-        table = _existing(context, declaration) if planned["act"] else None
-        if table is None:
+        if planned["act"]:
+            remove_orphans(context, declaration, planned["older_than"])
+        else:
             context.log.info("nothing to remove table=%s", declaration.name)
-            return
-        # Planned anew: what was an orphan then may be somebody's file by now.
-        report = table.remove_orphan_files(dry_run=False, older_than=planned["older_than"])
-        context.log.info("orphans table=%s %s", declaration.name, report)
-        done: Metadata = {"lsm/orphans": dg.MetadataValue.text(str(report))}
-        log_observation(context, declaration, "orphan files, removed", done)
 
     @dg.job(
         name=keys.op("orphans"),
@@ -94,25 +75,45 @@ def orphans_job(declaration: TableDeclaration) -> dg.JobDefinition:
     return job
 
 
+def plan_orphans(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
+) -> bool:
+    """Show files that no root names on the page of the table's files; return whether there are any."""
+    table = _existing(context, declaration)
+    if table is None:
+        return False
+    report = table.remove_orphan_files(dry_run=True, older_than=older_than)
+    rows = [(path, pictures.bytes_text(size)) for path, size in report.plan.orphans]
+    found: Metadata = {
+        "lsm/orphans": dg.MetadataValue.text(str(report)),
+        "lsm/orphan_files": dg.MetadataValue.md(
+            pictures.markdown_table(["file", "size"], rows[:PATHS_SHOWN])
+        ),
+    }
+    log_observation(context, declaration, "orphan files, as planned", found)
+    return not report.plan.is_empty
+
+
+def remove_orphans(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
+) -> None:
+    """Remove files that no root names; planned anew, as an orphan may be somebody's file by now."""
+    table = _existing(context, declaration)
+    if table is None:
+        return
+    report = table.remove_orphan_files(dry_run=False, older_than=older_than)
+    context.log.info("orphans table=%s %s", declaration.name, report)
+    done: Metadata = {"lsm/orphans": dg.MetadataValue.text(str(report))}
+    log_observation(context, declaration, "orphan files, removed", done)
+
+
 def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
     """Return the job that reads every page of every file that any root names; it fails on damage."""
     keys = declaration.keys
 
     @dg.op(name=keys.op("walk_roots"), required_resource_keys={"lsm"})
     def walk(context: dg.OpExecutionContext, config: VerifyConfig) -> None:
-        table = _existing(context, declaration)
-        if table is None:
-            return
-        report = scrub(context.resources.lsm, table, None, incremental=config.incremental)
-        found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
-        log_observation(context, declaration, "every root, verified", found)
-        context.instance.report_runless_asset_event(contents_evaluation(declaration, report))
-        if not report.is_clean:
-            raise dg.Failure(
-                f"{declaration.name} is damaged: {damage_text(declaration.name, report)}",
-                metadata=damage_metadata(declaration.name, report),
-                allow_retries=False,
-            )
+        verify_table(context, declaration, incremental=config.incremental)
 
     @dg.job(
         name=keys.op("verify"),
@@ -123,6 +124,25 @@ def verify_job(declaration: TableDeclaration) -> dg.JobDefinition:
         walk()
 
     return job
+
+
+def verify_table(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, *, incremental: bool
+) -> None:
+    """Read what any root of a table names; raises dagster.Failure, naming files and rows, on damage."""
+    table = _existing(context, declaration)
+    if table is None:
+        return
+    report = scrub(context.resources.lsm, table, None, incremental=incremental)
+    found: Metadata = {"lsm/verified": dg.MetadataValue.text(str(report)[:500])}
+    log_observation(context, declaration, "every root, verified", found)
+    context.instance.report_runless_asset_event(contents_evaluation(declaration, report))
+    if not report.is_clean:
+        raise dg.Failure(
+            f"{declaration.name} is damaged: {damage_text(declaration.name, report)}",
+            metadata=damage_metadata(declaration.name, report),
+            allow_retries=False,
+        )
 
 
 def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
@@ -184,7 +204,7 @@ def _existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> 
 
 
 def log_observation(
-    context: dg.OpExecutionContext,
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
     declaration: TableDeclaration,
     what: str,
     found: Metadata,

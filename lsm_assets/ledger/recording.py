@@ -101,7 +101,7 @@ def table_event(
     found = metadata.table_metadata(
         keys,
         newest,
-        schema=table.schema.arrow,
+        schema=metadata.described(table.schema),
         primary_key=table.schema.primary_keys,
         location=table.location,
         row_count=None,  # a sensor has no time for a merge-read

@@ -19,6 +19,7 @@ class TableDeclaration:
     `column_lineage` names, per column of this table, the (upstream asset, column) pairs that it is
     computed from. `exact_row_count_below`: rows are counted exactly, by a merge-read, while the
     files hold fewer rows than this; above it the merged count is not reported at all.
+    `fresh_within_minutes`: Dagster calls the table late where its last write is older.
 
     `partitions_def` partitions the asset, and so its writer's work; the table's own partitions are
     `partitioned_by`. `partition_columns` names what a partition column holds of the asset's partition
@@ -38,6 +39,7 @@ class TableDeclaration:
     exact_row_count_below: int = 5_000_000
     partitions_def: dg.PartitionsDefinition | None = None
     partition_columns: Mapping[str, str] = field(default_factory=dict)
+    fresh_within_minutes: float | None = None
 
     @property
     def keys(self) -> TableKeys:

@@ -19,6 +19,7 @@ from lsm_engine import (
     Amplification,
     RowCounts,
     Snapshot,
+    TableSchema,
     Tag,
     compaction_metrics_of,
     row_counts_of,
@@ -49,6 +50,15 @@ def column_schema(schema: pa.Schema, primary_key: Sequence[str] = ()) -> dg.Tabl
         for field in schema
     ]
     return dg.TableSchema(columns=columns)
+
+
+def described(schema: TableSchema) -> pa.Schema:
+    """Return the columns of a table as an Arrow schema, with their comments."""
+    fields = [
+        field.with_metadata({"comment": stored.description}) if stored.description else field
+        for field, stored in zip(schema.arrow, schema.fields, strict=True)
+    ]
+    return pa.schema(fields)
 
 
 def _field_comment(field: pa.Field) -> str | None:

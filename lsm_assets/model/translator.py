@@ -1,5 +1,7 @@
 """LsmTranslator: one table's declaration → the specs of its assets. Subclass it to name things your way."""
 
+from datetime import timedelta
+
 import dagster as dg
 
 from lsm_assets.model.declaration import TableDeclaration
@@ -104,6 +106,15 @@ class LsmTranslator:
         )
         return too_many & written & ~dg.AutomationCondition.in_progress()
 
+    def freshness(
+        self, declaration: TableDeclaration, kind: AssetKind
+    ) -> dg.FreshnessPolicy | None:
+        """When an asset is late; what is made of a table's files is as fresh as the table."""
+        minutes = declaration.fresh_within_minutes
+        if kind is not AssetKind.TABLE or minutes is None:
+            return None
+        return dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=minutes))
+
     def spec(self, declaration: TableDeclaration, kind: AssetKind) -> dg.AssetSpec:
         """Return the spec of one of a table's assets."""
         return dg.AssetSpec(
@@ -117,4 +128,5 @@ class LsmTranslator:
             kinds=set(_KINDS[kind]),
             partitions_def=self.partitions(declaration, kind),
             automation_condition=self.automation(declaration, kind),
+            freshness_policy=self.freshness(declaration, kind),
         )

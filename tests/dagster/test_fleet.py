@@ -1,0 +1,280 @@
+"""Many tables: one set of sensors, jobs and schedules, ticks and cursors in bounds, and what they owe."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+import lsm_engine as lsm
+from lsm_assets.assets.health import HEALTH
+from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_cursor, write_cursor
+from lsm_assets.automation.fleet import matching
+from lsm_assets.component import LsmTableComponent
+from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
+from lsm_assets.warehouse_component import LsmWarehouseComponent, watched
+from tests.dagster.lake import MARKS, ORDERS, rows
+from tests.dagster.test_component import ORDERS_YAML, resources
+
+pytestmark = [
+    *MARKS,
+    pytest.mark.filterwarnings("ignore::dagster.PreviewWarning"),
+    pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
+    pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),
+]
+
+
+def tables(count: int) -> list[Any]:
+    return [replace(ORDERS, name=f"shop.t{number}") for number in range(count)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.1
+        return self.now
+
+
+def test_tables_take_turns_and_none_is_left_out() -> None:
+    declarations, states, seen = tables(100), {"shop.t1": {"snapshot": 1}}, []
+    for _ in range(20):
+        states = read_cursor(write_cursor(states))
+        turn = [
+            each.name
+            for each in in_turn(declarations, states, seconds=1.0, at_least=5, clock=Clock())
+        ]
+        assert 5 <= len(turn) <= 15
+        seen += turn
+    names = [each.name for each in declarations]
+    assert seen[:100] == names
+    assert min(map(seen.count, names)) >= 1
+    assert states["shop.t1"] == {"snapshot": 1}
+
+
+def test_few_tables_are_looked_at_by_every_tick() -> None:
+    states: dict[str, dict[str, Any]] = {}
+    declarations = tables(20)
+    assert list(in_turn(declarations, states, seconds=0.0, clock=Clock())) == declarations
+    assert states == {}
+    assert interval_of(declarations, 30) == 30
+    assert interval_of(tables(1_000), 30) == 5
+
+
+def test_a_cursor_of_a_thousand_tables_stays_small() -> None:
+    states = {
+        each.name: {
+            "tags": ["monday"],
+            "version": f"{number}-9f3a11c0",
+            "commits": {"7": f"{number * 2654435761 % 2**32:08x}"},
+        }
+        for number, each in enumerate(tables(1_000))
+    }
+    text = write_cursor(states)
+    assert len(text) < 30_000
+    assert read_cursor(text) == states
+    assert read_cursor("z:no such text") == {}
+    assert write_cursor({"a": {}}) == '{"a":{}}'
+    assert len(write_cursor({"a": {}})) < PLAIN_MAX
+
+
+def test_patterns_name_tables() -> None:
+    found = matching(tables(12), ["shop.t1*", "shop.t7"])
+    assert [each.name for each in found] == ["shop.t1", "shop.t7", "shop.t10", "shop.t11"]
+
+
+@dataclass
+class Warehouse:
+    definitions: dg.Definitions
+    catalog: lsm.Catalog
+    instance: dg.DagsterInstance
+
+    def run(self, job: str, **config: Any) -> dg.ExecuteInProcessResult:
+        op = {f"{job}_tables": {"config": config}}
+        return self.definitions.resolve_job_def(job).execute_in_process(
+            instance=self.instance, run_config={"ops": op}, raise_on_error=False
+        )
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    """A component with one declared table, and two that others have made."""
+    lake = tmp_path / "lake"
+    with (
+        lsm.open_catalog(lake) as catalog,
+        dg.DagsterInstance.ephemeral() as instance,
+        create_defs_folder_sandbox() as sandbox,
+    ):
+        for name in ("others.a", "others.b", "private.c"):
+            options = {
+                "bucket": "1",
+                "write-only": "true",
+                "snapshot.num-retained.min": "1",
+                "snapshot.num-retained.max": "1",
+            }
+            made = catalog.create_table(name, ORDERS.schema, primary_key=["id"], options=options)
+            for number in range(7):
+                made.upsert(rows(number))
+        declared = dict(ORDERS_YAML["attributes"])
+        yaml = {
+            "type": "lsm_assets.warehouse_component.LsmWarehouseComponent",
+            "attributes": {
+                "warehouse": str(lake),
+                "executor": "local",
+                "tables": [declared],
+                "watch": ["others.*"],
+                "owners": ["team:data"],
+            },
+        }
+        path = sandbox.scaffold_component(
+            component_cls=LsmWarehouseComponent, defs_path="lake", defs_yaml_contents=yaml
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, built):
+            yield Warehouse(built, catalog, instance)
+
+
+def test_one_component_looks_after_a_warehouse(warehouse: Warehouse) -> None:
+    repository = warehouse.definitions.get_repository_def()
+    graph = repository.asset_graph
+    found = {key.to_user_string() for key in graph.get_all_asset_keys() if "." not in key.path[-1]}
+    assert found == {"shop/orders", "others/a", "others/b", "lsm/health"}
+    assert graph.get(dg.AssetKey(["others", "a"])).owners == ["team:data"]
+    assert {each.name for each in repository.sensor_defs} == {
+        "lsm_automation",
+        "lsm_compaction",
+        "lsm_sync",
+    }
+    assert {each.name for each in repository.get_all_jobs()} >= {
+        "lsm_expire",
+        "lsm_verify",
+        "lsm_orphans",
+    }
+    assert not any("shop__orders__expire" in each.name for each in repository.get_all_jobs())
+
+
+def test_a_job_goes_on_with_the_others_where_one_table_fails(warehouse: Warehouse) -> None:
+    table = warehouse.catalog.table("others.a")
+    (file,) = table.system("files", 7)["file_path"].to_pylist()[-1:]
+    path = Path(file if file.startswith("/") else f"{table.location}/{file}")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 255
+    path.write_bytes(data)
+    done = warehouse.run("lsm_verify", tables=["others.*"])
+    assert not done.success
+    (failure,) = done.get_step_failure_events()
+    told = failure.step_failure_data.error.message
+    assert "1 of 2 tables failed: others.a" in told
+    assert warehouse.run("lsm_verify", tables=["others.b"]).success
+
+    assert warehouse.run("lsm_expire", tables=["others.b"], dry_run=True).success
+    assert len(warehouse.catalog.table("others.b").snapshot_ids()) == 7
+    assert warehouse.run("lsm_expire", tables=["others.b"]).success
+    assert len(warehouse.catalog.table("others.b").snapshot_ids()) == 1
+
+
+def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
+    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([HEALTH])
+    done = job.execute_in_process(instance=warehouse.instance, asset_selection=[HEALTH])
+    (event,) = done.asset_materializations_for_node("lsm_health")
+    shown = event.metadata["lsm/health"].value
+    assert "others.a" in shown
+    assert "[compaction](/assets/others/a.compaction)" in shown
+    assert event.metadata["lsm/tables"].value == "2 of 3 exist"
+    assert "hours since" in event.metadata["lsm/oldest"].value
+    (check,) = done.get_asset_check_evaluations()
+    assert not check.passed
+
+
+def test_patterns_watch_what_the_catalog_has(tmp_path: Path) -> None:
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: "local"})
+    with lsm.open_catalog(tmp_path) as catalog:
+        columns = ORDERS.schema.set(1, ORDERS.schema.field(1).with_metadata({"comment": "whose"}))
+        catalog.create_table("shop.one", columns, primary_key=["id"], comment="One.")
+        catalog.create_table("other.two", ORDERS.schema, primary_key=["id"])
+    (found,) = watched(settings, ["shop.*", "none.*"])
+    assert (found.name, found.comment, found.primary_key) == ("shop.one", "One.", ("id",))
+    assert found.schema.field("name").metadata == {b"comment": b"whose"}
+    assert watched(settings, []) == []
+
+
+def loaded(attributes: dict[str, Any]) -> LsmTableComponent:
+    return LsmTableComponent.resolve_from_dict({**ORDERS_YAML["attributes"], **attributes})
+
+
+def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
+    component = loaded(
+        {
+            "partitions": {"every": "daily", "start": "2024-01-01"},
+            "partition_columns": {"dt": "{key}"},
+            "retries": 2,
+            "automation": "eager",
+            "fresh_within_minutes": 90,
+            "column_lineage": {"amount": ["shop/lines:price"]},
+            "deps": ["shop/lines"],
+            "single_run": True,
+        }
+    )
+    (table, *_) = component.assets(with_jobs=False).assets
+    (spec,) = table.specs
+    assert isinstance(spec.partitions_def, dg.DailyPartitionsDefinition)
+    assert spec.automation_condition is not None
+    assert spec.freshness_policy is not None
+    assert table.op.retry_policy.max_retries == 2
+    assert table.backfill_policy == dg.BackfillPolicy.single_run()
+    schema = spec.metadata["dagster/column_schema"].value
+    assert schema.columns[0].description == "who"
+    assert component.declaration().options == {"bucket": "2", "write-only": "true"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"columns": [{"name": "order_id", "type": "BIGNIT"}]}, "BIGNIT"),
+        ({"options": {"bukcet": 1}}, "did you mean 'bucket'"),
+        ({"options": {"bucket": "two"}}, "bucket"),
+        ({"table": "orders"}, "table"),
+        ({"retries": -1}, "retries"),
+        ({"partitions": {"every": "yearly", "start": "2024"}}, "yearly"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_told_with_its_line(attributes: dict[str, Any], told: str) -> None:
+    with pytest.raises(Exception) as failure:  # noqa: PT011 -- Dagster's own, of several kinds
+        loaded(attributes)
+    text, cause = "", failure.value
+    while cause is not None:
+        text, cause = f"{text}\n{cause}", cause.__cause__
+    assert told in text
+    assert any(f":{line}" in text or f"line {line}" in text for line in range(1, 40)), text
+
+
+def test_dg_finds_the_components(tmp_path: Path) -> None:
+    import tomllib
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    module = project["project"]["entry-points"]["dagster_dg_cli.registry_modules"]["lsm_assets"]
+    listed = __import__(module, fromlist=["__all__"])
+    assert {getattr(listed, name) for name in listed.__all__} == {
+        LsmTableComponent,
+        LsmWarehouseComponent,
+    }
+
+
+def test_a_scaffolded_table_loads_as_it_is(tmp_path: Path) -> None:
+    asked = {
+        "table": "shop.lines",
+        "columns": "id BIGINT NOT NULL; price DOUBLE",
+        "primary_key": "id",
+    }
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=LsmTableComponent, defs_path="lines", scaffold_params=asked
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, built):
+            assert [column.name for column in component.columns] == ["id", "price"]
+            merged = dg.Definitions.merge(built, dg.Definitions(resources=resources(tmp_path)))
+            dg.Definitions.validate_loadable(merged)
