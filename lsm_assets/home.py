@@ -1,5 +1,6 @@
 """DAGSTER_HOME: made ready once, with the shipped dagster.yaml, and how to open the UI on it."""
 
+import os
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +11,7 @@ from lsm_assets.settings import (
     CATALOG_URL,
     DAGSTER_HOME,
     EXECUTOR,
+    LINEAGE_URL,
     SPARK_MASTER,
     WAREHOUSE,
     Settings,
@@ -17,6 +19,9 @@ from lsm_assets.settings import (
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 3000
+PAGES_PORT = 8577
+"""Where `lsm ui` serves pages of tables and the lineage."""
+SERVED_LINEAGE = f"http://{LOOPBACK}:{PAGES_PORT}/lineage"
 
 
 # The name is that of the repository's own workspace.yaml: sensors keep their state under it.
@@ -46,6 +51,7 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
 def ui_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that make `dagster dev` show this warehouse."""
     found = {
+        LINEAGE_URL: os.environ.get(LINEAGE_URL, SERVED_LINEAGE),
         DAGSTER_HOME: settings.dagster_home,
         WAREHOUSE: settings.warehouse,
         CATALOG_URL: settings.catalog_url,
@@ -54,14 +60,28 @@ def ui_environment(settings: Settings) -> dict[str, str]:
     return found | ({SPARK_MASTER: settings.spark_master} if settings.spark_master else {})
 
 
-def ui_command(settings: Settings, port: int = DEFAULT_PORT) -> list[str]:
+def pages_command(settings: Settings, dagster_port: int) -> list[str]:
+    """Return the command that serves tables and their lineage beside the UI, each leading to the other."""
+    return [
+        *(sys.executable, "-m", "lsm_engine.cli.main"),
+        *("--catalog", settings.catalog_url, "--warehouse", settings.warehouse),
+        *("ui", "--no-browser", "--port", str(PAGES_PORT)),
+        *("--dagster", f"http://{LOOPBACK}:{dagster_port}"),
+    ]
+
+
+def ui_command(
+    settings: Settings, port: int = DEFAULT_PORT, *, with_workspace: bool = True
+) -> list[str]:
     """Return the command that starts the UI and the daemon on a home that was made ready.
 
-    There is no login in front of the UI, so it listens on the loopback address only.
+    There is no login in front of the UI, so it listens on the loopback address only. Without the
+    workspace, which is the sample's, it shows the project of the current directory.
     """
+    workspace = ["-w", str(Path(settings.dagster_home) / "workspace.yaml")]
     return [
         # `dagster dev` prints that a tool of another package supersedes it; it does what is needed.
         *(sys.executable, "-W", "ignore:Function", "-m", "dagster", "dev"),
-        *("-w", str(Path(settings.dagster_home) / "workspace.yaml")),
+        *(workspace if with_workspace else []),
         *("-h", LOOPBACK, "-p", str(port)),
     ]

@@ -120,7 +120,10 @@ def branches_metadata(branches: Sequence[tuple[str, int | None]]) -> Metadata:
 
 def lineage_link(page_url: str, table: str, snapshot_id: int) -> Metadata:
     """The way to a snapshot on the lineage page."""
-    url = f"{page_url}#{quote(table, safe='')}/{snapshot_id}"
+    name = quote(table, safe="")
+    # Of a server, the page of the one table, about the one snapshot, however old it is.
+    part = f"?table={name}&at={snapshot_id}" if page_url.endswith("/lineage") else ""
+    url = f"{page_url}{part}#{name}/{snapshot_id}"
     return {"lsm/lineage": dg.MetadataValue.url(url)}
 
 

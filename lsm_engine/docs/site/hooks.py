@@ -24,6 +24,7 @@ ROOT = DOCS.parent.parent
 ASSETS = ROOT / "lsm_assets" / "docs"
 ELSEWHERE = {
     "assets.md": ASSETS / "assets.md",
+    "dagster-tasks.md": ASSETS / "how-to.md",
     **{f"pictures/{path.name}": path for path in sorted((ASSETS / "pictures").glob("*.png"))},
     "about.md": ROOT / "README.md",
     "contributing.md": ROOT / "CONTRIBUTING.md",

@@ -1,0 +1,134 @@
+"""`lsm-assets`: a project of one's own, and the UI on it, by one command each."""
+
+import os
+import re
+from pathlib import Path
+
+import click
+
+from lsm_assets.home import (
+    DEFAULT_PORT,
+    LOOPBACK,
+    PAGES_PORT,
+    pages_command,
+    prepare_home,
+    ui_command,
+    ui_environment,
+)
+from lsm_assets.running import run_beside
+from lsm_assets.settings import WAREHOUSE, settings_from
+
+_DEFINITIONS = '''"""The tables of this project."""
+
+import dagster as dg
+
+from lsm_assets.component import LsmColumn, LsmTable
+from lsm_assets.settings import current_settings
+from lsm_assets.warehouse_component import warehouse_definitions
+
+
+def todays_orders(context: dg.AssetExecutionContext, table):
+    """Return rows: a list of dictionaries made by Arrow, polars or pandas, or a Spark DataFrame."""
+    import pyarrow as pa
+
+    return pa.table({"order_id": [1, 2], "customer": ["Ada", "Bo"], "price": [9.5, 3.0]})
+
+
+ORDERS = LsmTable(
+    table="shop.orders",
+    columns=[
+        LsmColumn(name="order_id", type="BIGINT NOT NULL"),
+        LsmColumn(name="customer", type="STRING", comment="who bought"),
+        LsmColumn(name="price", type="DOUBLE", comment="in euros"),
+    ],
+    primary_key=["order_id"],
+    writer=f"{__name__}:todays_orders",
+)
+
+defs = warehouse_definitions([ORDERS.assets(with_jobs=False)], current_settings())
+'''
+
+_PROJECT = """[project]
+name = "{name}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["lsm-assets[dagster]"]
+
+[tool.dagster]
+module_name = "{module}.definitions"
+code_location_name = "{module}"
+"""
+
+_README = """# {name}
+
+    lsm-assets ui          # Dagster on http://127.0.0.1:3000, tables and lineage on http://127.0.0.1:8577
+
+Tables are declared in `{module}/definitions.py`; they are kept in `./lake`, or where LSM_WAREHOUSE points.
+"""
+
+_TEST = '''"""The tables of this project, made in a folder that is gone afterwards."""
+
+from lsm_assets.testing import warehouse_under_test
+
+from {module}.definitions import ORDERS
+
+
+def test_orders_are_written():
+    with warehouse_under_test() as warehouse:
+        assert warehouse.materialize([ORDERS.assets().assets[0]]).success
+        assert warehouse.catalog.table("shop.orders").count() == 2
+'''
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Make and run a Dagster project of tables."""
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+def init(directory: Path) -> None:
+    """Make a project with one table in DIRECTORY, which must be new or empty."""
+    if directory.exists() and any(directory.iterdir()):
+        raise click.ClickException(f"{directory} is not empty; name a new directory")
+    name = directory.absolute().name
+    module = re.sub(r"\W", "_", name.lower()).lstrip("0123456789_") or "tables"
+    files = {
+        "pyproject.toml": _PROJECT.format(name=name, module=module),
+        "README.md": _README.format(name=name, module=module),
+        f"{module}/__init__.py": '"""Tables as Dagster assets."""\n',
+        f"{module}/definitions.py": _DEFINITIONS,
+        "tests/test_tables.py": _TEST.format(module=module),
+        ".gitignore": "lake/\n",
+    }
+    for path, text in files.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    click.echo(f"Made {directory}. Now: cd {directory} && lsm-assets ui")
+
+
+@main.command()
+@click.option("--module", help="The module with `defs`.  [default: that of ./pyproject.toml]")
+@click.option("--warehouse", metavar="LOCATION", help="[default: LSM_WAREHOUSE, or ./lake]")
+@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
+def ui(module: str | None, warehouse: str | None, port: int) -> None:
+    """Run Dagster's UI and daemon, and beside it the pages of tables and lineage, until Ctrl-C."""
+    given = {**os.environ, **({WAREHOUSE: warehouse} if warehouse else {})}
+    settings = settings_from(given)
+    prepare_home(settings)
+    command = [
+        *ui_command(settings, port, with_workspace=False),
+        *(["-m", module] if module else []),
+    ]
+    click.echo(
+        f"Dagster: http://{LOOPBACK}:{port}, tables and lineage: http://{LOOPBACK}:{PAGES_PORT}"
+    )
+    here = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
+    }
+    environment = {**given, **ui_environment(settings), **here}
+    raise SystemExit(run_beside(command, pages_command(settings, port), environment))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Run one process until it ends or Ctrl-C, with another beside it that ends with it."""
+
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+
+def run_beside(
+    command: Sequence[str], beside: Sequence[str], environment: Mapping[str, str]
+) -> int:
+    """Run `command` and return its exit code; `beside` runs as long. SIGTERM ends both in good order."""
+    companion = subprocess.Popen(beside, env=environment)
+    try:
+        process = subprocess.Popen(command, env=environment)
+        signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(signal.SIGINT))
+        while process.poll() is None:
+            with suppress(
+                KeyboardInterrupt
+            ):  # the process hears it as well, and ends in its own time
+                process.wait()
+        return process.returncode
+    finally:
+        companion.terminate()
+        companion.wait(timeout=30)
