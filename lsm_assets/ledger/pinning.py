@@ -193,7 +193,12 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
             if source == key
         )
         dataset = keys_of(key).name if snapshot_id is not None else key.to_user_string()
-        yield Input(dataset=dataset, snapshot_id=snapshot_id, columns=columns)
+        yield Input(
+            dataset=dataset,
+            snapshot_id=snapshot_id,
+            after_snapshot_id=None if pin is None else pin.after,
+            columns=columns,
+        )
 
 
 def _pins(step: StepExecutionContext, resource: LsmResource) -> Mapping[dg.AssetKey, Pin]:

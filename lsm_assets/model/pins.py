@@ -31,13 +31,15 @@ class CommitFacts:
 class Pin:
     """What to read in place of a recorded snapshot. `why` is a sentence if it is not that snapshot.
 
-    With `tag` it is read by the tag's name; with `branch` on that branch, by `snapshot_id`.
+    With `tag` it is read by the tag's name; with `branch` on that branch, by `snapshot_id`; with `after`
+    only the changes since that snapshot are.
     """
 
     snapshot_id: int
     tag: str | None = None
     branch: str | None = None
     why: str = ""
+    after: int | None = None
 
 
 @record

@@ -1,20 +1,24 @@
 """The sample's tables as assets: what each one's writer does."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_assets.assets.table import Writer
+from lsm_assets.automation.upkeep import log_observation
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
+from lsm_assets.ledger.feed import Changes, changes_to_feed
 from lsm_assets.ledger.pinning import pinned_table
 from lsm_assets.model.changes import Upsert
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import Metadata
 from lsm_assets.resources import LsmResource
 from lsm_assets.sample.delays import (
     FLIGHT_COLUMNS,
@@ -22,16 +26,28 @@ from lsm_assets.sample.delays import (
     carrier_days_frame,
     days_filter,
 )
-from lsm_assets.sample.replay import replay
+from lsm_assets.sample.replay import correction, late_corrections, replay
 from lsm_assets.sample.source import fitted, read_source, rows_of_day, source_version
 from lsm_assets.sample.tables import (
     AIRLINES,
+    AIRPORT_TOTALS,
     CARRIER_DAYS,
+    CARRIER_TOTALS,
     FLIGHTS,
+    FLIGHTS_KEY,
+    PLANES,
     REFERENCE_TABLES,
+    SIGHTINGS,
     WEATHER,
 )
-from lsm_engine.spark import read_dataframe
+from lsm_assets.sample.totals import (
+    CHANGE_COLUMNS,
+    airport_totals,
+    carrier_totals,
+    first_sightings,
+    named,
+)
+from lsm_engine.spark import lookup_join, read_dataframe
 
 ONE_RUN = dg.BackfillPolicy.single_run()
 """A backfill of many days is one run: one Spark session, one look at the source."""
@@ -44,6 +60,9 @@ def sample_assets() -> tuple[LsmTableAssets, ...]:
         lsm_table_assets(WEATHER, write_weather, backfill_policy=ONE_RUN),
         lsm_table_assets(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
         lsm_table_assets(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
+        lsm_table_assets(CARRIER_TOTALS, _fed(carrier_totals)),
+        lsm_table_assets(AIRPORT_TOTALS, _fed(airport_totals)),
+        lsm_table_assets(SIGHTINGS, _fed(first_sightings, _with_names)),
     )
 
 
@@ -53,9 +72,32 @@ def days_of(context: dg.AssetExecutionContext) -> list[date]:
 
 
 def write_flights(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
-    """Replay the run's days."""
-    for change in replay(days_of(context)):
+    """Correct what came late for the days before, then replay the run's days."""
+    days = days_of(context)
+    corrected = _corrections(context, table, days)
+    for change in [*corrected, *replay(days)]:
         yield replace(change, rows=_distributed(context, change.rows))
+
+
+def _corrections(
+    context: dg.AssetExecutionContext, table: lsm.Table, days: Sequence[date]
+) -> list[Upsert]:
+    """Return corrections of flights that are in the table, found by its bloom index."""
+    late = late_corrections(days)
+    if not late.num_rows:
+        return []
+    placed = table.locate(late.select(list(FLIGHTS_KEY)))
+    how, known = placed.schema.metadata[b"lsm.how"].decode(), pc.equal(placed["action"], "update")
+    rows = late.filter(known)
+    found: Metadata = {
+        "sample/located": dg.MetadataValue.md(
+            f"{rows.num_rows} of {late.num_rows} corrections are of flights that are there, in "
+            f"{pc.count_distinct(placed['file_name']).as_py()} files:\n\n"
+            + "\n".join(f"- {line}" for line in how.splitlines())
+        )
+    }
+    log_observation(context, FLIGHTS, "late corrections, located", found)
+    return [correction(rows, days, how)] if rows.num_rows else []
 
 
 def write_weather(context: dg.AssetExecutionContext, table: lsm.Table) -> Upsert:
@@ -89,6 +131,45 @@ def write_carrier_days(context: dg.AssetExecutionContext, table: lsm.Table) -> U
             airlines.table.scan(**airlines.at).to_arrow(),
         )
     return Upsert(rows=rows, label=_span("figures", days))
+
+
+def _fed(
+    made_of: Callable[[pa.Table], pa.Table],
+    finish: Callable[[dg.AssetExecutionContext, pa.Table], Any] | None = None,
+) -> Writer:
+    """Return the writer of a table that is fed from what changed in flights."""
+
+    def write(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
+        flights = FLIGHTS.keys.asset(AssetKind.TABLE)
+        changes = changes_to_feed(context, flights, table, columns=CHANGE_COLUMNS)
+        if changes is None:
+            context.log.info("nothing new in %s", FLIGHTS.name)
+            return
+        rows = made_of(changes.rows)
+        made = finish(context, rows) if finish is not None else _distributed(context, rows)
+        yield Upsert(rows=made, label=_told(changes), properties=changes.properties)
+        changes.acknowledge()
+
+    return write
+
+
+def _told(changes: Changes) -> str:
+    return f"{changes.rows.num_rows:,} changes of snapshots {changes.after + 1} to {changes.upto}"
+
+
+def _with_names(context: dg.AssetExecutionContext, sightings: pa.Table) -> Any:
+    """Return first sightings with names, looked up by key in the states that this run reads."""
+    resource: LsmResource = context.resources.lsm
+    airlines = pinned_table(context, AIRLINES.keys.asset(AssetKind.TABLE))
+    planes = pinned_table(context, PLANES.keys.asset(AssetKind.TABLE))
+    if resource.executor != "spark":
+        names = airlines.table.scan(**airlines.at).to_arrow()
+        return named(sightings, names, planes.table.scan(**planes.at).to_arrow())
+    frame = _distributed(context, sightings)
+    frame = lookup_join(frame, airlines.table, columns=["name"], **airlines.at)
+    makers = ["manufacturer", "model"]
+    frame = lookup_join(frame, planes.table, columns=makers, **planes.at)
+    return frame.withColumnRenamed("name", "airline").select(*SIGHTINGS.schema.names)
 
 
 def _distributed(context: dg.AssetExecutionContext, rows: pa.Table) -> Any:

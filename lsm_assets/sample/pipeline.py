@@ -10,7 +10,7 @@ import dagster as dg
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
-from lsm_assets.sample.jobs import DAYS_JOB, REFERENCES_JOB
+from lsm_assets.sample.jobs import DAYS_JOB, FEED_JOB, REFERENCES_JOB
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
 from lsm_assets.sample.tables import FLIGHTS
 
@@ -36,7 +36,7 @@ class SamplePipeline:
         return [day for day in days if day.isoformat() not in done][:count]
 
     def load_references(self, heard: Heard) -> None:
-        """Load carriers, airports and aircraft."""
+        """Load carriers, airports and aircraft; release a correction of airports."""
         self._run(REFERENCES_JOB, heard)
 
     def load_days(self, days: Sequence[date], heard: Heard) -> None:
@@ -46,6 +46,10 @@ class SamplePipeline:
             "dagster/asset_partition_range_end": days[-1].isoformat(),
         }
         self._run(DAYS_JOB, heard, tags=tags)
+
+    def feed_totals(self, heard: Heard) -> None:
+        """Carry changes of flights over into totals and first sightings."""
+        self._run(FEED_JOB, heard)
 
     def compact_what_is_due(self, heard: Heard) -> list[str]:
         """Ask the compaction sensor, as the daemon does, and run what it requests."""

@@ -1,85 +1,139 @@
-"""A day of flights as it becomes known: the schedule, departures, arrivals, and what went wrong."""
+"""A day of flights as three feeds tell it: the schedule, departures, arrivals; and what comes late."""
 
 from collections.abc import Iterator, Sequence
-from datetime import date
+from datetime import date, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_assets.model.changes import Upsert
+from lsm_assets.sample.source import FIRST_DAY as FIRST_OF_YEAR
 from lsm_assets.sample.source import fitted, read_source, rows_of_day
-from lsm_assets.sample.tables import FLIGHTS, FLIGHTS_KEY
+from lsm_assets.sample.tables import (
+    ARRIVAL,
+    ARRIVED_AT,
+    DEPARTED_AT,
+    DEPARTURE,
+    FLIGHTS,
+    FLIGHTS_KEY,
+    SCHEDULE,
+    SCHEDULED_AT,
+)
 
-SCHEDULED = ("dest", "sched_dep_time", "sched_arr_time", "distance", "time_hour")
-DEPARTED = ("tailnum", "dep_time", "dep_delay")
-ARRIVED = ("arr_time", "arr_delay", "air_time")
 FIRST_DAY, LAST_DAY = "sample.first-day", "sample.last-day"
 """Snapshot properties with the first and the last day that a commit is about."""
 
-WHOLE_ROWS = True
-"""Whether an update repeats what was known before, as a table needs that keeps the newest row."""
+CORRECTED_DAYS = 8
+"""What became of diverted flights is known a week later; runs of the sample are no longer than this."""
 
 
-def replay(days: Sequence[date], *, whole_rows: bool = WHOLE_ROWS) -> Iterator[Upsert]:
-    """Yield the changes of consecutive days.
+def replay(days: Sequence[date]) -> Iterator[Upsert]:
+    """Yield the changes of consecutive days, each with the columns of its feed alone.
 
-    The schedule of all of them at once; then, day by day, departures together with cancellations
-    (deletes), and arrivals; at last corrections of flights that were diverted.
+    The schedule of all of them at once; then, day by day, departures with cancellations (deletes) and
+    arrivals. Nobody waits for anybody: on even days arrivals come first.
     """
     flights = read_source("flights")
     by_day = [rows_of_day(flights, day) for day in days]
-    schedule = _known(pa.concat_tables(by_day), "scheduled", SCHEDULED, whole_rows=whole_rows)
-    yield _upsert("schedule", schedule, days)
-    for day, planned in zip(days, by_day, strict=True):
-        yield from _day(planned, day, whole_rows=whole_rows)
-    diverted = pa.concat_tables(_diverted(planned) for planned in by_day)
-    if diverted.num_rows:
-        rows = _known(diverted, "diverted", (*SCHEDULED, *DEPARTED), whole_rows=True)
-        yield _upsert("corrections", rows, days)
+    planned = [
+        _of_feed(rows, SCHEDULE, SCHEDULED_AT, _clock(rows, day - timedelta(days=1), 1200))
+        for rows, day in zip(by_day, days, strict=True)
+    ]
+    yield _upsert("schedule", pa.concat_tables(planned), days)
+    for rows, day in zip(by_day, days, strict=True):
+        told = [_departures(rows, day), _arrivals(rows, day)]
+        yield from reversed(told) if day.day % 2 == 0 else told
 
 
-def _upsert(what: str, rows: pa.Table, days: Sequence[date], *, more: str = "") -> Upsert:
+def late_corrections(days: Sequence[date]) -> pa.Table:
+    """Return what the arrivals feed tells late, before a run's days: which flights were diverted."""
+    before = [days[0] - timedelta(days=back) for back in range(CORRECTED_DAYS, 0, -1)]
+    flights = read_source("flights")
+    told = []
+    for day in before:
+        if day >= FIRST_OF_YEAR:
+            rows = rows_of_day(flights, day)
+            lost = pc.and_(pc.is_valid(rows["dep_time"]), pc.is_null(rows["arr_delay"]))
+            rows = rows.filter(lost)
+            clock = _clock(rows, day + timedelta(days=7), 0)
+            told.append(_of_feed(rows, (), ARRIVED_AT, clock, outcome="diverted"))
+    return pa.concat_tables(told) if told else FLIGHTS.schema.empty_table()
+
+
+def correction(rows: pa.Table, days: Sequence[date], how: str) -> Upsert:
+    """Return corrections as a change; `how` they were located travels with the commit."""
+    first = days[0] - timedelta(days=CORRECTED_DAYS)
+    span = [max(first, FIRST_OF_YEAR), days[0] - timedelta(days=1)]
+    return _upsert("corrections", rows, span, located=how)
+
+
+def _departures(planned: pa.Table, day: date) -> Upsert:
+    left = planned.filter(pc.is_valid(planned["dep_time"]))
+    cancelled = planned.filter(pc.is_null(planned["dep_time"]))
+    changes = [
+        (left, "+U", _clock(left, day, left["dep_time"])),
+        (cancelled, "-D", _clock(cancelled, day, cancelled["sched_dep_time"])),
+    ]
+    rows = pa.concat_tables(
+        _of_feed(some, DEPARTURE, DEPARTED_AT, clock).append_column(
+            "_row_kind", pa.repeat(kind, some.num_rows)
+        )
+        for some, kind, clock in changes
+    )
+    return _upsert("departures", rows, [day], more=f", {cancelled.num_rows} cancellations")
+
+
+def _arrivals(planned: pa.Table, day: date) -> Upsert:
+    landed = planned.filter(pc.is_valid(planned["arr_delay"]))
+    overnight = pc.less(landed["arr_time"], landed["dep_time"])
+    times = pc.add(landed["arr_time"], pc.multiply(overnight.cast(pa.int64()), 2400))
+    rows = _of_feed(landed, ARRIVAL, ARRIVED_AT, _clock(landed, day, times), outcome="arrived")
+    return _upsert("arrivals", rows, [day])
+
+
+def _upsert(
+    what: str, rows: pa.Table, days: Sequence[date], *, more: str = "", located: str = ""
+) -> Upsert:
     until = f" to {days[-1]}" if len(days) > 1 else ""
+    found = {LOCATED: located} if located else {}
     return Upsert(
         rows=rows,
         label=f"{what} {days[0]}{until}{more}",
-        properties={FIRST_DAY: days[0].isoformat(), LAST_DAY: days[-1].isoformat()},
+        properties={FIRST_DAY: days[0].isoformat(), LAST_DAY: days[-1].isoformat(), **found},
     )
 
 
-def _day(planned: pa.Table, day: date, *, whole_rows: bool) -> Iterator[Upsert]:
-    left = planned.filter(pc.is_valid(planned["dep_time"]))
-    cancelled = planned.filter(pc.is_null(planned["dep_time"]))
-    landed = left.filter(pc.is_valid(left["arr_delay"]))
-    before = SCHEDULED if whole_rows else ()
-    changes = [
-        _of_kind(_known(left, "departed", (*before, *DEPARTED), whole_rows=whole_rows), "+U"),
-        _of_kind(_known(cancelled, "cancelled", before, whole_rows=whole_rows), "-D"),
-    ]
-    departures = pa.concat_tables(changes, promote_options="default")
-    yield _upsert("departures", departures, [day], more=f", {cancelled.num_rows} cancellations")
-    before = (*before, *DEPARTED) if whole_rows else ()
-    arrived = _known(landed, "arrived", (*before, *ARRIVED), whole_rows=whole_rows)
-    yield _upsert("arrivals", arrived, [day])
+LOCATED = "sample.located"
+"""The snapshot property that tells how the index found the records that a correction is about."""
 
 
-def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
-    return rows.append_column("_row_kind", pa.repeat(kind, rows.num_rows))
+def _of_feed(
+    flights: pa.Table,
+    columns: Sequence[str],
+    clock_name: str,
+    clock: pa.Array,
+    *,
+    outcome: str | None = None,
+) -> pa.Table:
+    """Return the rows that one feed tells: the key, its own columns and its clock; no others."""
+    shown = flights.select(
+        [name for name in flights.column_names if name in {*FLIGHTS_KEY, *columns}]
+    )
+    shown = shown.append_column(clock_name, clock)
+    if outcome is not None:
+        shown = shown.append_column("outcome", pa.repeat(outcome, flights.num_rows))
+    fields = [field for field in FLIGHTS.schema if field.name in shown.column_names]
+    return fitted(shown, pa.schema(fields))
 
 
-def _known(flights: pa.Table, status: str, columns: Sequence[str], *, whole_rows: bool) -> pa.Table:
-    """Return rows with their key, status and `columns`; the rest is null, or absent if not whole."""
-    names = {*FLIGHTS_KEY, *columns}
-    shown = flights.select([name for name in flights.column_names if name in names])
-    shown = shown.append_column("status", pa.repeat(status, flights.num_rows))
-    schema = FLIGHTS.schema
-    if not whole_rows:
-        schema = pa.schema([field for field in schema if field.name in shown.column_names])
-    return fitted(shown, schema)
-
-
-def _diverted(flights: pa.Table) -> pa.Table:
-    """Flights that left and, as it turned out, never arrived where they were going."""
-    return flights.filter(
-        pc.and_(pc.is_valid(flights["dep_time"]), pc.is_null(flights["arr_delay"]))
+def _clock(rows: pa.Table, day: date, times: pa.ChunkedArray | int) -> pa.Array:
+    """Return when something was told: a day and, as the source writes it, 1435 for 14:35."""
+    start = np.datetime64(datetime(day.year, day.month, day.day), "us")  # noqa: DTZ001 -- UTC
+    if isinstance(times, int):
+        times = pa.chunked_array([pa.repeat(times, rows.num_rows)])
+    told = times.cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    minutes = told // 100 * 60 + told % 100
+    return pa.array(start + minutes.astype("timedelta64[m]"), pa.timestamp("us")).cast(
+        pa.timestamp("us", "UTC")
     )

@@ -1,7 +1,6 @@
 """`lsm-sample`: replay real flights through Dagster and Spark, then show what exists now."""
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +12,24 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lsm_assets.home import DEFAULT_PORT, LOOPBACK, open_instance, ui_command, ui_environment
-from lsm_assets.project import lsm_definitions
+from lsm_assets.home import (
+    DEFAULT_PORT,
+    LOOPBACK,
+    PAGES_PORT,
+    SERVED_LINEAGE,
+    open_instance,
+    pages_command,
+    ui_command,
+    ui_environment,
+)
 from lsm_assets.resources import LsmResource
-from lsm_assets.sample.assets import sample_assets
-from lsm_assets.sample.jobs import sample_jobs
+from lsm_assets.running import run_beside
+from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
 from lsm_assets.sample.pipeline import SamplePipeline
 from lsm_assets.sample.report import print_report
-from lsm_assets.sample.tables import FLIGHTS, TABLES
-from lsm_assets.settings import EXECUTOR, Settings, settings_from
+from lsm_assets.sample.tables import FED_TABLES, FLIGHTS, TABLES
+from lsm_assets.settings import EXECUTOR, LINEAGE_URL, Settings, settings_from
 from lsm_engine import LsmError
 
 DAYS_PER_RUN = 8
@@ -67,19 +74,20 @@ def main(
     ui: bool,  # noqa: FBT001 -- click calls by name
     port: int,
 ) -> None:
-    """Replay flights that left New York in 2013: schedules, departures, arrivals, cancellations.
+    """Replay flights that left New York in 2013: schedules, departures, arrivals, cancellations, corrections.
 
     Each run continues where the last one stopped. Tables are compacted when their sensor asks for
     it, and tagged after each period. Nothing has to be set up; everything is in one directory.
     """
     console = Console()
+    os.environ.setdefault(
+        LINEAGE_URL, SERVED_LINEAGE
+    )  # where links of snapshots lead; --ui serves it
     try:
         with _settings(warehouse, executor, on) as settings:
             _replay(settings, days, console)
             if ui:
-                _open_ui(
-                    settings, console, port
-                )  # this process becomes it; a server goes on beside it
+                _open_ui(settings, console, port)
     except (LsmError, dg.DagsterError) as error:
         console.print("The sample stopped:", style="bold red")
         console.print(str(error), markup=False, highlight=False)
@@ -108,7 +116,7 @@ def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[
 
 
 def _replay(settings: Settings, count: int, console: Console) -> None:
-    definitions = lsm_definitions(sample_assets(), settings, jobs=sample_jobs())
+    definitions = sample_definitions(settings)
     started = time.monotonic()
     with open_instance(settings) as instance, opened(definitions) as lsm:
         pipeline = SamplePipeline(definitions, instance)
@@ -144,6 +152,7 @@ def _run_all(
             pipeline.load_days(period, heard)
             bar.update(task, completed=total, what="")
             found |= _compact(pipeline, lsm, bar)
+            _feed(pipeline, bar)
             pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda what: None)
     return found
 
@@ -169,6 +178,12 @@ def _compact(
     bar.update(task, completed=1, what=", ".join(name.split("/")[-1] for name in compacted))
     after = _runs_of_tables(lsm) if compacted else before
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+
+
+def _feed(pipeline: SamplePipeline, bar: Progress) -> None:
+    task = bar.add_task("Totals, fed from the changes", total=len(FED_TABLES), what="")
+    pipeline.feed_totals(lambda what: bar.update(task, advance=1, what=what))
+    bar.update(task, completed=len(FED_TABLES), what="")
 
 
 def _runs_of_tables(lsm: LsmResource) -> dict[str, int]:
@@ -200,10 +215,11 @@ def _progress() -> Progress:
 
 
 def _open_ui(settings: Settings, console: Console, port: int) -> None:
+    """Run Dagster's UI, and beside it the pages of tables and lineage, until Ctrl-C."""
     console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
-    sys.stdout.flush()
-    command = ui_command(settings, port)
-    os.execve(command[0], command, {**os.environ, **ui_environment(settings)})
+    console.print(f"Tables and their lineage, live: http://{LOOPBACK}:{PAGES_PORT}")
+    environment = {**os.environ, **ui_environment(settings)}
+    run_beside(ui_command(settings, port), pages_command(settings, port), environment)
 
 
 if __name__ == "__main__":

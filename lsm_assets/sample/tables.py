@@ -1,5 +1,6 @@
 """The sample's tables: what they are called, what they hold, and what they are made from."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import dagster as dg
@@ -18,11 +19,19 @@ DAYS = dg.DailyPartitionsDefinition(
 _INSTANT = pa.timestamp("us", "UTC")
 
 
-def _schema(key: dict[str, pa.DataType], columns: dict[str, pa.DataType]) -> pa.Schema:
+OWNERS = ("team:flight-operations",)
+
+
+def _schema(
+    key: Mapping[str, pa.DataType],
+    columns: Mapping[str, pa.DataType],
+    comments: Mapping[str, str] | None = None,
+) -> pa.Schema:
+    told = comments or {}
     return pa.schema(
         [
-            *(pa.field(name, kind, nullable=False) for name, kind in key.items()),
-            *(pa.field(name, kind) for name, kind in columns.items()),
+            pa.field(name, kind, name not in key, {"comment": told[name]} if name in told else None)
+            for name, kind in {**key, **columns}.items()
         ]
     )
 
@@ -36,42 +45,80 @@ FLIGHTS_KEY = {
     "origin": pa.string(),
 }
 
+SCHEDULED_AT, DEPARTED_AT, ARRIVED_AT = "scheduled_at", "departed_at", "arrived_at"
+SCHEDULE = ("dest", "sched_dep_time", "sched_arr_time", "distance", "time_hour")
+DEPARTURE = ("tailnum", "dep_time", "dep_delay")
+ARRIVAL = ("arr_time", "arr_delay", "air_time", "outcome")
+"""What each of the three feeds tells about a flight, beside its clock."""
+
 FLIGHTS = TableDeclaration(
     name=f"{DATABASE}.flights",
     comment=(
-        "Every flight that left New York: scheduled first, then departed, then arrived. "
-        "Cancelled flights are deleted, diverted ones corrected."
+        "Every flight that left New York, as three feeds tell it: scheduled, departed, arrived. Each fills in "
+        "its own columns, by its own clock. Cancelled flights are deleted, diverted ones corrected later."
     ),
     schema=_schema(
         FLIGHTS_KEY,
         {
             "dest": pa.string(),
-            "tailnum": pa.string(),
-            "status": pa.string(),
             "sched_dep_time": pa.int32(),
+            "sched_arr_time": pa.int32(),
+            "distance": pa.int32(),
+            "time_hour": _INSTANT,
+            SCHEDULED_AT: _INSTANT,
+            "tailnum": pa.string(),
             "dep_time": pa.int32(),
             "dep_delay": pa.int32(),
-            "sched_arr_time": pa.int32(),
+            DEPARTED_AT: _INSTANT,
             "arr_time": pa.int32(),
             "arr_delay": pa.int32(),
             "air_time": pa.int32(),
-            "distance": pa.int32(),
-            "time_hour": _INSTANT,
+            "outcome": pa.string(),
+            ARRIVED_AT: _INSTANT,
+        },
+        {
+            "dest": "Airport of destination, as scheduled",
+            "dep_delay": "Minutes late at departure; early is negative",
+            "arr_delay": "Minutes late at arrival; unknown for diverted flights",
+            "outcome": "arrived or diverted; not known yet while in the air",
+            SCHEDULED_AT: "Clock of the schedule",
+            DEPARTED_AT: "Clock of the departures",
+            ARRIVED_AT: "Clock of the arrivals",
         },
     ),
     primary_key=tuple(FLIGHTS_KEY),
     partitioned_by=("month",),
     partitions_def=DAYS,
     partition_columns={"month": "{key:%m}"},
-    options={"bucket": "2", "write-only": "true"},
+    owners=OWNERS,
+    options={
+        "bucket": "2",
+        "merge-engine": "partial-update",
+        f"fields.{SCHEDULED_AT}.sequence-group": ",".join(SCHEDULE),
+        f"fields.{DEPARTED_AT}.sequence-group": ",".join(DEPARTURE),
+        f"fields.{ARRIVED_AT}.sequence-group": ",".join(ARRIVAL),
+        "partial-update.remove-record-on-sequence-group": DEPARTED_AT,
+        # Writers only add files. The compaction that a sensor asks for hides older rows by deletion
+        # vectors and tells what changed; readers merge what it has not taken up yet.
+        "write-only": "true",
+        "num-sorted-run.compaction-trigger": "3",  # what a day adds: totals wait for a compaction
+        "deletion-vectors.enabled": "true",
+        "deletion-vectors.merge-on-read": "true",
+        "changelog-producer": "lookup",
+        "index.type": "bloom",
+    },
 )
+
+# Loaded again by each run: what is there already is no commit, and makes no reader stale.
+_REFERENCE_OPTIONS = {"bucket": "1", "write.skip-unchanged": "true"}
 
 AIRLINES = TableDeclaration(
     name=f"{DATABASE}.airlines",
     comment="The names of carriers.",
     schema=_schema({"carrier": pa.string()}, {"name": pa.string()}),
     primary_key=("carrier",),
-    options={"bucket": "1"},
+    owners=OWNERS,
+    options=_REFERENCE_OPTIONS,
 )
 
 AIRPORTS = TableDeclaration(
@@ -90,7 +137,8 @@ AIRPORTS = TableDeclaration(
         },
     ),
     primary_key=("faa",),
-    options={"bucket": "1"},
+    owners=OWNERS,
+    options=_REFERENCE_OPTIONS,
 )
 
 PLANES = TableDeclaration(
@@ -110,7 +158,8 @@ PLANES = TableDeclaration(
         },
     ),
     primary_key=("tailnum",),
-    options={"bucket": "1"},
+    owners=OWNERS,
+    options=_REFERENCE_OPTIONS,
 )
 
 WEATHER = TableDeclaration(
@@ -134,6 +183,7 @@ WEATHER = TableDeclaration(
         },
     ),
     primary_key=("origin", "time_hour", "month"),
+    owners=OWNERS,
     partitioned_by=("month",),
     partitions_def=DAYS,
     partition_columns={"month": "{key:%m}"},
@@ -158,6 +208,7 @@ CARRIER_DAYS = TableDeclaration(
         },
     ),
     primary_key=("year", "month", "day", "carrier"),
+    owners=OWNERS,
     partitions_def=DAYS,
     options={"bucket": "1"},
     deps=(_FLIGHTS_ASSET, _AIRLINES_ASSET),
@@ -171,5 +222,90 @@ CARRIER_DAYS = TableDeclaration(
     },
 )
 
+CARRIER_TOTALS = TableDeclaration(
+    name=f"{DATABASE}.carrier_totals",
+    comment="What each carrier flew so far: sums, fed from the changes of flights.",
+    schema=_schema(
+        {"carrier": pa.string()},
+        {
+            "scheduled": pa.int64(),
+            "departed": pa.int64(),
+            "arrived": pa.int64(),
+            "arr_delay_minutes": pa.int64(),
+            "worst_arr_delay": pa.int32(),
+        },
+        {"worst_arr_delay": "The worst that was ever reported, also if corrected since"},
+    ),
+    primary_key=("carrier",),
+    owners=OWNERS,
+    options={
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "fields.default-aggregate-function": "sum",
+        "fields.worst_arr_delay.aggregate-function": "max",
+    },
+    deps=(_FLIGHTS_ASSET,),
+    column_lineage={
+        "departed": [(_FLIGHTS_ASSET, "dep_time")],
+        "arrived": [(_FLIGHTS_ASSET, "arr_delay")],
+        "arr_delay_minutes": [(_FLIGHTS_ASSET, "arr_delay")],
+        "worst_arr_delay": [(_FLIGHTS_ASSET, "arr_delay")],
+    },
+)
+
+AIRPORT_TOTALS = TableDeclaration(
+    name=f"{DATABASE}.airport_totals",
+    comment="Departures from and arrivals at each airport so far: sums, fed from the changes of flights.",
+    schema=_schema(
+        {"airport": pa.string()},
+        {"departures": pa.int64(), "arrivals": pa.int64(), "arr_delay_minutes": pa.int64()},
+    ),
+    primary_key=("airport",),
+    owners=OWNERS,
+    options={
+        "bucket": "1",
+        "merge-engine": "aggregation",
+        "fields.default-aggregate-function": "sum",
+    },
+    deps=(_FLIGHTS_ASSET,),
+    column_lineage={
+        "departures": [(_FLIGHTS_ASSET, "origin"), (_FLIGHTS_ASSET, "dep_time")],
+        "arrivals": [(_FLIGHTS_ASSET, "dest"), (_FLIGHTS_ASSET, "arr_delay")],
+        "arr_delay_minutes": [(_FLIGHTS_ASSET, "arr_delay")],
+    },
+)
+
+_PLANES_ASSET = PLANES.keys.asset(AssetKind.TABLE)
+
+SIGHTINGS = TableDeclaration(
+    name=f"{DATABASE}.sightings",
+    comment="Where each aircraft was seen first; what comes later changes nothing.",
+    schema=_schema(
+        {"tailnum": pa.string()},
+        {
+            "seen_at": _INSTANT,
+            "carrier": pa.string(),
+            "flight": pa.int32(),
+            "origin": pa.string(),
+            "dest": pa.string(),
+            "airline": pa.string(),
+            "manufacturer": pa.string(),
+            "model": pa.string(),
+        },
+        {"airline": "Looked up by carrier", "model": "Looked up by tail number"},
+    ),
+    primary_key=("tailnum",),
+    owners=OWNERS,
+    options={"bucket": "1", "merge-engine": "first-row"},
+    deps=(_FLIGHTS_ASSET, _AIRLINES_ASSET, _PLANES_ASSET),
+    column_lineage={
+        "seen_at": [(_FLIGHTS_ASSET, DEPARTED_AT)],
+        "airline": [(_AIRLINES_ASSET, "name")],
+        "manufacturer": [(_PLANES_ASSET, "manufacturer")],
+        "model": [(_PLANES_ASSET, "model")],
+    },
+)
+
 REFERENCE_TABLES = (AIRLINES, AIRPORTS, PLANES)
-TABLES = (*REFERENCE_TABLES, WEATHER, FLIGHTS, CARRIER_DAYS)
+FED_TABLES = (CARRIER_TOTALS, AIRPORT_TOTALS, SIGHTINGS)
+TABLES = (*REFERENCE_TABLES, WEATHER, FLIGHTS, CARRIER_DAYS, *FED_TABLES)

@@ -11,10 +11,25 @@ from click.testing import CliRunner
 import lsm_engine as lsm
 from lsm_assets.sample.delays import carrier_days, carrier_days_frame, days_filter
 from lsm_assets.sample.origin import origin_of, worst_figure
-from lsm_assets.sample.replay import replay
+from lsm_assets.sample.release import FIRST_RELEASE, SECOND_RELEASE, missing_airports
+from lsm_assets.sample.replay import LOCATED, late_corrections, replay
 from lsm_assets.sample.run import main, periods
 from lsm_assets.sample.source import read_source, rows_of_day
-from lsm_assets.sample.tables import CARRIER_DAYS, FLIGHTS, FLIGHTS_KEY, TABLES
+from lsm_assets.sample.tables import (
+    AIRPORTS,
+    ARRIVAL,
+    ARRIVED_AT,
+    CARRIER_DAYS,
+    DEPARTED_AT,
+    DEPARTURE,
+    FED_TABLES,
+    FLIGHTS,
+    FLIGHTS_KEY,
+    SCHEDULE,
+    SCHEDULED_AT,
+    TABLES,
+)
+from lsm_assets.sample.totals import airport_totals, carrier_totals, first_sightings
 from lsm_engine.prune.expression import matches, tree_of
 from lsm_engine.spark.session import local_session
 from tests.dagster.lake import MARKS
@@ -24,20 +39,26 @@ FIRST = [date(2013, 1, 1), date(2013, 1, 2)]
 PLANNED, CANCELLED = 842, 4
 
 
-def replayed(days: list[date], **how: bool) -> dict[tuple[object, ...], dict[str, object]]:
-    """Apply the changes to a dict, the slow and obvious way; absent columns keep their value."""
+def replayed(days: list[date]) -> dict[tuple[object, ...], dict[str, object]]:
+    """Apply the changes to a dict, the slow and obvious way; columns that a feed lacks keep their value."""
     rows: dict[tuple[object, ...], dict[str, object]] = {}
-    for change in replay(days, **how):
+    for change in replay(days):
         for row in change.rows.to_pylist():
             key = tuple(row[name] for name in FLIGHTS_KEY)
             if row.pop("_row_kind", "+U") == "-D":
                 rows.pop(key, None)
-            elif how.get("whole_rows", True):
-                rows[key] = row
             else:
-                known = {name: value for name, value in row.items() if value is not None}
-                rows[key] = {**rows.get(key, dict.fromkeys(FLIGHTS.schema.names)), **known}
+                rows[key] = {**rows.get(key, dict.fromkeys(FLIGHTS.schema.names)), **row}
     return rows
+
+
+def corrected(
+    rows: dict[tuple[object, ...], dict[str, object]], days: list[date]
+) -> dict[tuple[object, ...], dict[str, object]]:
+    late = {
+        tuple(row[name] for name in FLIGHTS_KEY): row for row in late_corrections(days).to_pylist()
+    }
+    return {key: {**row, **late.get(key, {})} for key, row in rows.items()}
 
 
 def test_a_day_ends_as_the_published_data_says() -> None:
@@ -50,23 +71,53 @@ def test_a_day_ends_as_the_published_data_says() -> None:
         if row is not None:
             assert row["dep_delay"] == flight["dep_delay"]
             assert row["arr_delay"] == flight["arr_delay"]
-            assert row["status"] == ("diverted" if flight["arr_delay"] is None else "arrived")
+            assert row["outcome"] == (None if flight["arr_delay"] is None else "arrived")
 
 
-def test_partial_rows_amount_to_the_same() -> None:
-    whole, partial = replayed(FIRST), replayed(FIRST, whole_rows=False)
-    for key, row in whole.items():
-        # A table that keeps the newest row forgets when a diverted flight landed; the other does not.
-        if row["status"] == "arrived":
-            assert partial[key] == row
-    assert partial.keys() == whole.keys()
+def test_what_became_of_diverted_flights_is_told_late() -> None:
+    assert late_corrections(FIRST[:1]).num_rows == 0
+    ninth = [date(2013, 1, 9)]
+    days = [date(2013, 1, day) for day in range(1, 9)]
+    rows = corrected(replayed(days), ninth)
+    outcomes = {(row["outcome"], row["arr_delay"] is None) for row in rows.values()}
+    assert outcomes == {("arrived", False), ("diverted", True)}
+    assert late_corrections(ninth).num_rows == sum(
+        row["outcome"] == "diverted" for row in rows.values()
+    )
 
 
-def test_every_change_fits_the_table() -> None:
+def test_a_feed_tells_its_own_columns_and_its_clock() -> None:
     for change in replay(FIRST):
-        schema = change.rows.schema
-        assert [name for name in schema.names if name != "_row_kind"] == FLIGHTS.schema.names
-        assert not any(change.rows[name].null_count for name in FLIGHTS_KEY)
+        told = {name for name in change.rows.schema.names if name != "_row_kind"} - {*FLIGHTS_KEY}
+        feeds = {SCHEDULED_AT: SCHEDULE, DEPARTED_AT: DEPARTURE, ARRIVED_AT: ARRIVAL}
+        (clock,) = feeds.keys() & told
+        assert told == {clock, *feeds[clock]}
+        assert not any(change.rows[name].null_count for name in (*FLIGHTS_KEY, clock))
+
+
+def test_totals_of_changes_are_those_of_the_rows() -> None:
+    """Whatever was taken back: changes one after the other amount to what is there in the end."""
+    rows = pa.Table.from_pylist(list(replayed(FIRST[:1]).values()), schema=FLIGHTS.schema)
+    planned = rows.append_column("_row_kind", pa.repeat("+I", rows.num_rows))
+    blank = planned.set_column(
+        planned.schema.get_field_index("arr_delay"),
+        "arr_delay",
+        pa.nulls(rows.num_rows, pa.int32()),
+    )
+    undone = blank.set_column(
+        blank.schema.get_field_index("_row_kind"), "_row_kind", pa.repeat("-U", rows.num_rows)
+    )
+    redone = planned.set_column(
+        planned.schema.get_field_index("_row_kind"), "_row_kind", pa.repeat("+U", rows.num_rows)
+    )
+    changes = pa.concat_tables([blank, undone, redone])
+    for made_of, key in ((carrier_totals, "carrier"), (airport_totals, "airport")):
+        assert made_of(changes).sort_by(key).equals(made_of(planned).sort_by(key))
+    totals = carrier_totals(planned)
+    assert pc.sum(totals["scheduled"]).as_py() == rows.num_rows
+    assert pc.sum(totals["arr_delay_minutes"]).as_py() == pc.sum(rows["arr_delay"]).as_py()
+    first = first_sightings(changes)
+    assert first.num_rows == pc.count_distinct(rows["tailnum"]).as_py()
 
 
 def test_days_are_cut_into_runs() -> None:
@@ -106,6 +157,8 @@ class TestARun:
         with lsm.open_catalog(f"sqlite:///{lake / 'catalog.db'}", warehouse=str(lake)) as catalog:
             check_content(catalog)
             check_origin(catalog)
+            check_fed_tables(catalog)
+            check_release(catalog)
 
 
 def check_content(catalog: lsm.Catalog) -> None:
@@ -115,7 +168,11 @@ def check_content(catalog: lsm.Catalog) -> None:
         tuple(row[name] for name in FLIGHTS_KEY): row
         for row in flights.scan().to_arrow().to_pylist()
     }
-    assert found == replayed(FIRST[:1]) | replayed(FIRST[1:])
+    assert found == corrected(replayed(FIRST[:1]), FIRST[1:]) | replayed(FIRST[1:])
+    told = [snapshot.properties.get(LOCATED, "") for snapshot in flights.snapshots()]
+    assert any("files were read" in text for text in told), (
+        "corrections are found by the bloom index"
+    )
     assert [tag.name for tag in flights.tags()] == ["2013-01-01", "2013-01-02"]
     assert max(bucket.run_count for bucket in flights.pressure()) < 5
 
@@ -137,6 +194,43 @@ def check_origin(catalog: lsm.Catalog) -> None:
     for what in ("schedule", "departures", "arrivals"):
         assert f"{what} {origin.day}" in labels
     assert all(commit.files and commit.run_id == origin.run_id for commit in flights.commits)
+
+
+def check_fed_tables(catalog: lsm.Catalog) -> None:
+    """What was fed from changes, run by run, is what the rows amount to."""
+    flights = catalog.table(FLIGHTS.name)
+    now = flights.to_arrow()
+    now = now.append_column("_row_kind", pa.repeat("+I", now.num_rows))
+    for declaration, made_of in zip(FED_TABLES[:2], (carrier_totals, airport_totals), strict=True):
+        key = declaration.primary_key[0]
+        expected, fed = made_of(now).sort_by(key), catalog.table(declaration.name).to_arrow()
+        # A flight that was planned and cancelled leaves zeros behind.
+        fed = fed.filter(pc.is_in(fed[key], expected[key])).sort_by(key)
+        assert fed.to_pylist() == expected.to_pylist()
+        inputs = catalog.lineage.inputs_of_snapshot(lsm.TableName.parse(declaration.name), 1)
+        assert inputs["dataset"].to_pylist() == [FLIGHTS.name]
+        assert inputs["after_snapshot_id"].to_pylist() == [0]
+    sightings = catalog.table(FED_TABLES[2].name).to_arrow().to_pylist()
+    first = {row["tailnum"]: row for row in first_sightings(now).to_pylist()}
+    assert {row["tailnum"]: row["seen_at"] for row in sightings} == {
+        name: row["seen_at"] for name, row in first.items()
+    }
+    assert {row["airline"] for row in sightings} >= {
+        "United Air Lines Inc.",
+        "Delta Air Lines Inc.",
+    }
+    assert {row["manufacturer"] for row in sightings} >= {"BOEING", "EMBRAER"}
+    assert sorted(each.name for each in flights.consumers()) == sorted(
+        each.keys.identifier for each in FED_TABLES
+    )
+
+
+def check_release(catalog: lsm.Catalog) -> None:
+    """A release was corrected on a branch; what was released before is still to be read."""
+    airports, missing = catalog.table(AIRPORTS.name), missing_airports()["faa"].to_pylist()
+    assert airports.count(where=lsm.col("faa").is_in(missing)) == len(missing)
+    assert airports.count(tag=FIRST_RELEASE) == airports.count() - len(missing)
+    assert airports.count(tag=SECOND_RELEASE) == airports.count()
 
 
 @pytest.mark.spark

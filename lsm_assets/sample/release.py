@@ -1,0 +1,98 @@
+"""A release of a table, corrected on a branch: airports that the published list lacks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+import lsm_engine as lsm
+from lsm_assets.assets.tags import find_tag
+from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.recording import recorded, run_properties, table_event, tag_event
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
+from lsm_assets.model.partitions import partition_set_name, tag_partitions
+from lsm_assets.sample.source import fitted
+from lsm_assets.sample.tables import AIRPORTS, OWNERS
+from lsm_engine import Snapshot
+
+FIRST_RELEASE, SECOND_RELEASE, BRANCH = "release-1", "release-2", "caribbean"
+KEY = dg.AssetKey([AIRPORTS.keys.database, f"{AIRPORTS.keys.short_name}.release"])
+
+_MISSING = (
+    ("BQN", "Rafael Hernandez", 18.4949, -67.1294, 237, "America/Puerto_Rico"),
+    ("PSE", "Mercedita", 18.0083, -66.5630, 29, "America/Puerto_Rico"),
+    ("SJU", "Luis Munoz Marin Intl", 18.4394, -66.0018, 9, "America/Puerto_Rico"),
+    ("STT", "Cyril E King", 18.3373, -64.9734, 23, "America/St_Thomas"),
+)
+"""Flights of 2013 go to these, and the published list of airports has none of them."""
+
+
+def missing_airports() -> pa.Table:
+    """Return the rows of the correction."""
+    names = ("faa", "name", "lat", "lon", "alt", "tzone")
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*_MISSING, strict=True)), strict=True))
+    columns |= {"tz": [-4] * len(_MISSING), "dst": ["N"] * len(_MISSING)}
+    return fitted(pa.table(columns), AIRPORTS.schema)
+
+
+@dg.asset(
+    key=KEY,
+    deps=[AIRPORTS.keys.asset(AssetKind.TABLE)],
+    group_name=AIRPORTS.group_name,
+    owners=list(OWNERS),
+    required_resource_keys={"lsm"},
+    pool=AIRPORTS.keys.pool,
+    description="Tags a release of airports, corrects it on a branch, checks the branch, and fast-forwards "
+    "the table to it: readers see all of the correction or nothing. Once done, nothing is left to do.",
+)
+def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
+    """Release airports, and the correction of that release."""
+    table: lsm.Table = context.resources.lsm.catalog.table(AIRPORTS.name)
+    if find_tag(table, SECOND_RELEASE) is None:
+        yield from _corrected(context, table)
+    first, second = table.tag(FIRST_RELEASE).snapshot, table.tag(SECOND_RELEASE).snapshot
+    yield dg.MaterializeResult(
+        asset_key=KEY,
+        data_version=dg.DataVersion(str(second.id)),
+        metadata={
+            "sample/release": dg.MetadataValue.md(
+                f"{FIRST_RELEASE}: {snapshot_link(AIRPORTS.keys, first.id)}, corrected on branch {BRANCH}, "
+                f"{SECOND_RELEASE}: {snapshot_link(AIRPORTS.keys, second.id)}"
+            ),
+            "sample/rows_added": table.count() - table.count(tag=FIRST_RELEASE),
+        },
+    )
+
+
+def _corrected(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Any]:
+    """Do what is left to do; a run that died on the way is gone on with."""
+    if find_tag(table, FIRST_RELEASE) is None:
+        table.create_tag(FIRST_RELEASE)
+    if BRANCH not in table.branches():
+        table.create_branch(BRANCH, FIRST_RELEASE)
+    lineage = context.resources.lsm.catalog.lineage
+    branch, released = table.branch(BRANCH), table.tag(FIRST_RELEASE).snapshot
+    what = run_properties(context, AIRPORTS.keys, AssetKind.TABLE)
+    branch.upsert(missing_airports(), properties={**what, LABEL_PROPERTY: "missing airports"})
+    lost = table.count(tag=FIRST_RELEASE) + len(_MISSING) - branch.count()
+    if lost:
+        raise dg.Failure(f"the branch {BRANCH} has {lost} rows less than it should; look into it")
+    if data_version(table, lineage) != data_version(branch, lineage):
+        table.fast_forward(BRANCH)
+    table.create_tag(SECOND_RELEASE)
+    yield from _reported(context, table, released)
+
+
+def _reported(
+    context: dg.AssetExecutionContext, table: lsm.Table, released: Snapshot
+) -> Iterator[Any]:
+    for snapshot_id in table.snapshot_ids():
+        if snapshot_id > released.id:
+            yield from recorded(context, table, AIRPORTS.keys, table.snapshot(snapshot_id))
+    names = partition_set_name(tag_partitions(AIRPORTS.keys))
+    context.instance.add_dynamic_partitions(names, [FIRST_RELEASE, SECOND_RELEASE])
+    for name in (FIRST_RELEASE, SECOND_RELEASE):
+        yield tag_event(table, AIRPORTS.keys, table.tag(name))
+    yield table_event(AIRPORTS, table, data_version(table, context.resources.lsm.catalog.lineage))
