@@ -6,8 +6,9 @@ import dagster as dg
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.checks.contents import contents_evaluation
 from lsm_assets.model.keys import AssetKind
-from tests.dagster.lake import KEYS, MARKS, Lake, rows
+from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows
 
 pytestmark = MARKS
 
@@ -68,6 +69,34 @@ def test_flipped_bytes_turn_the_check_red_and_name_the_file_and_its_rows(
     assert "keys {" in found.description or "keys " in found.description
     assert "lsm repair shop.orders restore" in found.description
     assert path.name in found.metadata["lsm/damaged"].value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"deletion-vectors.enabled": "true"}, {"file.format": "orc"}, {"index.type": "bloom"}],
+    ids=str,
+)
+def test_wherever_a_byte_of_a_live_file_is_flipped_the_check_is_red(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Every seventh byte of each live data file, in headers, pages, statistics, filters and footers alike."""
+    with lsm.open_catalog(tmp_path) as catalog:
+        table = catalog.create_table(
+            "shop.orders", ORDERS.schema, primary_key=["id"], options={"bucket": "1", **options}
+        )
+        table.upsert(rows(*range(60)))
+        table.upsert(rows(*range(50, 90), name="y"))
+        (first, *_) = table.system("files")["file_path"].to_pylist()
+        (path,) = tmp_path.rglob(first.rsplit("/", 1)[-1])
+        sound, passed = path.read_bytes(), []
+        for at in range(0, len(sound), 7):
+            path.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
+            told = contents_evaluation(ORDERS, table.verify(deep=True))
+            if told.passed or path.name not in told.description or " rows" not in told.description:
+                passed.append((at, told.description))
+        assert not passed
+        path.write_bytes(sound)
+        assert contents_evaluation(ORDERS, table.verify(deep=True)).passed
 
 
 def test_a_range_is_one_run_that_reads_each_file_once(lake: Lake) -> None:
