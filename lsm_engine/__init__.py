@@ -41,11 +41,7 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.lineage import Lineage
     from lsm_engine.catalog.lineage_origins import Origin as LineageOrigin
     from lsm_engine.catalog.lineage_page import lineage_page
-    from lsm_engine.catalog.locations import (
-        LINEAGE_PAGE,
-        absolute_warehouse,
-        default_catalog_url,
-    )
+    from lsm_engine.catalog.locations import LINEAGE_PAGE, absolute_warehouse, default_catalog_url
     from lsm_engine.catalog.names import TableName
     from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
     from lsm_engine.catalog.openlineage import run_events as openlineage_events
