@@ -36,6 +36,7 @@ class WriteBuffer:
         self._rows: list[pa.RecordBatch] = []
         self._kinds: list[pa.Array] = []
         self._spilled: list[SpilledRows] = []
+        self._merged: list[pa.Table] = []
         self._retracts = False
         self.next_sequence_number = next_sequence_number
         self.byte_count = 0
@@ -43,7 +44,23 @@ class WriteBuffer:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is buffered, in memory or on disk."""
-        return not self._rows and not self._spilled
+        return not self._rows and not self._spilled and not self._merged
+
+    @property
+    def may_be_taken(self) -> bool:
+        """Whether all rows are in memory, one merged row stands for all of a key, and nobody logs them."""
+        plain = self._rules.function.keeps_rows and self._log is None
+        return plain and bool(self._rows) and not self._spilled
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Return the rows as they came, numbered, to be merged by others, who put what comes of it."""
+        batches = [self._numbered(*pair) for pair in zip(self._rows, self._kinds, strict=True)]
+        self._rows, self._kinds, self.byte_count = [], [], 0
+        return batches
+
+    def put(self, rows: pa.Table) -> None:
+        """Take back the rows that were taken, sorted and merged."""
+        self._merged = [rows]
 
     def add(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Take rows in the order in which they arrived."""
@@ -69,7 +86,8 @@ class WriteBuffer:
         It is a single run unless a retract reaches below what is buffered (MergeFunction.may_need_full_history):
         then what one row cannot express comes as several runs, oldest first.
         """
-        latest = self._drain() if self._rows else []
+        latest = self._drain() if self._rows else self._merged
+        self._merged = []
         spilled, self._spilled = self._spilled, []
         retracts, self._retracts = self._retracts, False
         if not spilled and len(latest) <= 1:
@@ -91,8 +109,7 @@ class WriteBuffer:
 
     def _drain(self) -> list[pa.Table]:
         """Sort and merge what is in memory; the buffer is empty afterwards."""
-        batches = [self._numbered(*pair) for pair in zip(self._rows, self._kinds, strict=True)]
-        self._rows, self._kinds, self.byte_count = [], [], 0
+        batches = self.take()
         order = sort_orders(
             [self._rules.keys(batch) for batch in batches],
             [self._rules.ranks(batch) for batch in batches],

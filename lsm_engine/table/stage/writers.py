@@ -1,6 +1,7 @@
 """Rows → files of their buckets, which nothing names yet: what a commit is made of. Runs in any process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,15 @@ from lsm_engine.table.ground.merge_rules import merge_rules
 from lsm_engine.table.stage.append_writer import AppendWriter
 from lsm_engine.table.stage.bucket_routing import routing_of
 from lsm_engine.table.stage.input_changelog import InputLog
+from lsm_engine.table.stage.merged_together import merge_together
 from lsm_engine.table.stage.write_buffer import WriteBuffer
 from lsm_engine.table.stage.written_bucket import WrittenBucket, messages_of
+
+_SMALL_BYTES = 16 << 10
+"""Bytes of a buffer from which on it is merged by itself."""
+_TOGETHER_BYTES = 8 << 20
+_TOGETHER_WRITERS = 32
+"""What buffers that are merged at once have in all: another thread may have the next ones."""
 
 
 class BucketWriter:
@@ -45,9 +53,9 @@ class BucketWriter:
         self._total_buckets = total_buckets
         self._snapshot_id = snapshot_id
         schema = context.schema
-        rules = merge_rules(schema)
+        self.rules = rules = merge_rules(schema)
         self._log = InputLog(schema, rules, spills) if logs_input else None
-        self._buffer = WriteBuffer(
+        self.buffer = WriteBuffer(
             schema.key_value_arrow, rules, spills, next_sequence_number, self._log
         )
         self._writers: list[DataFileWriter] = []
@@ -57,16 +65,21 @@ class BucketWriter:
     @property
     def byte_count(self) -> int:
         """Bytes held in memory."""
-        return self._buffer.byte_count
+        return self.buffer.byte_count
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its rows may be merged together with those of others, and are few enough to gain by it."""
+        return self.buffer.may_be_taken and self.byte_count <= _SMALL_BYTES
 
     def write(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Take rows of this bucket, in the order in which they came."""
-        self._buffer.add(rows, kinds)
+        self.buffer.add(rows, kinds)
 
     def relieve(self) -> None:
         """Give up the memory: spill, or write level-0 files where spilling is off."""
         if self._context.schema.options[core_options.WRITE_BUFFER_SPILLABLE]:
-            self._buffer.spill()
+            self.buffer.spill()
         else:
             self._flush()
 
@@ -87,9 +100,9 @@ class BucketWriter:
             writer.abort()
 
     def _flush(self) -> None:
-        if self._buffer.is_empty:
+        if self.buffer.is_empty:
             return
-        for run in self._buffer.runs():
+        for run in self.buffer.runs():
             self._files += self._written(self._numbered(run))
         if self._log is not None:
             self._changelog_files += self._written(self._log.rows(), changelog=True)
@@ -175,10 +188,10 @@ class TableWriter:
     def finish(self) -> list[CommitMessage]:
         """Write what is left and return what to commit."""
         self._write(self._routing.rest())
-        writers = list(self._writers.values())
-        written = list(LocalExecutor().ordered(_finished, writers))
+        groups = _grouped(self._writers.values())
+        written = list(LocalExecutor().ordered(_finished, groups))
         self._spills.close()
-        return self._routing.completed(messages_of(written))
+        return self._routing.completed(messages_of(list(chain.from_iterable(written))))
 
     def abort(self) -> None:
         """Delete what was written; nothing of it was visible."""
@@ -197,8 +210,25 @@ class TableWriter:
         return self._writers[key]
 
 
-def _finished(writer: RowsWriter) -> WrittenBucket:
-    return writer.finish()
+def _grouped(writers: Iterable[RowsWriter]) -> list[list[RowsWriter]]:
+    """Return writers that finish together: small ones side by side, others by themselves."""
+    groups: list[list[RowsWriter]] = []
+    room = 0
+    for writer in writers:
+        is_small = isinstance(writer, BucketWriter) and writer.is_small
+        if not is_small or room < writer.byte_count or len(groups[-1]) == _TOGETHER_WRITERS:
+            groups.append([])
+            room = _TOGETHER_BYTES
+        groups[-1].append(writer)
+        room = room - writer.byte_count if is_small else 0
+    return groups
+
+
+def _finished(writers: Sequence[RowsWriter]) -> list[WrittenBucket]:
+    if len(writers) > 1:
+        small = [writer for writer in writers if isinstance(writer, BucketWriter)]
+        merge_together([writer.buffer for writer in small], small[0].rules)
+    return [writer.finish() for writer in writers]
 
 
 def stage_rows(staging: Staging, rows: Any) -> list[CommitMessage]:
