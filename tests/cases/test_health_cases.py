@@ -41,7 +41,8 @@ def damaged(text):
         named = dict(word.split("=") for word in more if "=" in word)
         yield DamageFacts(
             path=path, problem=f"{path} is broken", is_data=kind == "data",
-            restorable="restorable" in more, in_newest="live" in more, row_count=int(named.get("rows", 0)),
+            is_snapshot=path.startswith("snapshot/"),
+            rebuildable="restorable" in more, in_newest="live" in more, row_count=int(named.get("rows", 0)),
             newest_root=int(named["upto"]) if "upto" in named else None,
             tags=(named["tag"],) if "tag" in named else (),
         )  # fmt: skip
