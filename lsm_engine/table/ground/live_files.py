@@ -115,9 +115,9 @@ def newest_sequence_numbers(
 ) -> dict[tuple[bytes, int], int]:
     """Return the greatest sequence number that each bucket has ever seen in these manifests."""
     newest: dict[tuple[bytes, int], int] = {}
-    for meta in manifests.ahead(metas, _level_facts):
-        for (partition, bucket, _), (_, number) in manifests.fact(meta, _level_facts).items():
-            newest[partition, bucket] = max(number, newest.get((partition, bucket), -1))
+    for meta in manifests.ahead(metas, level_facts):
+        for (partition, bucket, _), fact in manifests.fact(meta, level_facts).items():
+            newest[partition, bucket] = max(fact[1], newest.get((partition, bucket), -1))
     return newest
 
 
@@ -129,29 +129,42 @@ def sorted_run_counts(
     From what is kept of each manifest: no entry is decoded again, none becomes an object.
     """
     files: Counter[tuple[bytes, int, int]] = Counter()
-    for meta in manifests.ahead(metas, _level_facts):
-        for place, (count, _) in manifests.fact(meta, _level_facts).items():
-            files[place] += count
+    for meta in manifests.ahead(metas, level_facts):
+        for place, fact in manifests.fact(meta, level_facts).items():
+            files[place] += fact[0]
     runs: Counter[tuple[bytes, int]] = Counter()
     for (partition, bucket, level), count in files.items():
         runs[partition, bucket] += count if level == 0 else min(count, 1)
     return dict(runs)
 
 
-def _level_facts(entries: pa.Table) -> dict[tuple[bytes, int, int], tuple[int, int]]:
-    """Return by partition, bucket and level: files added less deleted, greatest sequence number."""
+LevelFacts = dict[tuple[bytes, int, int], tuple[int, int, int, int]]
+"""By partition, bucket and level: files added less deleted, greatest sequence number, and the least
+and the greatest number of buckets that a file was written for."""
+
+
+def level_facts(entries: pa.Table) -> LevelFacts:
+    """Return what writers and compactions ask of a manifest, for `ManifestStore.fact` to keep."""
     if not entries.num_rows:
         return {}
     pairs, of_row = bucket_pairs(entries)
     levels = entries.column(LEVEL).to_numpy().astype(np.int64)
-    places, of_row = np.unique((of_row << 32) + levels, return_inverse=True)
+    places, first, of_row = np.unique(
+        (of_row << 32) + levels, return_index=True, return_inverse=True
+    )
     of_row = of_row.reshape(-1)
     added = entries.column(KIND).to_numpy() != EntryKind.DELETE
     counts = np.bincount(of_row, np.where(added, 1, -1)).astype(np.int64)
-    greatest = np.full(len(places), -1, np.int64)
-    np.maximum.at(greatest, of_row, entries.column(MAX_SEQUENCE_NUMBER).to_numpy())
+    numbers = entries.column(MAX_SEQUENCE_NUMBER).to_numpy()
+    totals = entries.column(TOTAL_BUCKETS).to_numpy()
+    greatest, least_total, most_total = numbers[first], totals[first], totals[first]
+    np.maximum.at(greatest, of_row, numbers)
+    np.minimum.at(least_total, of_row, totals)
+    np.maximum.at(most_total, of_row, totals)
     keys = [(*pairs[place >> 32], place & _LOW_BITS) for place in places.tolist()]
-    return dict(zip(keys, zip(counts.tolist(), greatest.tolist(), strict=True), strict=True))
+    columns = (counts, greatest, least_total, most_total)
+    facts = zip(*(column.tolist() for column in columns), strict=True)
+    return dict(zip(keys, facts, strict=True))
 
 
 def _folded(entries: pa.Table) -> pa.Table:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.modes import BucketMode
@@ -11,7 +10,7 @@ from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
-from lsm_engine.table.ground.live_files import TOTAL_BUCKETS, bucket_pairs
+from lsm_engine.table.ground.live_files import bucket_pairs, level_facts
 from lsm_engine.table.ground.session import TableSession
 
 Bucket = tuple[bytes, int]
@@ -63,26 +62,13 @@ def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
     """
     known: dict[bytes, set[int]] = {}
     for meta in session.manifest_metas(base):
-        for partition, totals in session.manifests.fact(meta, _totals_of).items():
-            known.setdefault(partition, set()).update(totals)
+        for (partition, bucket, _), fact in session.manifests.fact(meta, level_facts).items():
+            if bucket >= 0:
+                known.setdefault(partition, set()).update(fact[2:])
     if any(len(totals) > 1 for totals in known.values()):
         entries = session.live_entries(base, lambda _, bucket: bucket >= 0)
         known = {entry.partition: {entry.total_buckets} for entry in entries}
     return {partition: max(totals) for partition, totals in known.items()}
-
-
-def _totals_of(entries: pa.Table) -> dict[bytes, set[int]]:
-    known: dict[bytes, set[int]] = {}
-    if not entries.num_rows:
-        return known
-    pairs, of_row = bucket_pairs(entries)
-    totals = entries.column(TOTAL_BUCKETS).to_numpy()
-    both = np.unique(np.stack([of_row, totals], axis=1), axis=0)
-    for pair, total in both.tolist():
-        partition, bucket = pairs[pair]
-        if bucket >= 0:
-            known.setdefault(partition, set()).add(total)
-    return known
 
 
 def indexes_by_partition(
