@@ -153,8 +153,18 @@ def _prepare_file(database: Database, path: Path) -> None:
             "the catalog's file cannot be created; choose a place that can be written to",
             catalog=database.shown_url,
         ) from error
+    if path.is_dir() and not any(path.iterdir()):
+        raise CorruptFileError(
+            "an empty directory is where the catalog's file belongs, as a container's mount leaves one; "
+            "'lsm catalog rebuild' moves it aside and makes the catalog anew",
+            catalog=database.shown_url,
+        )
     if not path.is_file():
-        raise InvalidInputError("the catalog's path is no file", catalog=database.shown_url)
+        raise InvalidInputError(
+            "the catalog's path is a directory or no plain file; move it away, then 'lsm catalog rebuild' "
+            "makes a catalog there; or give another path",
+            catalog=database.shown_url,
+        )
     header = _header(path)
     if not header or int.from_bytes(header[68:72], "big") == APPLICATION_ID:
         return

@@ -51,6 +51,7 @@ public class PaimonCases {
         OPERATIONS.put("bloom", PaimonFiles::bloom);
         OPERATIONS.put("stats", PaimonFiles::stats);
         OPERATIONS.put("create", PaimonTables::create);
+        OPERATIONS.put("tables", PaimonTables::names);
         OPERATIONS.put("write", PaimonTables::write);
         OPERATIONS.put("compact", PaimonTables::compact);
         OPERATIONS.put("read", PaimonTables::read);

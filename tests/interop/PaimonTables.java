@@ -84,6 +84,18 @@ final class PaimonTables {
         }
     }
 
+    /** The names of tables of a catalog, by database. */
+    static Object names(JsonNode request) throws Exception {
+        Map<String, List<String>> found = new LinkedHashMap<>();
+        Options options = new Options(members(request.get("catalog")));
+        try (Catalog catalog = CatalogFactory.createCatalog(CatalogContext.create(options))) {
+            for (String database : catalog.listDatabases()) {
+                found.put(database, catalog.listTables(database).stream().sorted().toList());
+            }
+        }
+        return found;
+    }
+
     private static List<String> texts(JsonNode list) {
         List<String> found = new ArrayList<>();
         list.forEach(one -> found.add(one.asText()));

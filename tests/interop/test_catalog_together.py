@@ -1,5 +1,6 @@
 """One database, two catalogs: ours and pypaimon's JDBC catalog see the same databases and tables."""
 
+import json
 import stat
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import lsm_engine as lsm
 from tests.interop.canonical import canonical_rows, difference
 from tests.interop.clients import ClientError, PypaimonClient
+from tests.interop.newest_java import NewestJava
 from tests.interop.our_tables import NUMBERS, numbers
+from tests.unit.cli.conftest import Shell
+from tests.unit.cli.test_operator import mended
 
 pytestmark = pytest.mark.interop
 
@@ -101,3 +105,39 @@ def test_we_open_one_that_pypaimon_made(pypaimon: PypaimonClient, tmp_path: Path
         assert difference(pypaimon.catalog_rows(url, warehouse, "db.t"), rows_by_name(catalog, "db.t")) == ""  # fmt: skip
     if url.startswith("sqlite"):
         assert stat.S_IMODE((tmp_path / "catalog.db").stat().st_mode) & 0o077 == 0
+
+
+def test_a_jdbc_catalog_that_java_made_is_opened_as_it_is(
+    newest: NewestJava, tmp_path: Path
+) -> None:
+    """Java 1.4.2 makes it, in SQLite by JDBC; `lsm` is told its URL, and nothing else."""
+    url, house = f"jdbc:sqlite:{tmp_path}/theirs.db", tmp_path / "house"
+    catalog = {
+        "metastore": "jdbc",
+        "uri": url,
+        "warehouse": f"file://{house}",
+        "catalog-key": "prod",
+    }
+    fields = [["id", "BIGINT NOT NULL"], ["v", "STRING"]]
+    for name in ("shop.orders", "shop.returns", "other.things"):
+        path = newest.ask(
+            "create", catalog=catalog, name=name, fields=fields, keys=["id"], parts=[],
+            options={"bucket": "1"},
+        )  # fmt: skip
+        newest.ask("write", path=path, rows=[["+I", [key, name]] for key in range(3)])
+    shell = Shell(tmp_path)
+    shell.environment["LSM_WAREHOUSE"] = None
+    asked = ("--catalog", url)
+    names = [row["table"] for row in shell.json(*asked, "tables")]
+    assert names == ["other.things", "shop.orders", "shop.returns"]
+    assert [row["database"] for row in shell.json(*asked, "databases")] == ["other", "shop"]
+    shell(*asked, "upsert", "shop.orders", shell.file("more.csv", "id,v\n2,ours\n3,ours\n"))
+    shell(*asked, "create", "shop.ours", "--columns", "id BIGINT", "--primary-key", "id")
+    shell(*asked, "rename", "other.things", "other.renamed")
+    theirs = newest.ask("read", path=str(house / "shop.db" / "orders"))
+    assert sorted(theirs) == [[0, "shop.orders"], [1, "shop.orders"], [2, "ours"], [3, "ours"]]
+    assert newest.ask("tables", catalog=catalog) == {
+        "other": ["renamed"], "shop": ["orders", "ours", "returns"],
+    }  # fmt: skip
+    assert json.loads(shell(*asked, "count", "other.renamed", "--json").stdout)["rows"] == 3
+    mended(shell, *asked)  # the lineage of what Java committed before

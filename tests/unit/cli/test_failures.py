@@ -1,6 +1,7 @@
 """Failures: a line or two, an exit code per class, JSON where asked for, a traceback on demand only."""
 
 import json
+import re
 
 import pytest
 
@@ -20,6 +21,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.cli.exit_codes import EXIT_CODES, exit_code_lines, exit_code_of
 from lsm_engine.table.table import Table
+from tests.docs.blocks import DOCS
 
 CODES = {
     NotFoundError: 3, ExpiredError: 3, AlreadyExistsError: 4, InvalidOptionError: 5,
@@ -121,3 +123,12 @@ def test_a_listener_that_fails_is_a_warning(shop, monkeypatch) -> None:
     told = shop("tag", "create", "shop.orders", "x").stderr
     assert told.startswith("lsm: warning: ")
     assert len(told.splitlines()) == 1
+
+
+def test_the_page_for_operators_has_the_exit_codes_that_there_are() -> None:
+    page = (DOCS / "operators.md").read_text().partition("## Exit codes")[2]
+    listed = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
+    assert sorted(map(int, listed)) == sorted(int(number) for number, _ in exit_code_lines())
+    for number, meaning in exit_code_lines():
+        words = {*re.findall(r"\w+", meaning.replace(" or setting ", " "))}
+        assert len(words & {*re.findall(r"\w+", listed[number])}) >= min(len(words), 3), number

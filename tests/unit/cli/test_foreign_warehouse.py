@@ -75,14 +75,20 @@ def mended(shop, *, spoil) -> str:
     return "mended"
 
 
+def empty_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 def cut(size: int):
     return lambda file: file.write_bytes(file.read_bytes()[:size])
 
 
 @pytest.mark.parametrize(
     "spoil",
-    [Path.unlink, cut(0), cut(40), cut(90), cut(4096), cut(9000), lambda file: file.write_bytes(b"\0" * 50_000)],
-    ids=["deleted", "emptied", "cut at 40", "cut at 90", "one page", "cut at 9000", "zeroes"],
+    [Path.unlink, cut(0), cut(40), cut(90), cut(4096), cut(9000), lambda file: file.write_bytes(b"\0" * 50_000),
+     empty_directory],
+    ids=["deleted", "emptied", "cut at 40", "cut at 90", "one page", "cut at 9000", "zeroes", "empty directory"],
 )  # fmt: skip
 def test_catalog_rebuild_brings_a_spoilt_catalog_back_by_the_one_command_that_the_message_names(
     shop, spoil
@@ -102,6 +108,21 @@ def test_flipped_bytes_of_a_catalog_are_mended_or_harmless(shop):
             file.write_bytes(data)
 
         mended(shop, spoil=flip)
+
+
+def test_a_directory_that_holds_something_is_not_moved_from_where_a_catalog_belongs(shop):
+    house = shop.warehouse / "shop.db"  # a database: its name ends as a catalog's does
+    for words in (("tables",), ("catalog", "rebuild")):
+        assert "move it away" in shop("--catalog", house, *words, code=5).stderr
+    assert (house / "orders").is_dir()
+
+
+def test_a_catalog_that_cannot_be_written_is_read(shop):
+    before = shop.json("tables")
+    file = shop.warehouse / "catalog.db"
+    file.chmod(0o400)
+    assert shop.json("tables") == before
+    assert shop.json("count", "shop.orders")[0]["rows"] == 3
 
 
 def test_what_is_damaged_is_moved_aside_and_kept(shop):
