@@ -1,6 +1,7 @@
 """All that is recorded of a table, newest first, for exports and pictures."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,23 +54,26 @@ class LineageTables(LineageOrigins):
             for row in self._ask(statement).to_pylist()
         ]
 
-    def live_recorded(self, since: Mapping[str, int]) -> dict[str, dict[int, str]]:
+    def live_recorded(self, since: Mapping[TableName, int]) -> dict[TableName, dict[int, str]]:
         """Return the snapshots recorded as live, by id, each with its delta manifest list.
 
-        `since`: tables, by "database.table", and the id to begin at. One query a table, bounded by the
-        ids from there on.
+        `since`: tables and branches, and the id to begin at; other branches of these tables are looked for
+        from 0 on. One query a table or branch, bounded by the ids from there on.
         """
-        named = select(TABLES.c.database_name, TABLES.c.table_name, TABLES.c.table_id).where(
-            TABLES.c.catalog_key == self._catalog_key, TABLES.c.branch == MAIN_BRANCH
-        )
+        recorded = TABLES.c
+        named = select(
+            recorded.database_name, recorded.table_name, recorded.branch, recorded.table_id
+        ).where(recorded.catalog_key == self._catalog_key)
+        wanted = {replace(name, branch=MAIN_BRANCH) for name in since}
 
-        def work(connection: Connection) -> dict[str, dict[int, str]]:
-            numbers = {f"{one}.{two}": number for one, two, number in connection.execute(named)}
-            return {
-                name: live_deltas(connection, numbers[name], first)
-                for name, first in since.items()
-                if name in numbers
-            }
+        def work(connection: Connection) -> dict[TableName, dict[int, str]]:
+            found = {}
+            for database, table, branch, number in connection.execute(named):
+                name = TableName(database=database, table=table, branch=branch)
+                is_branch = branch != MAIN_BRANCH
+                if name in since or (is_branch and replace(name, branch=MAIN_BRANCH) in wanted):
+                    found[name] = live_deltas(connection, number, since.get(name, 0))
+            return found
 
         return self._read(work)
 

@@ -3,18 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lsm_engine.base.record import record
-from lsm_engine.plan.health import Finding, Severity
+from lsm_engine.plan.health import Finding, LiveSnapshots, Severity
 
 _SHOWN = 5  # ids that a finding names
-
-
-@record
-class LiveSnapshots:
-    """The snapshots of a table: ids `first` to `newest`; of those that were read, delta manifest lists."""
-
-    first: int
-    newest: int
-    lists: Mapping[int, str]
 
 
 @record
@@ -35,8 +26,12 @@ class LineageDrift:
 
 
 def lineage_drift(recorded: Mapping[int, str], there: LiveSnapshots) -> LineageDrift | None:
-    """Compare what is recorded as live, by id the delta manifest list, with a table; None: no difference."""
-    lacking = [number for number in range(there.first, there.newest + 1) if number not in recorded]
+    """Compare what is recorded as live, by id the delta manifest list, with a table; None: no difference.
+
+    A branch's oldest snapshot may be lacking: it is that of the tag that the branch began at.
+    """
+    own = range(there.first + there.is_of_branch, there.newest + 1)
+    lacking = [number for number in own if number not in recorded]
     not_so = [
         number
         for number, name in recorded.items()
@@ -52,11 +47,12 @@ def lineage_drift(recorded: Mapping[int, str], there: LiveSnapshots) -> LineageD
 
 
 def catalog_findings(
-    known: Iterable[str], found: Iterable[str], drifts: Mapping[str, LineageDrift]
+    known: Iterable[str], found: Iterable[str], drifts: Mapping[tuple[str, str], LineageDrift]
 ) -> Iterator[Finding]:
     """Yield where names differ, and where lineages do.
 
-    `known`: names in the catalog; `found`: tables in the warehouse; `drifts`: of lineages, by table.
+    `known`: names in the catalog; `found`: tables in the warehouse; `drifts`: of lineages, by table and
+    branch, "" for main.
     """
     names, there = set(known), set(found)
     for name in sorted(names - there):
@@ -71,24 +67,27 @@ def catalog_findings(
             what="the catalog does not know this table of the warehouse",
             cost="it cannot be opened by its name", command=("catalog", "register", name),
         )  # fmt: skip
-    for name in sorted(names & there & set(drifts)):
-        yield from _of_lineage(name, drifts[name])
+    for name, branch in sorted(drifts):
+        if name in names & there:
+            yield from _of_lineage(name, branch, drifts[name, branch])
 
 
-def _of_lineage(name: str, drift: LineageDrift) -> Iterator[Finding]:
+def _of_lineage(name: str, branch: str, drift: LineageDrift) -> Iterator[Finding]:
     command = ("catalog", "rebuild", name)
+    lineage = f"lineage of branch {branch!r}" if branch else "lineage"
+    whole = "branch" if branch else "table"
     if drift.lacking:
         has_later = drift.newest > drift.lacking[0]
         why = ": others have committed" if drift.is_tail else ", and has later ones" * has_later
         yield Finding(
             table=name, kind="catalog", severity=Severity.NOTE if drift.is_tail else Severity.WARNING,
-            what=f"lineage lacks {_listed(drift.lacking)}{why}",
+            what=f"{lineage} lacks {_listed(drift.lacking)}{why}",
             cost="questions about lineage are answered without them", command=command,
         )  # fmt: skip
     if drift.not_so:
         yield Finding(
             table=name, kind="catalog", severity=Severity.WARNING,
-            what=f"lineage holds {_listed(drift.not_so)} as live, which the table has not, or with other files",
+            what=f"{lineage} holds {_listed(drift.not_so)} as live, which the {whole} has not, or with other files",
             cost="questions about lineage are answered from commits that do not count", command=command,
         )  # fmt: skip
 

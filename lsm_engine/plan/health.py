@@ -142,6 +142,16 @@ class DamageFacts:
 
 
 @record
+class LiveSnapshots:
+    """The snapshots of a table or branch: ids `first` to `newest`; of those that were read, delta manifest lists."""
+
+    first: int
+    newest: int
+    lists: Mapping[int, str]
+    is_of_branch: bool = False
+
+
+@record
 class TableFacts:
     """What is known of one table. None: it was not looked at. Sizes in bytes, ages in milliseconds.
 
@@ -171,6 +181,7 @@ class TableFacts:
     tags: tuple[PinFacts, ...] = ()
     overdue_tags: tuple[str, ...] = ()
     branches: tuple[PinFacts, ...] = ()
+    branch_snapshots: Mapping[str, LiveSnapshots] = field(default_factory=dict)
     consumers: tuple[PinFacts, ...] = ()
     damage: tuple[DamageFacts, ...] = ()
     other_problems: tuple[str, ...] = ()

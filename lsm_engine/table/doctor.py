@@ -8,16 +8,18 @@ from typing import TypeVar
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
+from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.catalog_drift import (
-    LineageDrift,
-    LiveSnapshots,
-    catalog_findings,
-    lineage_drift,
-)
+from lsm_engine.plan.catalog_drift import LineageDrift, catalog_findings, lineage_drift
 from lsm_engine.plan.diagnosis import findings
-from lsm_engine.plan.health import Depth, Finding, HealthReport, TableFacts
+from lsm_engine.plan.health import (
+    Depth,
+    Finding,
+    HealthReport,
+    LiveSnapshots,
+    TableFacts,
+)
 from lsm_engine.store.manifests import keep_lists
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health import examine, report_of
@@ -25,16 +27,19 @@ from lsm_engine.table.inspect.health_facts import table_facts, unreadable
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog
 
+N = TypeVar("N")
 T = TypeVar("T")
 
 _IN_FLIGHT = 16
 """Tables of an object store that are looked at together: most of the time is spent on waiting."""
 _BEFORE_OLDEST = 100
 """Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
+_NO_SNAPSHOTS = LiveSnapshots(first=1, newest=0, lists={})
 _TOGETHER = 200
 """Tables of a disk whose manifest lists are decoded together: most of the time is spent on each call."""
 _Opened = tuple[TableSession, Snapshot | None]
-_LookedAt = tuple[str, LiveSnapshots | None, tuple[Finding, ...]]
+_LookedAt = tuple[str, Mapping[str, LiveSnapshots], tuple[Finding, ...]]
+"""A table, the snapshots that it and its branches have (by branch, main is ""), and what is wrong with it."""
 
 
 def doctor(
@@ -71,15 +76,19 @@ def doctor(
             return name, _live_snapshots(facts), judged
         except LsmError as error:
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
-                return name, None, ()  # the catalog's names are judged below
-            return name, None, findings(unreadable(name, error))
+                return name, {}, ()  # the catalog's names are judged below
+            return name, {}, findings(unreadable(name, error))
 
     results = []
     for at, result in enumerate(_examined(target, looked_at, names)):
         results.append(result)
         if progress is not None:
             progress(result[0], at)
-    live = {name: snapshots for name, snapshots, _ in results if snapshots is not None}
+    live = {
+        _recorded_name(name, branch): snapshots
+        for name, of_branches, _ in results
+        for branch, snapshots in of_branches.items()
+    }
     differs = [
         one for one in _drift(target, known, found, live) if tables is None or one.table in names
     ]
@@ -107,7 +116,7 @@ def _examined(
         yield from (work(name, opened.get(name)) for name in some)
 
 
-def _mapped(catalog: Catalog, work: Callable[[str], T], names: Sequence[str]) -> Iterator[T]:
+def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Iterator[T]:
     if scheme_of(catalog.warehouse) is None:  # on a disk, threads would only wait for each other
         yield from map(work, names)
         return
@@ -132,18 +141,28 @@ def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, _Opene
     return opened
 
 
-def _live_snapshots(facts: TableFacts) -> LiveSnapshots | None:
+def _live_snapshots(facts: TableFacts) -> Mapping[str, LiveSnapshots]:
     if facts.newest_id is None or not facts.snapshot_count:
-        return None
+        return facts.branch_snapshots
     first = facts.newest_id - facts.snapshot_count + 1
-    return LiveSnapshots(first=first, newest=facts.newest_id, lists=facts.delta_lists)
+    main = LiveSnapshots(first=first, newest=facts.newest_id, lists=facts.delta_lists)
+    return {"": main, **facts.branch_snapshots}
+
+
+def _recorded_name(name: str, branch: str) -> TableName:
+    return replace(TableName.parse(name), branch=branch or MAIN_BRANCH)
+
+
+def _shown_name(name: TableName) -> tuple[str, str]:
+    branch = "" if name.branch == MAIN_BRANCH else name.branch
+    return f"{name.database}.{name.table}", branch
 
 
 def _drift(
     catalog: Catalog,
     known: Sequence[str],
     found: Sequence[str],
-    live: Mapping[str, LiveSnapshots],
+    live: Mapping[TableName, LiveSnapshots],
 ) -> Iterator[Finding]:
     """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""
     if catalog.is_in_memory:
@@ -152,26 +171,31 @@ def _drift(
     recorded = catalog.lineage.live_recorded(since)
     drifts = {
         name: drift
-        for name, one in live.items()
-        if (drift := lineage_drift(recorded.get(name, {}), one)) is not None
+        for name in {**recorded, **live}  # of deleted branches too
+        if (drift := lineage_drift(recorded.get(name, {}), live.get(name, _NO_SNAPSHOTS)))
+        is not None
     }
 
-    def looked_again(name: str) -> LineageDrift | None:
+    def looked_again(name: TableName) -> LineageDrift | None:
         return _still_there(catalog, name, recorded.get(name, {}), drifts[name])
 
     again = dict(zip(drifts, _mapped(catalog, looked_again, list(drifts)), strict=True))
-    lasting = {name: drift for name, drift in again.items() if drift is not None}
+    lasting = {_shown_name(name): drift for name, drift in again.items() if drift is not None}
     yield from catalog_findings(known, found, lasting)
 
 
 def _still_there(
-    catalog: Catalog, name: str, recorded: Mapping[int, str], drift: LineageDrift
+    catalog: Catalog, name: TableName, recorded: Mapping[int, str], drift: LineageDrift
 ) -> LineageDrift | None:
     """Return the drift without what was committed or expired between looking at a table and its lineage."""
     try:
-        snapshots = catalog.table_in_warehouse(name).session.snapshots
-        there = set(snapshots.ids())
-        now = {number: snapshots.find(number) for number in drift.not_so}
+        shown, branch = _shown_name(name)
+        table = catalog.table_in_warehouse(shown)
+        if branch and branch not in table.branches():
+            return drift if drift.not_so else None
+        session = table.branch(branch).session if branch else table.session
+        there = set(session.snapshots.ids())
+        now = {number: session.snapshots.find(number) for number in drift.not_so}
     except LsmError:
         return None  # a finding of its own, or dropped meanwhile
     lacking = tuple(number for number in drift.lacking if number in there)

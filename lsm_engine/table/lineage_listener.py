@@ -135,9 +135,11 @@ def _held(keys: StoredKeys) -> HeldKeys:
 def rebuild_lineage(session: TableSession, lineage: Lineage) -> int:
     """Record everything that a table's files hold; return the number of snapshots recorded.
 
-    Gives the same rows as recording commit by commit, for what the files still know.
+    Gives the same rows as recording commit by commit, for what the files still know. Of a branch the
+    files that main had added before it began are main's.
     """
-    table = TableName.parse(session.name)
+    branch = session.paths.branch_name or MAIN_BRANCH
+    table = replace(TableName.parse(session.name), branch=branch)
     tags = session.tags.list()
     facts = [TagFacts(table=table, tag=tag) for tag in tags]
     return lineage.rebuild(table, _history(session, table), facts)
@@ -177,7 +179,7 @@ def _history(session: TableSession, table: TableName) -> Iterator[CommitFacts | 
         return
     first = snapshots[oldest]
     inherited = session.manifest_list(first, first.base_manifest_list)
-    if inherited:
+    if inherited and table.branch == MAIN_BRANCH:
         yield inherited_files(
             table,
             live_entries(session.manifests, inherited),

@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.catalog.names import TableName
@@ -118,18 +119,36 @@ class CatalogRegistry(ABC):
         return self.rebuild_lineage()
 
     def rebuild_lineage(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Record anew what files of tables (default: all) hold; snapshots recorded, per table."""
+        """Record anew what files of tables (default: all) and their branches hold.
+
+        Returns how many snapshots of main were recorded, per table.
+        """
         names = tables if tables is not None else self.list_tables()
         self._names.outbox.drain(patiently=True)  # it knows of snapshots that have expired since
         recorded = {}
         for name in names:
             try:
-                recorded[name] = rebuild_lineage(self.table(name).session, self._names.lineage)
+                table = self.table(name)
+                recorded[name] = rebuild_lineage(table.session, self._names.lineage)
+                self._rebuild_branches(table)
             except LsmError as error:
                 if tables is not None:
                     raise
                 log.warning("the lineage of table %s is not recorded: %s", name, error)
         return recorded
+
+    def _rebuild_branches(self, table: Table) -> None:
+        """Record anew what files of a table's branches hold, and forget deleted branches."""
+        lineage, there = self._names.lineage, table.branches()
+        for branch in there:
+            rebuild_lineage(table.branch(branch).session, lineage)
+        name = TableName.parse(table.name)
+        for known in lineage.tables():
+            if replace(known, branch=name.branch) == name and known.branch not in (
+                *there,
+                name.branch,
+            ):
+                lineage.rebuild(known, [])
 
     def record_commits(self, name: str, snapshot_ids: Iterable[int]) -> int:
         """Record snapshots of a table that the lineage does not have; return how many they were.

@@ -2,9 +2,16 @@
 
 import shlex
 
-from lsm_engine.plan.catalog_drift import LiveSnapshots, catalog_findings, lineage_drift
+from lsm_engine.plan.catalog_drift import catalog_findings, lineage_drift
 from lsm_engine.plan.diagnosis import DAY_MILLIS, findings
-from lsm_engine.plan.health import BucketFacts, DamageFacts, DebtFacts, PinFacts, TableFacts
+from lsm_engine.plan.health import (
+    BucketFacts,
+    DamageFacts,
+    DebtFacts,
+    LiveSnapshots,
+    PinFacts,
+    TableFacts,
+)
 
 MB = 1 << 20
 
@@ -94,7 +101,8 @@ def test_health(check_cases):
 
 
 def drift(case):
-    """`recorded`: `table=1:a,2:b`, ids that are recorded as live with their lists; `there`: those of the table."""
+    """`recorded`: `table=1:a,2:b`, ids that are recorded as live with their lists; `there`: those of the
+    table, or of a branch, `table@branch`."""
 
     def lists(name):
         pairs = (word.split("=") for word in case.get(name, "").split())
@@ -106,9 +114,12 @@ def drift(case):
     recorded = lists("recorded")
     drifts = {}
     for name, there in lists("there").items():
-        live = LiveSnapshots(first=min(there), newest=max(there), lists=there)
+        table, _, branch = name.partition("@")
+        live = LiveSnapshots(
+            first=min(there), newest=max(there), lists=there, is_of_branch=bool(branch)
+        )
         if found := lineage_drift(recorded.get(name, {}), live):
-            drifts[name] = found
+            drifts[table, branch] = found
     return shown(
         catalog_findings(case.get("known", "").split(), case.get("found", "").split(), drifts)
     )

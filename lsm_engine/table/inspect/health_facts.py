@@ -19,6 +19,7 @@ from lsm_engine.plan.health import (
     BucketFacts,
     DebtFacts,
     Depth,
+    LiveSnapshots,
     PinFacts,
     TableFacts,
 )
@@ -251,7 +252,7 @@ def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]
     if tags:
         facts["overdue_tags"] = expire_tags(session, dry_run=True, listed=tags).names
         facts["tags"] = tuple(_tag(session, tag) for tag in tags)
-    facts["branches"] = tuple(_branches(session))
+    facts |= _branches(session)
     if consumers:
         now = session.file_io.now_millis()
         facts["consumers"] = tuple(
@@ -311,20 +312,29 @@ def _tag(session: TableSession, tag: Tag) -> PinFacts:
     )
 
 
-def _branches(session: TableSession) -> list[PinFacts]:
+def _branches(session: TableSession) -> dict[str, Any]:
     if session.paths.branch_name:
-        return []
-    found = []
-    for name in BranchStore(session.file_io, session.paths).names():
+        return {}
+    names = BranchStore(session.file_io, session.paths).names()
+    found = {one.paths.branch_name: one for one in roots.other_branches(session)} if names else {}
+    pins, live = [], {}
+    for name in names:
+        branch = found[name]
+        latest = branch.snapshots.latest()
+        if latest is not None:
+            live[name] = LiveSnapshots(
+                first=branch.snapshots.ids()[0],
+                newest=latest.id,
+                lists={latest.id: latest.delta_manifest_list},
+                is_of_branch=True,
+            )
         if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
             continue
-        (branch,) = [one for one in roots.other_branches(session) if one.paths.branch_name == name]
-        latest = branch.snapshots.latest()
         made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
         moved = made if latest is None else max(latest.time_millis, 0)
         now = session.file_io.now_millis() if latest is None else session.clock.now_millis()
-        found.append(PinFacts(name=name, age_millis=now - moved))
-    return found
+        pins.append(PinFacts(name=name, age_millis=now - moved))
+    return {"branches": tuple(pins), "branch_snapshots": live}
 
 
 # --- what takes longer ---------------------------------------------------------------------------
@@ -347,7 +357,12 @@ def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
                 replace(pin, only_size_bytes=kept.get(name.format(pin.name), 0))
                 for pin in facts.get(kind, ())
             )
-    found["delta_lists"] = {one.id: one.delta_manifest_list for one in session.snapshots.all()}
+    found["delta_lists"] = _delta_lists(session)
+    found["branch_snapshots"] = {
+        branch.paths.branch_name: replace(live, lists=_delta_lists(branch))
+        for branch in roots.other_branches(session)
+        if (live := facts.get("branch_snapshots", {}).get(branch.paths.branch_name)) is not None
+    }
     plan = remove_orphans(session, dry_run=True, older_than=_ORPHAN_AGE, force=False).plan
     return {
         **found,
@@ -355,3 +370,7 @@ def _whole(session: TableSession, facts: Mapping[str, Any]) -> dict[str, Any]:
         "orphan_bytes": plan.freed_bytes,
         "unfinished_uploads": len(plan.uploads),
     }
+
+
+def _delta_lists(session: TableSession) -> dict[int, str]:
+    return {one.id: one.delta_manifest_list for one in session.snapshots.all()}

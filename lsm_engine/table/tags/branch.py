@@ -3,6 +3,7 @@
 Taking a branch away deletes its metadata alone: files that only it named are then orphans.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from lsm_engine.base import core_options
@@ -10,6 +11,7 @@ from lsm_engine.base.errors import (
     AlreadyExistsError,
     ErrorKind,
     InvalidInputError,
+    LsmError,
     NotFoundError,
     StorageError,
     UnsupportedError,
@@ -24,6 +26,8 @@ from lsm_engine.plan.names import MAIN_BRANCH, checked_branch_name
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.publishing import published
 from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.table.ground.committed_files import committed_files
+from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.removal import notify_removed
 from lsm_engine.table.tags.tag import without_changelog
@@ -97,6 +101,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
         )
     if not published(file_io, paths.schema_file(0), encode_schema(session.schemas.load(0))):
         raise AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
+    _notify_made(session, name)
     return Branch(name=name, created_from=tag)
 
 
@@ -125,6 +130,7 @@ def delete(session: TableSession, name: str) -> None:
     store = branches(session)
     _require_not_fallen_back_on(session, name)
     _take(session, store, name)
+    _notify_gone(session, name)
     notify_removed(
         session,
         empty_plan(f"branch {name!r} was deleted; orphans are freed later"),
@@ -173,6 +179,8 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
         for path in sorted(old, key=lambda path: path == "schema/schema-0"):
             published(session.file_io, f"{directory}/{path}", old[path])
     _take(session, store, name)
+    _notify_gone(session, name)
+    _notify_made(session, new_name)
     return Branch(name=new_name)
 
 
@@ -190,6 +198,36 @@ def _contents(session: TableSession, store: BranchStore, name: str) -> dict[str,
             )
         found[status.path.removeprefix(directory + "/")] = data
     return found
+
+
+def _notify_gone(session: TableSession, name: str) -> None:
+    """Report that all snapshots of a branch were deleted, as after a rollback to before the first of them."""
+    gone = session.clock.now_millis()
+    session.notify(lambda listener: listener.on_branch(name).rolled_back(session.name, 0, gone))
+
+
+def _notify_made(session: TableSession, name: str) -> None:
+    """Report the snapshots and tags that a branch has already, as it was made or was given its name.
+
+    What cannot be read is left out: the branch is there all the same.
+    """
+    if not session.components.listeners:
+        return
+    with suppress(LsmError):
+        branch = on_branch(session, name)
+        for snapshot in branch.snapshots.all():
+            with suppress(NotFoundError):  # of a tag whose snapshot has expired, its list too
+                _notify_committed(branch, committed_files(branch, snapshot))
+        for tag in branch.tags.list():
+            _notify_tagged(branch, tag)
+
+
+def _notify_committed(branch: TableSession, files: CommittedFiles) -> None:
+    branch.notify(lambda listener: listener.committed(branch.name, files))
+
+
+def _notify_tagged(branch: TableSession, tag: Tag) -> None:
+    branch.notify(lambda listener: listener.tagged(branch.name, tag))
 
 
 def _missing(name: str) -> NotFoundError:

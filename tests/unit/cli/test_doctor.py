@@ -177,6 +177,31 @@ def expiry_by_others(shell) -> None:
     )
 
 
+def branch_of(shell):
+    """A branch of shop.orders with a commit of its own."""
+    table = table_of(shell, commits=2)
+    table.create_tag("start")
+    table.create_branch("work", tag="start")
+    table.branch("work").upsert(ROWS)
+
+
+def commits_of_others_on_a_branch(shell) -> None:
+    branch_of(shell)
+    lsm.open_table(str(directory(shell))).branch("work").upsert(ROWS)
+
+
+def rollback_of_a_branch_by_others(shell) -> None:
+    branch_of(shell)
+    other = lsm.open_table(str(directory(shell))).branch("work")
+    other.rollback_to(2)
+    other.upsert(ROWS)
+
+
+def branch_deleted_by_others(shell) -> None:
+    branch_of(shell)
+    lsm.open_table(str(directory(shell))).delete_branch("work")
+
+
 def options_at_odds(shell) -> None:
     table_of(shell, num__sorted__run_stop__trigger="2", num__sorted__run_compaction__trigger="5")
 
@@ -196,6 +221,9 @@ STORIES: dict[Callable, tuple[str, str]] = {
     commits_of_others: ("catalog", "shallow"),
     rollback_by_others: ("catalog", "whole"),
     expiry_by_others: ("catalog", "shallow"),
+    commits_of_others_on_a_branch: ("catalog", "shallow"),
+    rollback_of_a_branch_by_others: ("catalog", "whole"),
+    branch_deleted_by_others: ("catalog", "shallow"),
     table_gone: ("catalog", "shallow"),
     table_unknown: ("catalog", "shallow"),
     orphans: ("orphans", "whole"),
@@ -236,6 +264,32 @@ def test_what_doctor_finds_is_mended_by_the_commands_it_prints(shell, story):
     assert kind in [one["kind"] for one in first], first
     assert all(one["cost"] for one in first)
     followed(shell, *words)
+
+
+def test_lineage_of_branches_is_in_step_whatever_becomes_of_them(shell):
+    branch_of(shell)
+
+    def of_branches() -> dict[str, list[int]]:
+        lines = shell.json("show", "commits")
+        found: dict[str, list[int]] = {}
+        for line in lines:
+            if line["branch"] is not None:
+                found.setdefault(line["branch"], []).append(line["snapshot_id"])
+        return {name: sorted(ids) for name, ids in found.items()}
+
+    assert of_branches() == {"work": [2, 3]}
+    table = shell.catalog().table("shop.orders")
+    table.rename_branch("work", "play")
+    assert of_branches() == {"play": [2, 3]}
+    table.rename_branch("play", "work")
+    table.branch("work").upsert(ROWS)
+    assert of_branches() == {"work": [2, 3, 4]}
+    assert shell.json("doctor") == []
+    table.fast_forward("work")
+    assert shell.json("doctor") == []
+    table.delete_branch("work")
+    assert of_branches() == {}
+    assert shell.json("doctor") == []
 
 
 def test_printed_commands_can_be_copied_into_a_shell(shell):
