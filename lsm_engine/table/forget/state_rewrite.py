@@ -88,9 +88,12 @@ class KeyFiles:
         return [(entry, positions) for entry, positions in found if len(positions)]
 
     def _may_hold(self, session: TableSession, entry: ManifestEntry) -> bool:
-        """Whether the partition and the key range of a file allow one of the keys."""
+        """Whether the partition and the key range of a file allow one of the keys.
+
+        Rows that wait for a bucket lie as they came: what their entry names are the first and the last.
+        """
         order = session.key_order
-        if order is None:
+        if order is None or entry.bucket < 0:
             return True
         partition = entry.partition if entry.partition in self._keys.by_partition else None
         if partition not in self._ordered:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from lsm_engine.table.forget import forget as forgetting
 from lsm_engine.table.forget import root_rewrite
 from tests.postgres_server import PostgresServer
 from tests.unit.table.byte_search import files_with, files_with_row, least_keys
+from tests.unit.table.history_tables import Story
+from tests.unit.table.test_deep_verify import rewrite_delta
 
 PERSON = "person-4711@example.org"
 TEXT = PERSON.encode()
@@ -264,6 +267,19 @@ def test_rows_that_wait_for_a_bucket(catalog: lsm.Catalog, tmp_path: Path) -> No
     assert not files_with(tmp_path, TEXT)
     table.compact()
     assert state(table) == sorted(others(2), key=lambda row: row["k"])
+
+
+def test_rows_that_wait_in_a_file_of_java() -> None:
+    """Its manifest entry names the first and the last key as they came, in no order."""
+    told = Story(options={"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"})
+    told.put(k9="a", k5="hers", k2="b")
+    session = told.table.session
+    (entry,) = session.live_entries(session.snapshots.latest())
+    ends = {"min_key": entry.file.max_key, "max_key": entry.file.min_key, "checksum": None}
+    rewrite_delta(told, replace(entry, file=replace(entry.file, **ends)))
+    assert told.table.forget([{"id": 5}], False, **AT_ONCE).is_clean
+    told.table.compact()
+    assert told.rows() == {2: "b", 9: "a"}
 
 
 def test_append_table_by_any_column(catalog: lsm.Catalog, tmp_path: Path) -> None:
