@@ -4,6 +4,7 @@ Unknown members are ignored when read, unless their names look damaged; members 
 """
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -16,6 +17,7 @@ from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
 from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
     FIELD_MEMBERS,
+    OWN_NAME,
     SCHEMA_MEMBERS,
     SNAPSHOT_MEMBERS,
     TAG_ONLY_MEMBERS,
@@ -256,10 +258,22 @@ _DURATION = re.compile(
 )
 
 
-def decode_tag(data: bytes, *, name: str, file_name: str) -> Tag:
-    """Return the tag that a tag file holds; a file that is just a snapshot has no birthday."""
+def decode_tag(
+    data: bytes,
+    *,
+    name: str,
+    file_name: str,
+    is_of: Callable[[str], bool] = lambda _: True,
+) -> Tag:
+    """Return the tag that a tag file holds; a file that is just a snapshot has no birthday.
+
+    `is_of` is asked where the file names another tag: whether it is that one's, and not renamed.
+    """
     found = parse_object(data, file_name=file_name)
     refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
+    named = found.optional_name(OWN_NAME)
+    if named not in (None, name) and is_of(named):
+        raise _of_another("tag", named, file_name)
     return Tag(
         name=name,
         snapshot=_snapshot(found),
@@ -273,7 +287,7 @@ def encode_tag(tag: Tag) -> bytes:
 
     Raises InvalidInputError for a tag that readers would refuse.
     """
-    members = _snapshot_members(tag.snapshot)
+    members = _snapshot_members(tag.snapshot) | {OWN_NAME: tag.name}
     if tag.created is not None:
         members["tagCreateTime"] = list(tag.created)
     raw = {}
@@ -323,16 +337,31 @@ def _retained_millis(found: JsonObject) -> int | None:
 # --- consumers and hints -------------------------------------------------------------------------
 
 
-def decode_consumer(data: bytes, *, file_name: str) -> int:
+def decode_consumer(data: bytes, *, name: str, file_name: str) -> int:
     """Return the id of the snapshot that a consumer reads next."""
     found = parse_object(data, file_name=file_name)
     refuse_damaged_names(found.members, CONSUMER_MEMBERS, file_name=file_name)
+    named = found.optional_text(OWN_NAME)
+    if named not in (None, name):
+        raise _of_another("consumer", named, file_name)
     return found.long("nextSnapshot")
 
 
-def encode_consumer(next_snapshot: int) -> bytes:
+def encode_consumer(next_snapshot: int, *, name: str) -> bytes:
     """Return a consumer file; InvalidInputError for an id that readers would refuse."""
-    return readable(object_text({"nextSnapshot": next_snapshot}), decode_consumer)
+    members = {"nextSnapshot": next_snapshot, OWN_NAME: name}
+    return readable(object_text(members), partial(decode_consumer, name=name))
+
+
+def named_in(data: bytes, *, file_name: str) -> str | None:
+    """Return the name that a tag file carries; None for one of another client."""
+    return parse_object(data, file_name=file_name).optional_name(OWN_NAME)
+
+
+def _of_another(kind: str, named: str | None, file_name: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"the file is that of {kind} {named!r}; restore it, or delete the {kind}", file=file_name
+    )
 
 
 HINT_BYTES = 32

@@ -18,7 +18,9 @@ SNAPSHOT_MEMBERS = frozenset(
         "watermark", "statistics", "properties", "nextRowId", "operation", "writerVersion",
     }
 )  # fmt: skip
-TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained"})
+OWN_NAME = "lsmName"
+"""Member of tags and consumers: whose file it is, as nothing else in it says so."""
+TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME})
 SCHEMA_MEMBERS = frozenset(
     {
         "version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options",
@@ -26,7 +28,7 @@ SCHEMA_MEMBERS = frozenset(
     }
 )  # fmt: skip
 FIELD_MEMBERS = frozenset({"id", "name", "type", "description", "defaultValue"})
-CONSUMER_MEMBERS = frozenset({"nextSnapshot"})
+CONSUMER_MEMBERS = frozenset({"nextSnapshot", OWN_NAME})
 _SHORT = 4
 """Names of up to so many characters resemble another only where one character differs."""
 

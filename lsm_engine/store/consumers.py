@@ -42,14 +42,14 @@ class ConsumerStore:
             return None
         return Consumer(
             name=name,
-            next_snapshot_id=decode_consumer(data, file_name=path),
+            next_snapshot_id=decode_consumer(data, name=name, file_name=path),
             modified_millis=modified,
         )
 
     def reset(self, name: str, next_snapshot_id: int) -> None:
         """Make a consumer, or move it, forwards or back: the next snapshot that it reads."""
         path = self._paths.consumer_file(checked_name("consumer", name, numeric=True))
-        self._file_io.replace(path, encode_consumer(next_snapshot_id))
+        self._file_io.replace(path, encode_consumer(next_snapshot_id, name=name))
 
     def advance(self, name: str, next_snapshot_id: int) -> None:
         """Move a consumer forwards; a position it has passed already changes nothing.

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
+    CorruptFileError,
     ErrorKind,
     NotFoundError,
     StorageError,
 )
-from lsm_engine.codec.documents import decode_tag, encode_tag
+from lsm_engine.codec.documents import decode_tag, encode_tag, named_in
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TAG_PREFIX, TablePaths
@@ -90,7 +91,7 @@ class TagStore:
             data = self._file_io.read(path, length=READ_MAX)
         except NotFoundError:
             return None
-        return decode_tag(data, name=name, file_name=path)
+        return self._decoded(name, data)
 
     def load(self, name: str) -> Tag:
         """Return a tag; raises NotFoundError with the nearest name there is."""
@@ -109,7 +110,27 @@ class TagStore:
         """Return the tags of these names that have not been deleted since they were listed."""
         path_names = {self._paths.tag_file(name): name for name in names}
         return [
-            decode_tag(data, name=path_names[path], file_name=path)
+            self._decoded(path_names[path], data)
             for path, data in self._file_io.read_many(path_names, READ_MAX)
             if data is not None
         ]
+
+    def _decoded(self, name: str, data: bytes) -> Tag:
+        return decode_tag(
+            data,
+            name=name,
+            file_name=self._paths.tag_file(name),
+            is_of=lambda named: self._is_of(named, name, data),
+        )
+
+    def _is_of(self, named: str, name: str, data: bytes) -> bool:
+        """Whether a tag's file is the copy of another's, or was exchanged with it.
+
+        Other clients rename the file of a tag and leave in it what we wrote: then there is no other.
+        """
+        path = self._paths.tag_file(named)
+        try:
+            there = self._file_io.read(path, length=READ_MAX)
+            return there == data or named_in(there, file_name=path) == name
+        except (NotFoundError, CorruptFileError):
+            return False

@@ -210,8 +210,8 @@ EXAMPLES = {
         TAG,
     ),
     "consumer": (
-        lambda: encode_consumer(5),
-        lambda data: decode_consumer(data, file_name="consumer"),
+        lambda: encode_consumer(5, name="c"),
+        lambda data: decode_consumer(data, name="c", file_name="consumer"),
         5,
     ),
 }

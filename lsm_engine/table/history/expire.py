@@ -6,7 +6,7 @@ outlived their snapshots go last, by a retention of their own.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lsm_engine.base import core_options
@@ -34,7 +34,7 @@ from lsm_engine.table.history.consumer import consumers_over
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
 from lsm_engine.table.history.rollback_plan import refuse_unfinished, refuse_while_rolled_back
 from lsm_engine.table.tags import expire_tags, roots
-from lsm_engine.table.tags.removal import carry_out
+from lsm_engine.table.tags.removal import carry_out, planned_paths
 
 log = logging.getLogger(__name__)
 
@@ -118,16 +118,15 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     there = seen.snapshots.stable_listing()
     refuse_unfinished(there)
     marked = believed(seen.snapshots.earliest_hint(), there[-1].id if there else 0)
-    passed = tuple(one for one in there if one.id < marked)  # of an expiry that died, or goes on
-    choice = choose_expired(
-        there[len(passed) :],
-        retention,
-        now_millis=session.clock.now_millis(),
-        consumer_next_ids=()
-        if session.options[core_options.CONSUMER_CHANGELOG_ONLY]
-        else positions,
+    needed = () if session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
+    choice = _with_passed(
+        seen,
+        there,
+        marked,
+        lambda some: choose_expired(
+            some, retention, now_millis=session.clock.now_millis(), consumer_next_ids=needed
+        ),
     )
-    choice = replace(choice, expired=(*passed, *choice.expired))
     if choice.expired and not dry_run:
         seen = _announced(session, seen, choice)
     plan = _plan(seen, choice)
@@ -145,6 +144,30 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
     return ExpiryReport(
         plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
     )
+
+
+def _with_passed(
+    seen: TableSession,
+    there: Sequence[Snapshot],
+    marked: int,
+    choose: Callable[[Sequence[Snapshot]], ExpiryChoice],
+) -> ExpiryChoice:
+    """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
+
+    Where retention keeps some of that and none of its files is deleted yet, EARLIEST may be damaged instead:
+    nothing expires then, until retention lets go of all that is below EARLIEST.
+    """
+    passed = tuple(one for one in there if one.id < marked)
+    choice = choose(there[len(passed) :])
+    finished = replace(choice, expired=(*passed, *choice.expired))
+    if not passed or choose(there).expired[: len(passed)] == passed:
+        return finished
+    only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
+    if not all(map(seen.file_io.exists, planned_paths(seen, _plan(seen, only)))):
+        return finished
+    reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
+    log.warning("table=%s %s: an expiry died, or EARLIEST is damaged", seen.name, reason)
+    return replace(only, expired=(), reason=f"{reason}; see lsm verify")
 
 
 def _announced(session: TableSession, seen: TableSession, choice: ExpiryChoice) -> TableSession:

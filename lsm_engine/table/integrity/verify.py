@@ -35,6 +35,7 @@ from lsm_engine.table.integrity.findings import Finding, Findings, Root, finding
 from lsm_engine.table.integrity.sources import with_sources
 from lsm_engine.table.integrity.stakes import stake_of
 from lsm_engine.table.integrity.unconditional_writers import warnings_of
+from lsm_engine.table.integrity.verify_ends import ghost_problems, wrong_ends
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.integrity.verify_levels import identities_of, identity_of, overlaps
@@ -113,13 +114,13 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
     for schema_id in session.schemas.ids():
         check.found(f"schema {schema_id}", partial(session.schemas.load, schema_id))
     snapshots, ghosts = session.snapshots.stable_listing_with_ghosts(check.find_snapshot)
-    check.ghosts(ghosts)
     line = check.unsealed(snapshots)
     check.chain(line)
     if line and rows is not None:
         check.newest(line[-1])
     for snapshot in line:
         check.snapshot(snapshot)
+    check.found("EARLIEST", lambda: check.ends(line, ghosts))
     for changelog in check.each("changelog", session.changelogs.ids(), session.changelogs.find):
         check.changelog(changelog)
     tags = check.each("tag", session.tags.names(), session.tags.find)
@@ -210,15 +211,11 @@ class _Verification:
             self._found.texts.append(f"a rollback is not done; roll back to {to} again if it died")
         return found.line or snapshots[:-1]
 
-    def ghosts(self, found: Sequence[Snapshot]) -> None:
-        """No writer has left a snapshot file that does not count; one that is at it takes it back."""
-        for one in found:
-            if is_there(self._session, one):
-                path = self._session.paths.snapshot_file(one.id)
-                self._found.texts.append(
-                    f"{path}: snapshot {one.id} of {one.commit_user!r} never counted, its writer was "
-                    "stopped while the id expired or was rolled back; remove_orphan_files removes it"
-                )
+    def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
+        """Nothing is missing before the oldest and after the newest, and nothing is left there."""
+        problems, warnings = wrong_ends(self._session, snapshots)
+        self._found.texts += [*ghost_problems(self._session, ghosts), *problems]
+        self._warnings += warnings
 
     def snapshot(self, one: Snapshot) -> None:
         """A snapshot can be read, and agrees with its files."""

@@ -144,8 +144,20 @@ def test_tags_come_back(created: tuple | None, retained: int | None) -> None:
     assert decode_tag(encode_tag(tag), name="t", file_name="tag-t") == tag
 
 
-def test_a_tag_without_lifetime_is_its_snapshot() -> None:
-    assert encode_tag(Tag(name="t", snapshot=SNAPSHOT)) == encode_snapshot(SNAPSHOT)
+def test_a_tag_without_lifetime_is_its_snapshot_and_a_name() -> None:
+    text = without_checksum(encode_tag(Tag(name="t", snapshot=SNAPSHOT)))
+    assert text.replace(b',\n  "lsmName" : "t"', b"") == without_checksum(encode_snapshot(SNAPSHOT))
+
+
+def test_a_file_of_another_tag_or_consumer_is_refused() -> None:
+    tag = encode_tag(Tag(name="t", snapshot=SNAPSHOT))
+    with pytest.raises(CorruptFileError, match="that of tag 't'"):
+        decode_tag(tag, name="u", file_name="tag-u")
+    renamed = decode_tag(tag, name="u", file_name="tag-u", is_of=lambda named: named != "t")
+    assert (renamed.name, renamed.snapshot) == ("u", SNAPSHOT)
+    consumer = encode_consumer(5, name="a")
+    with pytest.raises(CorruptFileError, match="that of consumer 'a'"):
+        decode_consumer(consumer, name="b", file_name="consumer-b")
 
 
 RETENTIONS = [
@@ -184,7 +196,7 @@ def test_the_spelling_that_java_reads() -> None:
 
 
 def test_consumers_and_hints() -> None:
-    assert decode_consumer(encode_consumer(5), file_name="consumer-a") == 5
+    assert decode_consumer(encode_consumer(5, name="a"), name="a", file_name="consumer-a") == 5
     assert encode_hint(12) == b"12"
     assert [decode_hint(data) for data in (b"12", b"12\n", b"", b"x", b"-1", b"9" * 30)] == [
         12, 12, None, None, None, None,

@@ -1,5 +1,7 @@
 """A flip in the name of a member is noticed; members of newer writers are passed over."""
 
+from functools import partial
+
 import pytest
 
 from lsm_engine.base.errors import CorruptFileError
@@ -32,7 +34,7 @@ def names_in(text: bytes) -> list[bytes]:
     [
         ("snapshot", decode_snapshot),
         ("schema", decode_schema),
-        ("consumer", decode_consumer),
+        ("consumer", partial(decode_consumer, name="c")),
     ],
 )
 @pytest.mark.parametrize("checked", [True, False])

@@ -102,7 +102,7 @@ def test_a_snapshot_that_readers_would_refuse_is_never_written() -> None:
         with pytest.raises(InvalidInputError):
             encode_snapshot(wrong)
     with pytest.raises(InvalidInputError):
-        encode_consumer(LONG_MAX + 1)
+        encode_consumer(LONG_MAX + 1, name="c")
 
 
 def test_the_last_snapshot_id_is_the_end_of_commits_and_not_of_the_table() -> None:

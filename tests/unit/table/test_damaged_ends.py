@@ -1,0 +1,143 @@
+"""Damage that no checksum shows: hints, files that nothing names, files exchanged with those beside them."""
+
+from collections.abc import Callable
+
+import pytest
+
+import lsm_engine as lsm
+from tests.unit.table.history_tables import Story
+
+
+def six(**options: str) -> Story:
+    told = Story(options=options)
+    for number in range(6):
+        told.put(**{f"k{number}": "a"})
+    return told
+
+
+@pytest.mark.parametrize("hint", [b"5", b"3", b"2"])
+def test_a_damaged_earliest_costs_no_snapshot_that_retention_keeps(hint: bytes) -> None:
+    """One bit makes a 5 of a 1: what lies below it seems to be what an expiry that died has left."""
+    told = six()
+    told.disk.replace("snapshot/EARLIEST", hint)
+    before = told.files()
+    report = told.reopened().verify()
+    assert any("EARLIEST is damaged" in text for text in report.warnings)
+    assert report.is_clean
+    for _ in range(2):
+        expired = told.reopened().expire_snapshots()
+        assert expired.is_empty
+        assert f"EARLIEST is {hint.decode()}" in expired.plan.reason
+    told.reopened().remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert told.files() == before
+    told.put(k9="b")
+    told.disk.replace("snapshot/EARLIEST", b"1")
+    assert told.reopened().snapshot_ids() == [1, 2, 3, 4, 5, 6, 7]
+    assert told.reopened().verify().warnings == ()
+
+
+def test_what_is_below_earliest_goes_once_retention_lets_go_of_it() -> None:
+    told = six()
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    told.reopened().expire_snapshots(retain_max=3, retain_min=1, older_than="1000 d")
+    assert told.files("snapshot/snapshot") == {f"snapshot/snapshot-{at}" for at in range(1, 7)}
+    told.reopened().expire_snapshots(retain_max=2, retain_min=1, older_than="1000 d")
+    assert told.files("snapshot/snapshot") == {"snapshot/snapshot-5", "snapshot/snapshot-6"}
+    told.check()
+
+
+def test_an_expiry_that_died_while_it_deleted_is_finished() -> None:
+    told = six()
+    told.table.compact(full=True)
+    before = told.files()
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    snapshot = told.table.session.snapshots.find(1)
+    assert snapshot is not None
+    told.disk.delete(f"manifest/{snapshot.delta_manifest_list}")
+    told.reopened().expire_snapshots()
+    assert told.reopened().snapshot_ids() == [5, 6, 7]
+    assert not told.files("snapshot/snapshot") & {f"snapshot/snapshot-{at}" for at in range(1, 5)}
+    assert told.files() < before
+    told.check()
+
+
+def test_the_oldest_snapshots_do_not_get_lost_unnoticed() -> None:
+    told = six()
+    told.disk.delete("snapshot/snapshot-1")
+    told.disk.delete("snapshot/snapshot-2")
+    (problem,) = told.reopened().verify().problems
+    assert "snapshots 1 to 2 are missing" in problem
+    told.table.expire_snapshots(retain_max=2, retain_min=1)
+    assert told.reopened().verify().is_clean
+
+
+@pytest.mark.parametrize("lost", [2, 5, 6])
+def test_no_snapshot_gets_lost_unnoticed(lost: int) -> None:
+    told = six()
+    told.disk.delete(f"snapshot/snapshot-{lost}")
+    (problem,) = told.reopened().verify().problems
+    assert f"snapshot {lost}" in problem
+
+
+@pytest.mark.parametrize("lost", [2, 4])
+def test_a_changelog_does_not_get_lost_unnoticed(lost: int) -> None:
+    kept = {"changelog.num-retained.max": "50", "changelog.time-retained": "30 d"}
+    told = six(**kept, **{"changelog-producer": "input"})
+    told.table.expire_snapshots(retain_max=2, retain_min=1, older_than="0 s")
+    assert told.reopened().verify().is_clean
+    told.disk.delete(f"changelog/changelog-{lost}")
+    (problem,) = told.reopened().verify().problems
+    assert f"changelogs {lost} to {lost} are missing" in problem
+
+
+def tagged(told: Story) -> None:
+    told.table.create_tag("a", 2)
+    told.table.create_tag("b", 5)
+
+
+def swapped(told: Story, kind: str) -> None:
+    one, other = (told.disk.read(f"{kind}/{kind}-{name}") for name in "ab")
+    told.disk.replace(f"{kind}/{kind}-a", other)
+    told.disk.replace(f"{kind}/{kind}-b", one)
+
+
+def copied(told: Story, kind: str) -> None:
+    told.disk.replace(f"{kind}/{kind}-a", told.disk.read(f"{kind}/{kind}-b"))
+
+
+@pytest.mark.parametrize("how", [swapped, copied])
+def test_no_tag_or_consumer_passes_for_another(how: Callable[[Story, str], None]) -> None:
+    told = six()
+    tagged(told)
+    for name, position in (("a", 2), ("b", 5)):
+        told.table.reset_consumer(name, position)
+    how(told, "tag")
+    before = told.files()
+    with pytest.raises(lsm.CorruptFileError, match="tag-a"):
+        told.reopened().scan(tag="a").to_arrow()
+    assert "tag-a" in str(told.reopened().verify().problems)
+    with pytest.raises(lsm.CorruptFileError, match="that of tag"):
+        told.reopened().expire_snapshots(retain_max=1, retain_min=1)
+    assert told.files() == before
+    other = six()
+    for name, position in (("a", 2), ("b", 5)):
+        other.table.reset_consumer(name, position)
+    how(other, "consumer")
+    with pytest.raises(lsm.CorruptFileError, match="consumer-a"):
+        other.reopened().consumers()
+    with pytest.raises(lsm.CorruptFileError, match="that of consumer"):
+        other.reopened().expire_snapshots(retain_max=1, retain_min=1)
+    assert "that of consumer" in str(other.reopened().verify().problems)
+
+
+def test_a_tag_that_another_client_renamed_is_read() -> None:
+    """Java Paimon renames the file, and leaves in it what we wrote; the old name may be used again."""
+    told = six()
+    tagged(told)
+    told.disk.replace("tag/tag-c", told.disk.read("tag/tag-a"))
+    told.disk.delete("tag/tag-a")
+    assert told.reopened().scan(tag="c").to_arrow().num_rows == 2
+    told.table.create_tag("a", 4)
+    assert told.reopened().scan(tag="c").to_arrow().num_rows == 2
+    assert told.reopened().scan(tag="a").to_arrow().num_rows == 4
+    assert told.reopened().verify().is_clean
