@@ -1,8 +1,12 @@
 """Files that unfold to more than there is memory for: an error that names the file, and nothing lost."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,3 +106,60 @@ def exchanged(table: lsm.Table, count: int, column: pa.Array, how: dict[str, obj
     changed = replace(head, delta_manifest_list="manifest-list-b-0", total_record_count=count)
     session.file_io.replace(f"snapshot/snapshot-{head.id}", encode_snapshot(changed))
     return path
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group of processes with little memory, of either version; only root may make one."""
+    for root, limit in (
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        ("/sys/fs/cgroup", "memory.max"),
+    ):
+        group = Path(root) / f"lsm-{os.getpid()}"
+        with suppress(OSError):
+            group.mkdir()
+            try:
+                if (group / limit).exists():
+                    (group / limit).write_text(str(LIMIT_MB << 20))
+                    yield group
+                    return
+            finally:
+                group.rmdir()
+    pytest.skip("no control group can be made here")
+
+
+WRITE = """
+import os, sys
+import pyarrow as pa
+import lsm_engine as lsm
+table = lsm.open_table(sys.argv[1])
+with open(sys.argv[2] + "/cgroup.procs", "w") as procs:
+    procs.write(str(os.getpid()))
+for number in range(1, 60):
+    count = 1 << min(number, 22)
+    table.upsert(pa.table({"id": range(count), "v": [str(number) * 100] * count}))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_writer_that_its_control_group_kills_leaves_what_was_acknowledged(
+    small_group: Path, tmp_path: Path
+) -> None:
+    """The system kills a process that exceeds a limit by cgroup; there is no error to raise."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "d.t", {"id": "BIGINT", "v": "STRING"}, primary_key="id", options={"bucket": "1"}
+        )
+    command = [sys.executable, "-c", WRITE, table.location, str(small_group)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    number = int(done.stdout.split()[-1])
+    assert 1 < number < 59
+    rows = table.scan().to_arrow()
+    assert rows.num_rows in (1 << number, 1 << number + 1)  # the last may have landed, untold
+    assert table.verify(deep=True).is_clean
+    table.upsert([{"id": 0, "v": "after"}])
+    table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert table.lookup([{"id": 0}]).column("v").to_pylist() == ["after"]
+    assert table.verify(deep=True).is_clean
