@@ -43,6 +43,18 @@ _EXPIRED = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId",
      "RequestTimeTooSkewed", "AuthenticationFailed"}
 )  # fmt: skip
+_REFUSAL = (
+    "the store refuses this: credentials have expired, or a policy lacks the permission; grant reading, "
+    "writing, deleting and listing (without listing the store answers so for names that do not exist)"
+)
+_REFUSALS = {
+    "SignatureDoesNotMatch": "the store refuses this: the secret key is not that of the access key",
+    "InvalidAccessKeyId": "the store refuses this: it does not know the access key",
+    "ExpiredToken": "the store refuses this: the session token has expired; get new credentials",
+    "InvalidToken": "the store refuses this: the session token is not one of the access key",
+    "RequestTimeTooSkewed": "the store refuses this: the clock of this machine is wrong; set it",
+}
+"""By the code of the answer, where it tells what is wrong."""
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
 _BY_STATUS = {
@@ -120,12 +132,7 @@ def to_error(path: str, cause: Exception, *, doing: str, store: str) -> LsmError
         case Answer.MISSING:
             return NotFoundError("no such file", path=path, store=store)
         case Answer.REFUSED:
-            return StorageError(
-                "the store refuses this: credentials have expired, or a policy lacks the permission; "
-                "grant reading, writing, deleting and listing (without listing the store answers "
-                "so for names that do not exist)",
-                **facts,
-            )
+            return StorageError(_REFUSALS.get(code, _REFUSAL), **facts)
         case Answer.NOT_APPLIED | Answer.CONFLICT:
             return StorageError("the store is busy or cannot be reached; try again later", **facts)
         case Answer.UNSUPPORTED:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -127,13 +128,49 @@ def s3_shown(found: Mapping[str, str]) -> str:
 
 
 def s3_address(found: Mapping[str, str]) -> tuple[str, bool]:
-    """Return the endpoint that options or the environment name, "" for Amazon's, and if the bucket is in the path."""
+    """Return the endpoint that options or the environment name, "" for Amazon's, and if the bucket is in the path.
+
+    Raises InvalidOptionError for an endpoint that is none.
+    """
     endpoint = found.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
     if endpoint and "://" not in endpoint:
         endpoint = f"https://{endpoint}"
     # Most servers that are not Amazon's know no bucket by its host name.
-    return endpoint, bool(endpoint) and _is_true(found.get("path_style", "true"))
+    path_style = bool(endpoint) and _is_true(found.get("path_style", "true"))
+    if endpoint:
+        _check_endpoint(endpoint, path_style=path_style)
+    return endpoint, path_style
+
+
+def _check_endpoint(endpoint: str, *, path_style: bool) -> None:
+    """Raise InvalidOptionError for an endpoint that is none: the library panics over some."""
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"}:
+        raise InvalidOptionError(
+            "an endpoint is an address such as 'https://storage.example:9000'",
+            option="s3.endpoint",
+            endpoint=endpoint,
+        )
+    if not path_style and _is_number(host):
+        raise InvalidOptionError(
+            "no bucket can stand before an address of numbers; leave s3.path.style.access at true, or "
+            "name the host",
+            option="s3.path.style.access",
+            endpoint=endpoint,
+        )
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _aws_region() -> str:

@@ -1,0 +1,91 @@
+"""Storage options that are wrong: who set them is told which, and nothing is written."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidOptionError, StorageError
+from lsm_engine.io.object_store import ObjectFileIO
+from lsm_engine.io.storage_location import parse_location
+from lsm_engine.io.storage_options import StorageOptions
+
+WHERE = "s3://bucket/lake/db.db/t"
+KEYS = {"s3.access-key": "a", "s3.secret-key": "a-secret"}
+TOLD = {
+    "SignatureDoesNotMatch": "secret key",
+    "InvalidAccessKeyId": "access key",
+    "ExpiredToken": "has expired",
+    "RequestTimeTooSkewed": "clock",
+    "AccessDenied": "policy",
+}
+
+
+@dataclass
+class Refusing:
+    """A server that answers each request with one code."""
+
+    code: str = ""
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def refusing() -> Iterator[Refusing]:
+    made = Refusing()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append(self.path)
+            body = f"<Error><Code>{made.code}</Code><Message>no</Message></Error>".encode()
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("code", TOLD)
+def test_a_refusal_names_what_is_wrong(refusing: Refusing, code: str) -> None:
+    refusing.code = code
+    storage = ObjectFileIO(
+        parse_location(WHERE), StorageOptions({**KEYS, "s3.endpoint": refusing.url})
+    )
+    with pytest.raises(StorageError, match=TOLD[code]) as raised:
+        storage.read("schema/schema-0")
+    assert raised.value.facts["code"] == code
+    assert len(refusing.asked) == 2  # once more, with credentials that were read anew
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path_style", "option"),
+    [
+        ("http://127.0.0.1:9000", "false", "s3.path.style.access"),
+        ("http://[::1]:9000", "false", "s3.path.style.access"),
+        ("ftp://storage.example", "true", "s3.endpoint"),
+        ("http://", "true", "s3.endpoint"),
+        ("http://storage.example:port", "true", "s3.endpoint"),
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused(
+    tmp_path: object, endpoint: str, path_style: str, option: str
+) -> None:
+    given = {**KEYS, "s3.endpoint": endpoint, "s3.path.style.access": path_style}
+    with pytest.raises(InvalidOptionError) as raised:
+        lsm.open_table(WHERE, storage=given)
+    assert raised.value.facts["option"] == option
+    assert "a-secret" not in str(raised.value)
