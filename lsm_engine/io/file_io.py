@@ -8,6 +8,7 @@ once, sizes may be passed where they are known, and `facts` has what a caller ma
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field as attribute
 from typing import Any, Protocol
 
 from lsm_engine.base.errors import UnsafePathError
@@ -17,12 +18,16 @@ from lsm_engine.meta.unfinished_upload import UnfinishedUpload
 
 @record
 class FileStatus:
-    """One directory entry. `modified_millis` is the storage's own clock; links are not followed."""
+    """One directory entry. `modified_millis` is the storage's own clock; links are not followed.
+
+    `tag`: what the store names the content by (an ETag), other with each content; None where it does not.
+    """
 
     path: str
     size: int
     modified_millis: int
     is_directory: bool
+    tag: str | None = attribute(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -209,12 +214,20 @@ class FileIO(Protocol):
         """Give uploads up; those that have ended meanwhile are no error."""
         ...
 
-    def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "FileIO":
+    def gathered(
+        self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
+    ) -> "FileIO":
         """Return storage that may answer as of now for some directories of small documents.
 
         For who reads most of them, in no order that matters; `paths` are such documents that are likely
-        there. What is written or deleted through it is seen by it.
+        there. `below`: the directory of these directories, of which the first is likely there, if it holds
+        few entries: its listing has which of the others there are. What is written or deleted through it
+        is seen by it.
         """
+        ...
+
+    def forget_gathered(self, paths: Iterable[str]) -> None:
+        """Have the next who reads some files ask the store, and not what was gathered or fetched beside."""
         ...
 
     def now_millis(self) -> int:

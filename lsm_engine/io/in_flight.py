@@ -66,6 +66,11 @@ def begin(act: Callable[[K], T], of: K) -> "Future[T]":
     return _pool().submit(act, of)
 
 
+def begin_all(act: Callable[[K], T], of: Iterable[K]) -> "dict[K, Future[T]]":
+    """Begin one act for each beside, and return their futures."""
+    return {each: begin(act, each) for each in of}
+
+
 def _pool() -> ThreadPoolExecutor:
     with _lock:
         own = os.getpid()

@@ -54,7 +54,7 @@ _REFUSALS = {
     "InvalidToken": "the store refuses this: the session token is not one of the access key",
     "RequestTimeTooSkewed": "the store refuses this: the clock of this machine is wrong; set it",
 }
-"""By the code of the answer, where it tells what is wrong."""
+"""By the code of the answer, where that names what is wrong."""
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
 _BY_STATUS = {
@@ -133,8 +133,14 @@ def to_error(path: str, cause: Exception, *, doing: str, store: str) -> LsmError
             return NotFoundError("no such file", path=path, store=store)
         case Answer.REFUSED:
             return StorageError(_REFUSALS.get(code, _REFUSAL), **facts)
+        case Answer.NOT_APPLIED if status is None:
+            return StorageError(
+                "the store cannot be reached; is its address right (s3.endpoint and its kin), and is it "
+                "running?",
+                **facts,
+            )
         case Answer.NOT_APPLIED | Answer.CONFLICT:
-            return StorageError("the store is busy or cannot be reached; try again later", **facts)
+            return StorageError("the store is busy; try again later", **facts)
         case Answer.UNSUPPORTED:
             return UnsupportedError("the store does not offer this request; use another", **facts)
         case Answer.UNKNOWN:

@@ -24,9 +24,21 @@ def read_start(client: Any, key: str, length: int | None) -> bytes:
     return bytes(pieces[:length])
 
 
-def put_object(client: Any, key: str, data: bytes, mode: Any = "overwrite") -> None:
-    """Write an object by one request."""
-    obstore.put(client, key, data, mode=mode, use_multipart=False)
+def read_tagged(client: Any, key: str) -> tuple[bytes, str | None]:
+    """Return a file's bytes, and the tag of this content."""
+    found = obstore.get(client, key)
+    return bytes(found.bytes()), tag_of(found.meta)
+
+
+def put_object(client: Any, key: str, data: bytes, mode: Any = "overwrite") -> str | None:
+    """Write an object by one request; return the tag of its content."""
+    return tag_of(obstore.put(client, key, data, mode=mode, use_multipart=False))
+
+
+def tag_of(found: Any) -> str | None:
+    """Return the tag in an answer or an entry, without quotes: some stores have them in one of the two."""
+    tag = found.get("e_tag")
+    return tag.strip('"') if tag else None
 
 
 def delete_objects(client: Any, keys: Sequence[str]) -> None:
@@ -46,4 +58,5 @@ def status_of(path: str, found: Any) -> FileStatus:
         # Google lists fractions of a second, which the answer to a HEAD lacks.
         modified_millis=1000 * int(found["last_modified"].timestamp()),
         is_directory=False,
+        tag=tag_of(found),
     )

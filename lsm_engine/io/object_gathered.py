@@ -3,12 +3,13 @@
 For maintenance, which asks for dozens of them one after the other, each time a round.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.io.file_io import FileStatus
-from lsm_engine.io.in_flight import begin
+from lsm_engine.io.in_flight import begin, begin_all
+from lsm_engine.io.kept_documents import KeptDocuments
 
 _DOCUMENTS_MAX = 50_000
 
@@ -20,19 +21,49 @@ class Gathered:
         self,
         list_directory: Callable[[str], list[FileStatus]],
         read: Callable[[str], bytes],
-        directories: Iterable[str],
+        kept: KeptDocuments,
+        directories: Sequence[str],
         paths: Iterable[str],
+        *,
+        below: str | None = None,
     ) -> None:
-        """Returns after one round; `paths`: documents that may be there, read together with the listings."""
-        listings = {directory: begin(list_directory, directory) for directory in directories}
-        self._reads: dict[str, Future[bytes]] = {path: begin(read, path) for path in paths}
-        self._lists = {directory: listed.result() for directory, listed in listings.items()}
-        self._statuses = {one.path: one for listed in self._lists.values() for one in listed}
-        documents = [path for path, one in self._statuses.items() if not one.is_directory]
-        for path in documents[:_DOCUMENTS_MAX]:
-            # What was not there when it was asked for may have been made before the listing.
-            if path not in self._reads or self._reads[path].exception() is not None:
-                self._reads[path] = begin(read, path)
+        """Returns after one round, or two where a directory `below` another one was not expected.
+
+        `paths`: documents that may be there, read together with the listings unless they are `kept`.
+        """
+        self._kept, self._fetch = kept, read
+        self._statuses: dict[str, FileStatus] = {}
+        self._lists: dict[str, list[FileStatus]] = {directory: [] for directory in directories}
+        likely = {directories[0], *kept.directories()}.intersection(directories)
+        first = begin_all(list_directory, directories if below is None else likely)
+        parent = None if below is None else begin(list_directory, below)
+        self._reads = begin_all(read, (path for path in paths if not kept.holds(path)))
+        self._take(first)
+        if parent is not None:
+            there = {one.path for one in parent.result() if one.is_directory}
+            there.intersection_update(directories)
+            kept.keep_directories(there)
+            self._take(begin_all(list_directory, there.difference(first)))
+
+    def _take(self, listings: Mapping[str, "Future[list[FileStatus]]"]) -> None:
+        """Keep listings, and begin to read the documents in them."""
+        for directory, listed in listings.items():
+            self._lists[directory] = listed.result()
+            for one in self._lists[directory]:
+                self._statuses[one.path] = one
+                if not one.is_directory and len(self._statuses) <= _DOCUMENTS_MAX:
+                    self._expect(one)
+
+    def _expect(self, one: FileStatus) -> None:
+        # What was not there when it was asked for may have been made before the listing.
+        if one.path in self._reads and self._reads[one.path].exception() is None:
+            return
+        content = self._kept.find(one.path, one.tag)
+        if content is None:
+            self._reads[one.path] = begin(self._fetch, one.path)
+        else:
+            self._reads[one.path] = Future()
+            self._reads[one.path].set_result(content)
 
     def list(self, directory: str) -> list[FileStatus] | None:
         """Return what was listed, if that directory was."""

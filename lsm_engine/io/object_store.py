@@ -16,8 +16,15 @@ import obstore
 from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.io.in_flight import at_once, begin
+from lsm_engine.io.kept_documents import KeptDocuments
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
-from lsm_engine.io.object_calls import delete_objects, put_object, read_start, status_of
+from lsm_engine.io.object_calls import (
+    delete_objects,
+    put_object,
+    read_start,
+    read_tagged,
+    status_of,
+)
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_input import WHOLE_BYTES, ObjectInput
 from lsm_engine.io.object_output import PART_BYTES, ObjectOutput
@@ -71,10 +78,23 @@ class ObjectFileIO(UploadsInParts):
         look_for_proof(self._requests, self._probed)
         return self._like(writes_behind=True)
 
-    def gathered(self, directories: Iterable[str], paths: Iterable[str] = ()) -> "ObjectFileIO":
+    def gathered(
+        self, directories: Sequence[str], paths: Iterable[str] = (), *, below: str | None = None
+    ) -> "ObjectFileIO":
         """Return this storage as it is now in some directories of small documents."""
-        read = ObjectFileIO(self.location, self.options, requests=self._requests).read
-        return self._like(gathered=Gathered(self.list, read, directories, paths))
+        kept = self._documents
+        seen = Gathered(self.list, self._read_document, kept, directories, paths, below=below)
+        return self._like(gathered=seen)
+
+    def _read_document(self, path: str) -> bytes:
+        key = self._key(path)
+        data, tag = self._requests.send("GET", path, lambda client: read_tagged(client, key))
+        self._documents.keep(path, tag, data)
+        return data
+
+    @property
+    def _documents(self) -> KeptDocuments:
+        return KeptDocuments(ObjectFileIO(self.location, self.options, requests=self._requests))
 
     # Reading.
 
@@ -173,6 +193,10 @@ class ObjectFileIO(UploadsInParts):
     def forget_prefetched(self, paths: Iterable[str]) -> None:
         """Drop what was fetched beside of some files."""
         self._prefetched.forget(paths)
+
+    def forget_gathered(self, paths: Iterable[str]) -> None:
+        """Drop what was gathered of some files."""
+        self._forget(*paths)
 
     def exists(self, path: str) -> bool:
         """Whether there is an object of this name."""
@@ -286,7 +310,10 @@ class ObjectFileIO(UploadsInParts):
         """Create by a conditional PUT, on a store that may not keep the condition: for the probe."""
         key = self._key(path)
         self._forget(path)
-        act = partial(put_object, key=key, data=data, mode="create")
+
+        def act(client: Any) -> None:
+            self._documents.keep(path, put_object(client, key, data, mode="create"), data)
+
         return self._requests.create(path, act, partial(self.exists, path))
 
     def _probed(self) -> ProbedWarehouse:
@@ -297,9 +324,10 @@ class ObjectFileIO(UploadsInParts):
     def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
         key = self._key(path)
-        self._requests.send(
+        tag = self._requests.send(
             "PUT", path, lambda client: put_object(client, key, data), waits=not may_skip
         )
+        self._documents.keep(path, tag, data)
         self._was_changed(path)
 
     def delete(self, path: str) -> bool:

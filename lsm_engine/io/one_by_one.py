@@ -60,9 +60,14 @@ class OneByOne:
         """Return the same storage: a file is there once it is closed."""
         return self
 
-    def gathered(self: FileIO, _: Iterable[str], __: Iterable[str] = ()) -> FileIO:
+    def gathered(
+        self: FileIO, _: Sequence[str], __: Iterable[str] = (), *, below: str | None = None
+    ) -> FileIO:
         """Return the same storage: asking for each file costs nothing."""
         return self
+
+    def forget_gathered(self, _: Iterable[str]) -> None:
+        """Do nothing: nothing is gathered."""
 
     def list_files(self: FileIO, directory: str) -> Iterator[FileStatus]:
         """List one directory after another."""

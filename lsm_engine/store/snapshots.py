@@ -203,10 +203,6 @@ class SnapshotStore(SnapshotHints):
             directory=self._paths.snapshot_directory,
         )
 
-    def earliest(self) -> Snapshot | None:
-        """Return the oldest snapshot, or None before the first commit."""
-        return next((one for one in map(self.find, self.ids()) if one is not None), None)
-
     def find(self, snapshot_id: int) -> Snapshot | None:
         """Return what a snapshot file holds, or None without one; raises CorruptFileError.
 
@@ -220,6 +216,11 @@ class SnapshotStore(SnapshotHints):
             snapshot_id,
             if_another="a snapshot file holds another snapshot; restore it",
         )
+
+    def find_now(self, snapshot_id: int) -> Snapshot | None:
+        """Return what `find` does, past what was gathered."""
+        self._file_io.forget_gathered([self._paths.snapshot_file(snapshot_id)])
+        return self.find(snapshot_id)
 
     def find_live(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot that counts, or None; raises CorruptFileError."""
@@ -355,7 +356,7 @@ class SnapshotStore(SnapshotHints):
             return  # the snapshot stands; readers check hints, and the next commit repairs this one
 
     def _is_there(self, snapshot: Snapshot) -> bool:
-        return same_state(self.find(snapshot.id), snapshot)
+        return same_state(self.find_now(snapshot.id), snapshot)
 
     def _make_earliest(self, snapshot_id: int) -> None:
         published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))

@@ -10,6 +10,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.io.kept_documents import KeptDocuments, forget_documents
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.publish_probe import MARKER
@@ -43,6 +44,7 @@ def forget_all():
     """Make this process one that has read nothing yet."""
     manifests._shared.clear()
     newest._known.clear()
+    forget_documents()
 
 
 def keys(table):
@@ -133,7 +135,8 @@ def test_documents_that_come_after_they_were_asked_for_are_read_once_they_are_li
             return storage.read(path)
 
     late = Late()
-    gathered = Gathered(late.list, late.read, ["tag"], ["tag/a"])
+    kept = KeptDocuments(ObjectFileIO(parse_location("memory://first-look/db.db/other")))
+    gathered = Gathered(late.list, late.read, kept, ["tag"], ["tag/a"])
     assert gathered.read("tag/a").result() == b"1"
     assert late.asked == 2
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.io.kept_documents import forget_documents
 from lsm_engine.store import manifests, newest
 from tests.stores.chaos_proxy import chaos_proxy
 from tests.stores.meters import LogicalMeter, Meter, ProxyMeter
@@ -97,6 +98,7 @@ def forget_all() -> None:
     """Make this process one that has read nothing yet."""
     manifests._shared.clear()
     newest._known.clear()
+    forget_documents()
 
 
 def test_writing(measured: Measured) -> None:
@@ -156,11 +158,24 @@ def test_many_files(measured: Measured) -> None:
 def test_maintenance(measured: Measured) -> None:
     table = measured.table("kept", 4)
     measured.hold("compact one bucket", (4 + 10, 5), lambda: table.compact(full=True))
-    old = measured.table("old", 5)
+    old, again = measured.table("old", 5), measured.table("again", 5)
 
-    def expire() -> None:
-        found = old.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    def expire(table: lsm.Table) -> None:
+        found = table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
         assert len(found.snapshot_ids) == 4
 
-    measured.hold("expire 4 snapshots", (32, 8), expire)
-    measured.hold("orphans, dry run", (31, 3), lambda: table.remove_orphan_files(dry_run=True))
+    def expire_again() -> None:
+        forget_all()
+        expire(again)
+
+    def orphans() -> None:
+        table.remove_orphan_files(dry_run=True)
+
+    def orphans_again() -> None:
+        forget_all()
+        orphans()
+
+    measured.hold("expire 4 snapshots", (14, 9), lambda: expire(old))
+    measured.hold("orphans, dry run", (9, 3), orphans)
+    measured.hold("expire, all to be read", (17 + 4 + 5 * 3, 14), expire_again)
+    measured.hold("orphans, all to be read", (16 + 5 * 3, 5), orphans_again)

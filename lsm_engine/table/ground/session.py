@@ -44,6 +44,7 @@ from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.schema_keys import key_order_of
 
 log = logging.getLogger(__name__)
+_FEW_BUCKETS = 500  # a listing has a thousand entries a page
 
 
 class TableSession:
@@ -161,12 +162,20 @@ class TableSession:
             ours.trash_directory,
         )
         file_io = self.file_io.gathered(
-            directories, {*paths, *likely_documents(self.file_io, ours)}
+            directories,
+            {*paths, *likely_documents(self.file_io, ours)},
+            below="" if self._has_few_directories() else None,
         )
         components = replace(self.components, file_io=file_io)
         opened = TableSession(self.name, components, self.schema, branch=ours.branch_name)
         opened.manifests = self.manifests
         return opened
+
+    def _has_few_directories(self) -> bool:
+        """Whether a listing of the table's directory takes one request: no partitions, and few buckets."""
+        if self.paths.branch_name or self.schema.partition_keys:
+            return False
+        return 0 < self.schema.bucket_count <= _FEW_BUCKETS
 
     def as_of(self, snapshot: Snapshot) -> "TableSession":
         """Return the table with the columns and options that it had when a snapshot was made.

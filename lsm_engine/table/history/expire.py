@@ -218,7 +218,8 @@ def _positions(session: TableSession, over: Sequence[str]) -> list[int]:
 
 
 def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
-    replayed = roots.delta_entries(session, snapshots_to_replay(choice), keeps=False)
+    again = session.file_io.facts.is_far  # a request for each costs more than what they drive out
+    replayed = roots.delta_entries(session, snapshots_to_replay(choice), keeps=again)
     candidates = dead_candidates(replayed)
     buckets = candidate_buckets(candidates)
 
@@ -230,7 +231,9 @@ def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
         outlived = choice.expired
     feeds = [*session.changelogs.all(), *outlived]
     kept = roots.kept_roots(session, choice.kept, holds, changelogs=feeds)
-    names = MetadataNames.union(roots.expiring_names(session, one) for one in choice.expired)
+    names = MetadataNames.union(
+        roots.expiring_names(session, one) for one in roots.together(session, choice.expired)
+    )
     return plan_expiry(
         choice,
         candidates,

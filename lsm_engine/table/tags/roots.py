@@ -5,9 +5,9 @@ Roots are the snapshots, tags and long-lived changelogs of main and of every bra
 the trash.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError
@@ -23,6 +23,8 @@ from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
 
 Holds = Callable[[bytes, int], bool]
+_TOGETHER = 16  # snapshots whose lists are fetched at once
+_EXPECTED = 32  # manifests of them
 
 
 def branches(session: TableSession) -> list[TableSession]:
@@ -116,6 +118,27 @@ def _index_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
     )
 
 
+def together(session: TableSession, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
+    """Yield snapshots; from afar their manifest lists and new manifests are fetched some at a time."""
+    if not session.file_io.facts.is_far:
+        yield from snapshots
+        return
+    rest = iter(snapshots)
+    while some := list(islice(rest, _TOGETHER)):
+        lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
+        session.manifests.expect(chain.from_iterable(lists))
+        added = [meta.file_name for one in some for meta in _metas_if_there(session, one)]
+        session.manifests.expect(added[:_EXPECTED])
+        yield from some
+
+
+def _metas_if_there(session: TableSession, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
+    try:
+        return session.manifest_list(snapshot, snapshot.delta_manifest_list)
+    except NotFoundError:
+        return ()
+
+
 def delta_entries(
     session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
 ) -> Iterator[ManifestEntry]:
@@ -123,7 +146,7 @@ def delta_entries(
 
     `keeps`: they may be asked for again; what goes would only drive out what stays.
     """
-    for snapshot in snapshots:
+    for snapshot in together(session, snapshots):
         yield from _entries_if_there(session, snapshot, snapshot.delta_manifest_list, keeps=keeps)
 
 
@@ -182,7 +205,7 @@ def kept_roots(
     yield from kept_tags(session, holds, besides=besides)
     yield from kept_snapshots(session, kept, holds)
     yield from kept_changelogs(session, feeds)
-    for branch in other_branches(session):
+    for branch in (one.gathered() for one in other_branches(session)):
         snapshots = branch.snapshots.stable_listing()
         yield from kept_tags(branch, holds)
         yield from kept_snapshots(branch, snapshots, holds)
@@ -206,7 +229,7 @@ def kept_snapshots(
     """
     marked = session.snapshots.earliest_hint() or 0
     before: Snapshot | None = None
-    for snapshot in kept:
+    for snapshot in together(session, kept):
         name = _shown(session, f"snapshot {snapshot.id}")
         if snapshot.id < marked:
             lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]

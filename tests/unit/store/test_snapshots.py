@@ -58,7 +58,6 @@ def test_a_table_without_snapshots(store):
     assert store.latest_id() is None
     assert store.earliest_id() is None
     assert store.latest() is None
-    assert store.earliest() is None
     assert store.all() == []
     assert list(store.newest_first()) == []
     with pytest.raises(NotFoundError) as caught:
@@ -72,7 +71,6 @@ def test_publish_is_won_once_and_writes_hints(store, disk):
     assert not store.publish(snapshot(1, uuid="other"))
     assert commit(store, snapshot(2))
     assert store.latest() == snapshot(2)
-    assert store.earliest() == snapshot(1)
     assert store.load(1) == snapshot(1)
     assert hints(disk) == {"LATEST": "2", "EARLIEST": "1"}
 
