@@ -14,7 +14,12 @@ from tests.dagster.lake import MARKS
 from tests.docs.blocks import FENCE, ROOT
 from tests.promised import missing
 
-pytestmark = [*MARKS, pytest.mark.slow]
+pytestmark = [
+    *MARKS,
+    pytest.mark.slow,
+    # Dagster's own loader of YAML.
+    pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),
+]
 PAGE = ROOT / "lsm_assets" / "docs" / "how-to.md"
 SECTIONS = {
     part.partition("\n")[0]: FENCE.findall(part) for part in PAGE.read_text().split("\n## ")[1:]
@@ -80,14 +85,14 @@ def test_dbt_reads_a_table(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "sources.yml").write_text(sources)
     (tmp_path / "models" / "turnover.sql").write_text(
-        "select sum(price) as price from {{ source('shop', 'orders') }}"
+        "{{ config(materialized='table') }} select sum(price) as price from {{ source('shop', 'orders') }}"
     )
-    (tmp_path / "dbt_project.yml").write_text("name: shop\nversion: '1'\nprofile: shop\n")
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nversion: 1.0.0\nprofile: shop\n")
     made = (
         "import lsm_engine as lsm; lsm.open_catalog('lake').create_table('shop.orders', "
         "{'id': int, 'price': float}, primary_key='id').upsert([{'id': 1, 'price': 5.0}, {'id': 2, 'price': 7.0}])"
     )
     run([sys.executable, "-c", made], tmp_path)
     run([program, "run", "--profiles-dir", "."], tmp_path)
-    read = "import duckdb; assert duckdb.connect('shop.duckdb').sql('select price from turnover').fetchall() == [(12.0,)]"
+    read = "import duckdb; assert duckdb.connect('analytics.duckdb').sql('select price from turnover').fetchall() == [(12.0,)]"
     run([sys.executable, "-c", read], tmp_path)
