@@ -32,7 +32,7 @@ SECTIONS = {
         "delete": ("write:delete", "Delete rows by key or by a filter."),
         "overwrite": ("write:overwrite", "Replace partitions, or the whole table."),
         "merge": ("transfer:merge", "MERGE files into a table: update, insert, delete."),
-        "import": ("transfer:import_", "Take over a folder of Parquet files."),
+        "import": ("transfer:import_", "Take over a folder of Parquet files, or a Delta table."),
         "export": ("transfer:export", "Write rows to a Parquet, CSV, JSON lines or Arrow file."),
         "update-columns": ("write:update_columns", "Replace columns of rows by row id."),
     },

@@ -9,12 +9,10 @@ from typing import Any
 import click
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from lsm_engine import (
     AlreadyExistsError,
-    ErrorKind,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -26,7 +24,8 @@ from lsm_engine.cli.commands.read import open_scan, reading
 from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint, rows_of
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import FORMATS, RowSource, format_of
+from lsm_engine.cli.row_files import FORMATS, format_of
+from lsm_engine.cli.row_folders import folder_rows
 from lsm_engine.cli.safe_text import json_text
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
@@ -38,6 +37,7 @@ from lsm_engine.cli.verb import Verb
     examples=[
         "lsm import shop.orders old/orders/ --primary-key order_id",
         "lsm import shop.clicks clicks/ --partitioned-by day --option bucket=-1",
+        "lsm import shop.customers delta/customers --primary-key id",
     ],
 )
 @click.argument("table")
@@ -54,13 +54,14 @@ from lsm_engine.cli.verb import Verb
 def import_(
     call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None, options: Sequence[str]
 ) -> None:  # fmt: skip
-    """Take the rows of a folder of Parquet files over, in one commit; the table is made if it is not there.
+    """Take the rows of a folder over, in one commit; the table is made if it is not there.
 
-    Folders below it named column=value are columns, as Hive and Spark lay them out. Files are read and
-    left as they are. A folder of another table format, such as Delta or Iceberg, is refused: which of
-    its files count is written in its own log.
+    The folder holds Parquet files, those below it in folders named column=value included, as Hive and
+    Spark lay them out, or is a Delta table, of which the newest version counts (extra delta). It is
+    left as it is. A folder of another format, such as Iceberg, is refused: which of its files count
+    is written in its own log.
     """
-    source = _folder_rows(folder)
+    source = folder_rows(folder)
     try:
         opened = call.table(table)
     except NotFoundError:
@@ -85,28 +86,6 @@ def import_(
         f"{counted(rows.count, 'row')} imported{hint(made)}: snapshot {made.id} of {opened.name}",
         facts,
     )
-
-
-def _folder_rows(folder: str) -> RowSource:
-    """Return the rows of all Parquet files below a folder, with all columns that any of them has."""
-    logs = [
-        name
-        for name in ("_delta_log", "metadata", ".hoodie", "snapshot")
-        if Path(folder, name).is_dir()
-    ]
-    if logs:
-        raise InvalidInputError(
-            f"{folder} is a table with a log of its own ({logs[0]}): some of its files may not count; export "
-            "its rows with its own client, and import those",
-            kind=ErrorKind.INVALID_NAME,
-        )
-    try:
-        found = ds.dataset(folder, format="parquet", partitioning="hive")
-        own = [fragment.physical_schema for fragment in found.get_fragments()]
-        whole = found.replace_schema(pa.unify_schemas([found.schema, *own]))
-        return RowSource(reader=whole.scanner().to_reader(), row_count=found.count_rows())
-    except pa.ArrowException as cause:
-        raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
 
 
 @click.command(

@@ -1,5 +1,8 @@
 """Rows in and out as files, MERGE from a shell, and what the shell completes."""
 
+import sys
+
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -39,7 +42,7 @@ def test_import_takes_a_folder_of_parquet_files_over(shop):
     assert found == [{"id": 3, "day": "mon", "note": None}, {"id": 4, "day": "tue", "note": "x"}]
     shop("import", "mine.orders", folder)
     assert shop.json("count", "mine.orders")[0]["rows"] == 2
-    (folder / "_delta_log").mkdir()
+    (folder / "metadata").mkdir()
     assert "its own" in shop("import", "mine.other", folder, code=5).stderr
     shop("count", "mine.other", code=3)
 
@@ -89,3 +92,37 @@ def test_the_shell_completes_names(shop, typed, incomplete, completed):
         complete = ShellComplete(lsm, {"obj": call}, "lsm", "_LSM_COMPLETE")
         found = [one.value for one in complete.get_completions(typed, incomplete)]
     assert sorted(found) == sorted(completed)
+
+
+def test_import_takes_a_delta_table_as_its_log_says(shop):
+    folder = shop.directory / "delta"
+    made = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "day": ["x", "y", "y"]})
+    deltalake.write_deltalake(folder, made, partition_by=["day"])
+    changed = pa.table({"id": [2], "name": ["B"], "day": ["y"]})
+    merge = deltalake.DeltaTable(folder).merge(
+        changed, "t.id = s.id", source_alias="s", target_alias="t"
+    )
+    merge.when_matched_update_all().execute()
+    deltalake.DeltaTable(folder).delete("id = 1")
+    files = sorted(folder.rglob("*"))
+    (report,) = shop.json("import", "mine.moved", folder, "--primary-key", "id")
+    assert report["rows"] == 2
+    found = sorted(tuple(row.values()) for row in shop.json("scan", "mine.moved"))
+    assert found == [(2, "B", "y"), (3, "c", "y")]
+    assert sorted(folder.rglob("*")) == files
+
+
+def test_a_delta_table_that_cannot_be_read_is_refused(shop, monkeypatch):
+    folder = shop.directory / "delta"
+    deltalake.write_deltalake(
+        folder, pa.table({"id": [1]}), configuration={"delta.enableDeletionVectors": "true"}
+    )
+    assert (
+        "delta"
+        in shop("import", "mine.moved", folder, "--primary-key", "id", code=8).stderr.lower()
+    )
+    (folder / "_delta_log" / "00000000000000000000.json").write_text("{")
+    assert "Delta table" in shop("import", "mine.moved", folder, code=8).stderr
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    assert "lsm-assets[delta]" in shop("import", "mine.moved", folder, code=8).stderr
+    assert "mine.moved" not in shop("tables").output

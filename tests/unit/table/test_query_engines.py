@@ -4,6 +4,7 @@ import datetime as dt
 import random
 from decimal import Decimal
 
+import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -183,3 +184,22 @@ def test_a_dataset_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
     assert dataset.take([0]).num_rows == 1
     with pytest.raises(lsm.UnsupportedError, match="to_table"):
         dataset.join(dataset, "id")
+
+
+def test_datafusion_asks_the_dataset_and_gets_the_same(table):
+    conditions = ("id = 51", "id > 150 and number <= 1", "price between -1 and 1", "flag", "raw = X'00'",
+                  "name in ('a', 'ab')", "name like 'x%'", "day >= DATE '1970-01-01'", "tiny is null", "not flag")  # fmt: skip
+    rows = {row["id"] for row in table.to_arrow("id").to_pylist()}
+    context = datafusion.SessionContext()
+    context.register_dataset("t", table.to_dataset())
+    for condition in conditions:
+        found = context.sql(f"select id from t where {condition}").to_pydict().get("id", [])
+        assert sorted(found) == sorted(
+            row
+            for (row,) in duckdb.from_arrow(table.to_arrow())
+            .filter(condition.replace("X'00'", r"'\x00'::blob"))
+            .project("id")
+            .fetchall()
+        ), condition
+    assert set(context.sql("select id from t").to_pydict()["id"]) == rows
+    assert context.sql("select id from t limit 3").to_arrow_table().num_rows == 3

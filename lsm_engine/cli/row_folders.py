@@ -1,0 +1,63 @@
+"""Rows of a folder: Parquet files, or a Delta table as its log says."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from lsm_engine import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.cli.row_files import RowSource
+
+DELTA_LOG = "_delta_log"
+_OTHER_LOGS = ("metadata", ".hoodie", "snapshot")
+
+
+def folder_rows(folder: str) -> RowSource:
+    """Return the rows of a folder, in batches; the files stay as they are.
+
+    Those of a Delta table are those of its newest version. Else they are those of all Parquet files
+    below the folder, with all columns that any of them has. Raises InvalidInputError for a table of
+    another format, whose log says which of its files count; UnsupportedError without the extra
+    `delta`, and for Delta tables with deletion vectors or mapped columns, which it does not read.
+    """
+    if Path(folder, DELTA_LOG).is_dir():
+        return _delta_rows(folder)
+    logs = [name for name in _OTHER_LOGS if Path(folder, name).is_dir()]
+    if logs:
+        raise InvalidInputError(
+            f"{folder} is a table with a log of its own ({logs[0]}): some of its files may not count; export "
+            "its rows with its own client, and import those",
+            kind=ErrorKind.INVALID_NAME,
+        )
+    try:
+        found = ds.dataset(folder, format="parquet", partitioning="hive")
+        own = [fragment.physical_schema for fragment in found.get_fragments()]
+        return _source(found.replace_schema(pa.unify_schemas([found.schema, *own])))
+    except pa.ArrowException as cause:
+        raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
+
+
+def _delta_rows(folder: str) -> RowSource:
+    try:
+        deltalake = import_module("deltalake")
+        errors = import_module("deltalake.exceptions")
+    except ImportError as cause:
+        raise UnsupportedError(
+            f"{folder} is a Delta table, whose log deltalake reads: pip install 'lsm-assets[delta]'",
+            extra="delta",
+        ) from cause
+    try:
+        # Its log alone by deltalake: files read through its own file system now and then end the
+        # process by an abort.
+        files = SubTreeFileSystem(folder, LocalFileSystem())
+        return _source(deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=files))
+    except (errors.DeltaError, pa.ArrowException, OSError) as cause:
+        raise UnsupportedError(
+            f"cannot read the Delta table {folder}: {cause}; export its rows with Spark, and import those"
+        ) from cause
+
+
+def _source(found: ds.Dataset) -> RowSource:
+    return RowSource(reader=found.scanner().to_reader(), row_count=found.count_rows())
