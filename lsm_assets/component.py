@@ -19,7 +19,7 @@ from lsm_engine import (
     InvalidInputError,
     arrow_fields,
     given_options,
-    parse_type,
+    type_of_text,
 )
 
 _TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
@@ -31,7 +31,7 @@ _TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
 
 
 def _type_of(context: dg.ResolutionContext, text: str) -> str:
-    parse_type(text)  # raises, with what it may have meant
+    type_of_text(text)  # raises, with what it may have meant
     return text
 
 
@@ -203,7 +203,7 @@ class TableScaffolder(dg.Scaffolder[TableScaffold]):
         asked = request.params
         columns = [column.strip().split(" ", 1) for column in asked.columns.split(";")]
         for column in columns:
-            parse_type(column[-1] if len(column) == 2 else "")
+            type_of_text(column[-1] if len(column) == 2 else "")
         attributes = {
             "table": asked.table,
             "columns": [{"name": name, "type": text.strip()} for name, text in columns],
@@ -219,7 +219,7 @@ def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
     """Return columns as an Arrow schema; raises the engine's error for a type it does not know."""
     fields = [
         DataField(
-            id=number, name=column.name, type=parse_type(column.type), description=column.comment
+            id=number, name=column.name, type=type_of_text(column.type), description=column.comment
         )
         for number, column in enumerate(columns)
     ]

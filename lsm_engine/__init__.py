@@ -69,13 +69,11 @@ if TYPE_CHECKING:
     from lsm_engine.plan.key_history import FACTS as KEY_VERSION_FACTS
     from lsm_engine.plan.retention_pins import RetentionSimulation
     from lsm_engine.prune.where import Predicate, col
-    from lsm_engine.schema.arrow_types import BOUNDED as BOUNDED_TYPES
     from lsm_engine.schema.arrow_types import (
         FieldIds,
         arrow_fields,
         arrow_type,
         sql_field,
-        type_from_arrow,
     )
     from lsm_engine.schema.changes import (
         AddColumn,
@@ -92,7 +90,8 @@ if TYPE_CHECKING:
         SetOption,
     )
     from lsm_engine.schema.table_schema import ROW_ID, TableSchema
-    from lsm_engine.schema.types import DataField, ScalarType, parse_type, type_text
+    from lsm_engine.schema.type_text import columns_of_text, type_of_text
+    from lsm_engine.schema.types import DataField, ScalarType, type_text
     from lsm_engine.table.changes.follow import Follower, StartMode
     from lsm_engine.table.doctor import doctor
     from lsm_engine.table.find.lookup import FOUND as FOUND_COLUMN
@@ -118,7 +117,6 @@ if TYPE_CHECKING:
     from lsm_engine.table.write.stream_writer import StreamWriter
 
 __all__ = [
-    "BOUNDED_TYPES",
     "CATALOG_TABLES",
     "FOUND_COLUMN",
     "KEY_VERSION_FACTS",
@@ -210,6 +208,7 @@ __all__ = [
     "arrow_type",
     "choose_rows",
     "col",
+    "columns_of_text",
     "compaction_metrics_of",
     "core_options",
     "default_cache_root",
@@ -224,7 +223,6 @@ __all__ = [
     "open_table",
     "openlineage_events",
     "parse_millis",
-    "parse_type",
     "processes_of_directory",
     "provenance_properties",
     "record",
@@ -233,7 +231,7 @@ __all__ = [
     "snapshot_ranges",
     "sql_field",
     "sweep_process_directories",
-    "type_from_arrow",
+    "type_of_text",
     "type_text",
     "unsupported_options",
 ]
@@ -243,7 +241,6 @@ _HOMES = {
     "AddColumn": "schema.changes",
     "AlreadyExistsError": "base.errors",
     "Amplification": "plan.amplification",
-    "BOUNDED_TYPES": "schema.arrow_types",
     "BucketTree": "table.inspect.tree",
     "CATALOG_TABLES": "table.warehouse_tables",
     "Catalog": "table.warehouse",
@@ -330,6 +327,7 @@ _HOMES = {
     "arrow_type": "schema.arrow_types",
     "choose_rows": "table.inspect.system_tables",
     "col": "prune.where",
+    "columns_of_text": "schema.type_text",
     "compaction_metrics_of": "meta.compaction_metrics",
     "core_options": "base.core_options",
     "absolute_warehouse": "catalog.locations",
@@ -345,7 +343,6 @@ _HOMES = {
     "open_table": "table.open_table",
     "openlineage_events": "catalog.openlineage",
     "parse_millis": "base.units",
-    "parse_type": "schema.types",
     "processes_of_directory": "io.process_directory",
     "provenance_properties": "catalog.provenance",
     "record": "base.record",
@@ -354,7 +351,7 @@ _HOMES = {
     "snapshot_ranges": "plan.file_history",
     "sql_field": "schema.arrow_types",
     "sweep_process_directories": "io.process_directory",
-    "type_from_arrow": "schema.arrow_types",
+    "type_of_text": "schema.type_text",
     "type_text": "schema.types",
     "unsupported_options": "base.table_options",
 }
@@ -365,7 +362,6 @@ _MODULES = ("core_options",)
 
 _NAMED_THERE = {
     "__version__": "VERSION",
-    "BOUNDED_TYPES": "BOUNDED",
     "FOUND_COLUMN": "FOUND",
     "FileCommit": "Commit",
     "KEY_VERSION_FACTS": "FACTS",

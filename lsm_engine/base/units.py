@@ -1,6 +1,7 @@
 """Sizes and durations as people write them: "128 mb", "1 d"."""
 
 import re
+from datetime import timedelta
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.ids import LONG_MAX
@@ -51,13 +52,16 @@ def parse_millis(text: str) -> int:
     return _parse(text, _MILLIS, "1 d")
 
 
-def parse_age(older_than: str) -> int:
+def parse_age(older_than: str | timedelta) -> int:
     """Return an age in milliseconds, as `parse_millis` does; raises InvalidInputError for no age."""
+    if isinstance(older_than, timedelta):
+        return older_than // timedelta(milliseconds=1)
     try:
         return parse_millis(older_than)
-    except ValueError as cause:
+    except (ValueError, TypeError) as cause:
         raise InvalidInputError(
-            f"an age is a time such as '7 d', not {older_than!r}", older_than=older_than
+            f"an age is a time such as '7 d', or a timedelta, not {older_than!r}",
+            older_than=older_than,
         ) from cause
 
 

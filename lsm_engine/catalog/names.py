@@ -33,9 +33,9 @@ class TableName:
     branch: str = MAIN_BRANCH
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: object) -> Self:
         """Return the name that "database.table" means; InvalidInputError for any other shape."""
-        database, dot, table = text.partition(".")
+        database, dot, table = text.partition(".") if isinstance(text, str) else ("", "", "")
         if not dot:
             raise InvalidInputError(
                 "a table's name has two parts; write 'database.table'",

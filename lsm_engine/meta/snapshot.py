@@ -1,6 +1,7 @@
 """Snapshot: one committed state, by number. A changelog file has the same shape."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
@@ -38,6 +39,17 @@ class Snapshot:
     operation: str | None = None
     writer_version: str | None = None
     checksums: Mapping[str, int] | None = None  # of the files it names, by name, as far as known
+
+    def __repr__(self) -> str:
+        """What a person looks for; the attributes hold the rest."""
+        try:
+            made = datetime.fromtimestamp(self.time_millis / 1000, UTC).isoformat(" ", "seconds")
+        except (ValueError, OverflowError, OSError):  # a clock that was wrong, or damage
+            made = f"{self.time_millis} ms"
+        return (
+            f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {made}, "
+            f"{self.delta_record_count} rows written, {self.total_record_count} in its files>"
+        )
 
     @property
     def schema_name(self) -> str:

@@ -49,3 +49,4 @@ class WriteResult(Snapshot):
         return isinstance(other, Snapshot) and bool(_members(self) == _members(other))
 
     __hash__ = Snapshot.__hash__
+    __repr__ = Snapshot.__repr__

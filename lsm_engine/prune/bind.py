@@ -227,6 +227,10 @@ def _field(name: str, schema: pa.Schema) -> pa.Field:
         return schema.field(name)
     near = difflib.get_close_matches(name, schema.names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "; text is written in single quotes"
+    column, *fields = name.split(".")
+    if fields and column in schema.names:
+        parts = ", ".join(map(repr, (column, *fields)))
+        hint = f"; of a nested field make pc.field({parts}) == value"
     raise InvalidInputError(
         f"the filter names column {name!r}; there are {', '.join(schema.names)}{hint}",
         kind=ErrorKind.NO_SUCH_COLUMN,

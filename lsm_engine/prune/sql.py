@@ -5,7 +5,7 @@ column = value, also == <> != < <= > >=, either way round, or two columns
 column [NOT] IN (value, …)     column [NOT] BETWEEN value AND value
 column IS [NOT] NULL           column [NOT] LIKE 'x%' (% any text, _ any letter)
 a boolean column by itself     TRUE, FALSE
-names: plain, or "with blanks"
+names: plain, or "with blanks", or `with blanks`
 values: 12  -1.5  'text' ('' is a quote)  true  X'00ff'  DATE '2024-05-01'
         TIMESTAMP '2024-05-01 08:00:00'  TIME '08:00:00' (plain text does for times as well)
 """
@@ -39,11 +39,11 @@ _WHOLE = re.compile(r"\d+")
 
 
 class _Filters(Dialect):
-    """The SQL standard's words, with bytes as X'00ff' and names in double quotes."""
+    """The SQL standard's words, with bytes as X'00ff' and names in double quotes or backticks."""
 
     class Tokenizer(tokens.Tokenizer):
         HEX_STRINGS: ClassVar = [("X'", "'"), ("x'", "'")]
-        IDENTIFIERS: ClassVar = ['"']
+        IDENTIFIERS: ClassVar = ['"', "`"]
         COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
 
 
@@ -91,7 +91,14 @@ def _misplaced(text: str, cause: ParseError) -> InvalidInputError:
     end = sum(map(len, lines)) + int(found["col"] or 0)  # of the word that does not fit
     what = _MISSING.sub("something is missing", str(found["description"]))
     near = text[:end][-20:]
-    return wrong_sql(f"{what}, at {near!r}" if near else what, character=end)
+    if near:
+        what += f", at {near!r}"
+    if text.lstrip()[:6].upper() == "WHERE ":
+        return wrong_sql(f"{what}; leave out WHERE", character=end)
+    return wrong_sql(
+        f'{what}; a name that is a word of SQL, or has blanks, is put in "double quotes"',
+        character=end,
+    )
 
 
 def wrong_sql(message: str, **facts: object) -> InvalidInputError:
@@ -176,7 +183,8 @@ class _Reader:
         node = _bare(node)
         if not isinstance(node, exp.Column) or node.table:
             raise wrong_sql(
-                f"a column is expected in place of {shown_sql(node)}; put its name in double quotes"
+                f"a column is expected in place of {shown_sql(node)}; put a name with dots in double "
+                "quotes; of a nested field make pc.field('column', 'field') == value"
             )
         name = node.name
         if name not in self._names and not node.this.quoted:

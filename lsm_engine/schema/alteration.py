@@ -41,13 +41,13 @@ from lsm_engine.schema.evolution import check_cast, may_need_full_history
 from lsm_engine.schema.given_columns import given_type
 from lsm_engine.schema.options_of_columns import STATS_OF_COLUMN, names_column, with_name
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.type_text import type_of_text
 from lsm_engine.schema.types import (
     ArrayType,
     DataField,
     DataType,
     MapType,
     RowType,
-    parse_type,
     type_text,
 )
 
@@ -171,7 +171,7 @@ def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
 
 def _type(wanted: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
     if isinstance(wanted, str):
-        return parse_type(wanted)
+        return type_of_text(wanted)
     kind = given_type(wanted, column)
     return type_from_arrow(kind, nullable=True, column=column, ids=ids)
 

@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from importlib import import_module
+from typing import Any, get_args, get_origin
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.schema.arrow_types import arrow_fields
+from lsm_engine.schema.arrow_types import arrow_fields, arrow_type
 from lsm_engine.schema.plain_types import plain_schema
-from lsm_engine.schema.types import DataField, parse_type
+from lsm_engine.schema.type_text import type_of_text
+from lsm_engine.schema.types import DataField
 
 _OF_PYTHON: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -29,9 +32,9 @@ def columns_of(given: Any) -> pa.Schema:
     """Return the Arrow schema that something names columns by.
 
     `given`: an Arrow schema, or whatever exports one (a polars or pandas frame, an Arrow table, a
-    DuckDB result); a mapping of names to types, or pairs of them. A type is Arrow's, SQL text
-    ("BIGINT NOT NULL", "DECIMAL(10, 2)"), or one of Python's (int, str, float, bool, bytes, date,
-    datetime, time, Decimal). Raises InvalidInputError naming the column, or what was given.
+    DuckDB result); a mapping of names to types, or pairs of them. A type is Arrow's, polars', NumPy's,
+    text ("BIGINT NOT NULL", "DECIMAL(10, 2)", "ARRAY<STRING>", "int64"), or one of Python's (int, str,
+    float, bool, bytes, date, datetime, time, Decimal, list[int], dict[str, int]). Raises InvalidInputError naming the column, or what was given.
     """
     if isinstance(given, pa.Schema):
         return given
@@ -66,13 +69,31 @@ def _field(pair: Any) -> pa.Field:
         )
     name, kind = pair
     if isinstance(kind, str):
-        return arrow_fields([DataField(id=0, name=str(name), type=parse_type(kind))])[0]
+        return arrow_fields([DataField(id=0, name=str(name), type=type_of_text(kind))])[0]
     return pa.field(str(name), given_type(kind, str(name)))
 
 
-def given_type(kind: pa.DataType | type, column: str) -> pa.DataType:
-    """Return the Arrow type of a column; InvalidInputError for what is neither Arrow's nor Python's."""
-    found = kind if isinstance(kind, pa.DataType) else _OF_PYTHON.get(kind)
+def given_type(kind: Any, column: str) -> pa.DataType:
+    """Return the Arrow type of a column; InvalidInputError for what is no type.
+
+    `kind`: Arrow's, polars' or NumPy's, or Python's, `list[int]` and `dict[str, int]` among them.
+    """
+    if isinstance(kind, pa.DataType):
+        return kind
+    if isinstance(kind, str):
+        return arrow_type(type_of_text(kind))
+    origin = get_origin(kind)
+    parts = [given_type(part, column) for part in get_args(kind)] if origin in (list, dict) else []
+    if origin is list and len(parts) == 1:
+        return pa.list_(parts[0])
+    if origin is dict and len(parts) == 2:
+        return pa.map_(*parts)
+    found = _OF_PYTHON.get(kind) if isinstance(kind, type) else None
+    if found is None and (type(kind).__module__ + repr(kind)).startswith("polars"):
+        frame = import_module("polars").DataFrame(schema={column: kind})
+        found = plain_schema(frame.to_arrow().schema).field(0).type
+    if isinstance(kind, np.dtype) or (isinstance(kind, type) and issubclass(kind, np.generic)):
+        found = _of_numpy(np.dtype(kind))
     if found is None:
         raise InvalidInputError(
             f"column {column!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
@@ -82,3 +103,10 @@ def given_type(kind: pa.DataType | type, column: str) -> pa.DataType:
             type=repr(kind),
         )
     return found
+
+
+def _of_numpy(kind: np.dtype[Any]) -> pa.DataType | None:
+    try:
+        return pa.from_numpy_dtype(kind)
+    except pa.ArrowNotImplementedError:  # objects, of which Arrow cannot know what they are
+        return None

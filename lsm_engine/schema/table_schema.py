@@ -12,7 +12,7 @@ from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.arrow_types import arrow_schema
-from lsm_engine.schema.types import DataField, Root, ScalarType
+from lsm_engine.schema.types import DataField, Root, ScalarType, type_text
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 ROW_ID = "_ROW_ID"
@@ -45,6 +45,13 @@ class TableSchema:
     version: int = SCHEMA_VERSION
     read_from: tuple[int, int] | None = attribute(default=None, compare=False)
     """The id and the checksum of the file that it was read from; a copy with another id has none."""
+
+    def __repr__(self) -> str:
+        """What a person looks for; the attributes hold the rest."""
+        columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in self.fields)
+        for what, names in (("key", self.primary_keys), ("partitioned by", self.partition_keys)):
+            columns += f"; {what} {', '.join(names)}" if names else ""
+        return f"<TableSchema {self.id}: {columns}>"
 
     @property
     def checksum(self) -> int | None:

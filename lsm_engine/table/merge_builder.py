@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere
+from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.record import record
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import MERGE
+from lsm_engine.table.ground.verbs_elsewhere import CLAUSE_ARGUMENTS, MERGE
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan, held_rows, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
@@ -39,34 +39,41 @@ class Merge(NamedElsewhere):
         clauses = [f"{each.match.value} {each.action.value}" for each in self.plan.clauses]
         return f"<Merge into {self.session.name!r}, done by execute(): {', '.join(clauses) or 'no clause'}>"
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_update(self, set: Mapping[str, Any], where: Filter | None = None) -> "Merge":
         """Set columns of rows that match."""
         return self._with(Match.MATCHED, Action.UPDATE, where, set)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_update_all(self, where: Filter | None = None) -> "Merge":
         """Set every column that the source has, in rows that match."""
         return self._with(Match.MATCHED, Action.UPDATE, where)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_matched_delete(self, where: Filter | None = None) -> "Merge":
         """Delete rows that match."""
         return self._with(Match.MATCHED, Action.DELETE, where)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_insert(
         self, values: Mapping[str, Any], where: Filter | None = None
     ) -> "Merge":
         """Insert rows of the source that match none; columns left out are null, or have their default."""
         return self._with(Match.NOT_MATCHED, Action.INSERT, where, values)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_insert_all(self, where: Filter | None = None) -> "Merge":
         """Insert rows of the source that match none, with every column that both have."""
         return self._with(Match.NOT_MATCHED, Action.INSERT, where)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_by_source_update(
         self, set: Mapping[str, Any], where: Filter | None = None
     ) -> "Merge":
         """Set columns of rows of the table that no row of the source matches."""
         return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.UPDATE, where, set)
 
+    @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_by_source_delete(self, where: Filter | None = None) -> "Merge":
         """Delete rows of the table that no row of the source matches."""
         return self._with(Match.NOT_MATCHED_BY_SOURCE, Action.DELETE, where)
@@ -86,7 +93,9 @@ class Merge(NamedElsewhere):
         staged = self.session.components.executor.merging(self.session, self.source, self.plan)
         if staged is not None:
             return write_looked_up(self.session, self.identity, staged)
-        return merge(self.session, held_rows(self.source), self.plan, self.identity)
+        return merge(
+            self.session, held_rows(self.source, self.session.schema), self.plan, self.identity
+        )
 
     def _with(
         self,
@@ -124,11 +133,13 @@ def changed_where(
     values: Mapping[str, Any] | None = None,
 ) -> WriteResult | None:
     """Update or delete the rows that a condition keeps: a MERGE with nothing."""
+    if not isinstance(values, Mapping | None):
+        raise InvalidInputError("set= takes {column: value}, such as {'price': 'price * 2'}")
     clause = Clause(
         match=Match.NOT_MATCHED_BY_SOURCE, action=action, condition=where, values=values
     )
     plan = MergePlan(on=(), condition=None, clauses=(clause,))
-    return merge(session, held_rows([]), plan, identity)
+    return merge(session, held_rows([], session.schema), plan, identity)
 
 
 def _pairs(

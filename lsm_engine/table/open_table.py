@@ -1,17 +1,22 @@
 """Open a table by its path, without the catalog and without the database that the catalog needs."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import keywords
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.storage_options import StorageOptions
 from lsm_engine.table.ddl.open_session import open_session
 from lsm_engine.table.ground.executor import Executor
+from lsm_engine.table.ground.verbs_elsewhere import OPEN_TABLE_ARGUMENTS
 from lsm_engine.table.table import Table
 
 
+@keywords(OPEN_TABLE_ARGUMENTS)
 def open_table(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     storage: Mapping[str, Any] | StorageOptions | None = None,
     executor: Executor | None = None,
@@ -24,5 +29,10 @@ def open_table(
     options, such as "s3.endpoint" (docs/object-stores.md), before those of the environment. Raises NotFoundError if there is no table, UnsupportedError, naming the option, if this version
     could not read it right.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInputError(
+            "open_table takes the path of a table's directory", given=type(path).__name__
+        )
+    path = os.fspath(path)
     session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
     return Table(session, path)

@@ -19,9 +19,9 @@ from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.compact import compact, rescale
 from lsm_engine.table.ddl import alter
 from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.ground import verbs_elsewhere
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import CHANGE_ARGUMENTS, MERGE_ARGUMENTS, TABLE
 from lsm_engine.table.merge_builder import Merge, changed_where, merge_into
 from lsm_engine.table.table_changes import TableChanges
 from lsm_engine.table.table_history import TableHistory
@@ -41,7 +41,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
     method that raises leaves the table as it was (but see CommitUnknownError).
     """
 
-    _called, _elsewhere = "a table", TABLE
+    _called, _elsewhere = "a table", verbs_elsewhere.TABLE
 
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):
@@ -77,6 +77,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
 
     # --- write -----------------------------------------------------------------------------------
 
+    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def upsert(
         self,
         rows: Any,
@@ -104,6 +105,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.upsert(self.session, rows, identity)
 
+    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def append(
         self,
         rows: Any,
@@ -140,6 +142,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, BATCH_COMMIT_IDENTIFIER, properties)
         return StreamWriter(self.session, identity, background_compaction=background_compaction)
 
+    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def insert(
         self,
         rows: Any,
@@ -159,7 +162,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
 
-    @keywords(MERGE_ARGUMENTS)
+    @keywords(verbs_elsewhere.MERGE_ARGUMENTS)
     def merge(
         self,
         source: Any,
@@ -178,7 +181,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return merge_into(self.session, source, on, condition, identity)
 
-    @keywords(CHANGE_ARGUMENTS)
+    @keywords(verbs_elsewhere.CHANGE_ARGUMENTS)
     def update(
         self,
         rows: Any = None,
@@ -226,7 +229,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return update_columns.update_columns(self.session, rows, identity)
 
-    @keywords(CHANGE_ARGUMENTS)
+    @keywords(verbs_elsewhere.CHANGE_ARGUMENTS)
     def delete(
         self,
         keys: Any = None,
@@ -257,6 +260,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
             return delete_rows.delete_rows(self.session, keys, identity)
         return write.upsert(self.session, keys, identity, deletes=True)
 
+    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def overwrite(
         self,
         rows: Any,
@@ -276,6 +280,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         identity = self._identity(commit_user, commit_identifier, properties)
         return overwrite.overwrite(self.session, rows, partition, identity)
 
+    @keywords(verbs_elsewhere.COMPACT_ARGUMENTS)
     def compact(
         self,
         full: bool = False,  # noqa: FBT001, FBT002 -- the documented front door

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
+from lsm_engine.base.habits import keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
@@ -11,6 +13,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.retention import NO_LIMIT
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.verbs_elsewhere import EXPIRE_ARGUMENTS, TAG_ARGUMENTS
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
 from lsm_engine.table.history import fast_forward as forwarding
 from lsm_engine.table.history.expire import ExpiryReport, retention_of
@@ -114,19 +117,20 @@ class TableHistory:
         )
         return restore.restore(self.session, target, identity)
 
+    @keywords(EXPIRE_ARGUMENTS)
     def expire_snapshots(
         self,
         dry_run: bool = False,  # noqa: FBT001, FBT002 -- the documented front door
         *,
         retain_min: int | None = None,
         retain_max: int | None = None,
-        older_than: str | None = None,
+        older_than: str | timedelta | None = None,
         everything: bool = False,
     ) -> ExpiryReport:
         """Take away snapshots that retention no longer keeps, and the files that only they name.
 
         The options `snapshot.num-retained.min`, `.max` and `snapshot.time-retained` decide where no
-        argument does; `older_than` is an age such as "1 h"; `everything`: whatever
+        argument does; `older_than` is an age such as "1 h", or a timedelta; `everything`: whatever
         `snapshot.expire.limit` allows at a time. Tags, branches and changelogs keep their
         files. Tags and consumers whose time is over go as well, and changelogs by the options
         `changelog.*`. Nothing is deleted unless every root could be read. With `dry_run` nothing is
@@ -145,7 +149,7 @@ class TableHistory:
     def remove_orphan_files(
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- the documented front door
-        older_than: str = "1 d",
+        older_than: str | timedelta = "1 d",
         *,
         force: bool = False,
     ) -> OrphanReport:
@@ -162,6 +166,7 @@ class TableHistory:
 
     # --- tags ------------------------------------------------------------------------------------
 
+    @keywords(TAG_ARGUMENTS)
     def create_tag(
         self,
         name: str,

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
@@ -37,7 +37,12 @@ from lsm_engine.table.ground.executor import Executor, LocalExecutor
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
-from lsm_engine.table.ground.verbs_elsewhere import CATALOG, CREATE_ARGUMENTS
+from lsm_engine.table.ground.verbs_elsewhere import (
+    CATALOG,
+    CREATE_ARGUMENTS,
+    DROP_ARGUMENTS,
+    OPEN_CATALOG_ARGUMENTS,
+)
 from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
 from lsm_engine.table.lineage_listener import CatalogListener
 from lsm_engine.table.table import Table
@@ -47,6 +52,7 @@ from lsm_engine.table.warehouse_tables import Named, catalog_table
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
+@keywords(OPEN_CATALOG_ARGUMENTS)
 def open_catalog(
     url: str | os.PathLike[str] | None = None,
     *,
@@ -87,6 +93,12 @@ def _places(
     url: str | os.PathLike[str] | None, warehouse: str | os.PathLike[str] | None
 ) -> tuple[str, str | None]:
     """Return the database's URL and the warehouse's directory, if it is known without a look inside."""
+    if not isinstance(url, str | os.PathLike | None):
+        raise InvalidInputError(
+            "a catalog is opened by a directory or a database URL: write open_catalog('lake'), or "
+            "open_catalog(url, warehouse='lake')",
+            given=type(url).__name__,
+        )
     given = None if url is None else os.fspath(url)
     directory = None if warehouse is None else os.fspath(warehouse)
     if (
@@ -182,8 +194,8 @@ class Catalog(CatalogRegistry, NamedElsewhere):
         self,
         name: str,
         schema: Any,
-        *,
         primary_key: str | Sequence[str] = (),
+        *,
         partitioned_by: str | Sequence[str] = (),
         options: Mapping[str, object] | None = None,
         comment: str | None = None,
@@ -244,6 +256,7 @@ class Catalog(CatalogRegistry, NamedElsewhere):
             for table in self._names.list_tables(database)
         ]
 
+    @keywords(DROP_ARGUMENTS)
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
         table_name = TableName.parse(name)

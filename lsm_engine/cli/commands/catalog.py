@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 
-from lsm_engine import InvalidOptionError, LsmError, absolute_warehouse
+from lsm_engine import InvalidOptionError, LsmError, absolute_warehouse, columns_of_text
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import FORMATS, open_row_files
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
@@ -108,7 +107,7 @@ def create(
     """
     if (columns is None) == (source is None):
         raise click.UsageError("give either --columns or --from")
-    schema = parse_columns(columns) if columns is not None else _schema_of(str(source), kind)
+    schema = columns_of_text(columns) if columns is not None else _schema_of(str(source), kind)
     created = call.catalog(create=True).create_table(
         call.named(table),
         schema,

@@ -45,7 +45,7 @@ API = {
     "Schemas and their changes": [
         *("AddColumn", "DropColumn", "RenameColumn", "MoveColumn", "ChangeType", "SetNullable"),
         *("SetColumnComment", "SetColumnDefault", "SetComment", "SetOption", "RemoveOption"),
-        *("TableSchema", "DataField", "ScalarType", "parse_type", "type_text"),
+        *("TableSchema", "DataField", "ScalarType", "columns_of_text", "type_of_text", "type_text"),
     ],
     "Errors": [
         *("LsmError", "AlreadyExistsError", "CommitConflictError", "CommitUnknownError"),

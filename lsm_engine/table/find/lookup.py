@@ -77,6 +77,12 @@ class TableQuery:
         snapshot: Snapshot | None = None,
         value: StoredValue = StoredValue.ROW,
     ) -> None:
+        if isinstance(cache, str | Mapping | list):
+            raise InvalidInputError(
+                "query(cache) reads rows by key; rows that a condition keeps are scan(where=...), and "
+                "SQL is to_duckdb() or to_polars()",
+                given=type(cache).__name__,
+            )
         refuse_unsupported(session.options, [ExternalAccess.READ])
         self._session = session
         self._schema = session.schema

@@ -1,6 +1,7 @@
 """What callers name: one name may be given as text, several as any sequence of names."""
 
 from collections.abc import Iterable
+from numbers import Integral
 
 from lsm_engine.base.errors import InvalidInputError
 
@@ -16,3 +17,8 @@ def names_of(given: object, argument: str) -> tuple[str, ...]:
                 f"{argument} takes a name, or a list of names", argument=argument, value=name
             )
     return names
+
+
+def is_whole(given: object) -> bool:
+    """Whether somebody gave a whole number, NumPy's included; truth is none."""
+    return isinstance(given, Integral) and not isinstance(given, bool)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
@@ -19,6 +19,7 @@ from lsm_engine.schema.defaults import default_of
 from lsm_engine.schema.plain_types import decoded
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
+from lsm_engine.table.ground.fit import check_type, fitted, values_array
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
 
 KEY_BYTES_MAX = 1 << 20
@@ -43,42 +44,40 @@ def joined(gathered: Sequence[IncomingRows]) -> IncomingRows:
     )
 
 
-def _from_dictionaries(rows: list[Any]) -> pa.Table:
+def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
     """Return rows as a table of every column that any of them names."""
     if not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInputError(
             "a list of rows, or of keys, has to hold dictionaries, such as [{'id': 1, 'name': 'x'}]"
         )
+    types = {} if table is None else {field.name: arrow_type(field.type) for field in table.fields}
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {}
-    for name in names:
-        try:
-            columns[name] = pa.array([row.get(name) for row in rows])
-        except UnicodeEncodeError as cause:
-            raise InvalidInputError(
-                f"column {name!r} holds half of a character, which no file can; correct it",
-                column=name,
-                text=unwritable_text(cause).facts["text"],
-            ) from cause
-        except (pa.ArrowException, OverflowError) as cause:
-            raise InvalidInputError(
-                f"the values of column {name!r} have no type in common: {cause}", column=name
-            ) from cause
+    columns = {
+        name: values_array(name, [row.get(name) for row in rows], types.get(name)) for name in names
+    }
     return pa.table(columns)
 
 
-def open_rows(rows: Any) -> pa.RecordBatchReader:
+def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchReader:
     """Return a stream over anything with `__arrow_c_stream__`, or over a list of dictionaries.
 
-    Views and dictionaries, which polars makes of text and categories, come as plain values. Raises
+    Views and dictionaries, which polars makes of text and categories, come as plain values. `table`
+    names the columns that are maps, whose values are dictionaries as those of structures are. Raises
     InvalidInputError for anything else, and for two columns of one name.
     """
     if isinstance(rows, pa.RecordBatchReader):
         reader = rows
     elif isinstance(rows, list):
-        reader = _from_dictionaries(rows).to_reader()
+        reader = _from_dictionaries(rows, table).to_reader()
     elif hasattr(rows, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(rows)
+        try:
+            reader = pa.RecordBatchReader.from_stream(rows)
+        except pa.ArrowInvalid as cause:
+            raise InvalidInputError(
+                f"rows have columns with names, and a {type(rows).__name__} has none: write "
+                "rows.to_frame(name)",
+                given=type(rows).__name__,
+            ) from cause
     elif hasattr(rows, "__arrow_c_array__"):
         batch = pa.record_batch(rows)
         reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
@@ -127,7 +126,7 @@ class Conformer:
         self._check_names(incoming)
         for field in table.fields:
             if field.name in incoming.names:
-                _check_type(field, incoming.field(field.name).type)
+                check_type(field.name, incoming.field(field.name).type, arrow_type(field.type))
 
     def conform(self, batch: pa.RecordBatch) -> IncomingRows:
         """Return the batch with every column of the table; raises InvalidInputError naming the
@@ -175,7 +174,7 @@ class Conformer:
         elif index < 0:
             column = pa.nulls(batch.num_rows, target)
         else:
-            column = _cast(field, batch.column(index), target)
+            column = fitted(field.name, batch.column(index), target)
         default = self._defaults.get(field.name)
         if column.null_count and default is not None:
             column = pc.fill_null(column, default)
@@ -240,74 +239,6 @@ def conformed(
 
 def _has_bytes(value: pa.DataType) -> bool:
     return bool(pa.types.is_string(value) or pa.types.is_binary(value))
-
-
-_FAMILIES: tuple[tuple[str, Any], ...] = (
-    ("boolean", pa.types.is_boolean),
-    ("whole number", pa.types.is_integer),
-    ("floating number", pa.types.is_floating),
-    ("decimal", pa.types.is_decimal),
-    ("date", pa.types.is_date),
-    ("time", pa.types.is_time),
-    ("timestamp", pa.types.is_timestamp),
-)
-
-
-def _family(value: pa.DataType) -> str:
-    for name, test in _FAMILIES:
-        if test(value):
-            return name
-    if pa.types.is_nested(value):
-        return "nested"
-    if pa.types.is_binary(value) or pa.types.is_large_binary(value):
-        return "binary"
-    return "binary" if pa.types.is_fixed_size_binary(value) else str(value).removeprefix("large_")
-
-
-_WIDENS = {
-    ("whole number", "floating number"),
-    ("whole number", "decimal"),
-    ("string_view", "string"),
-    ("binary_view", "binary"),
-    ("date", "timestamp"),
-}
-
-
-def _check_type(field: DataField, given: pa.DataType) -> None:
-    """Refuse what only a guess could turn into the column's type."""
-    target = arrow_type(field.type)
-    if pa.types.is_dictionary(given):
-        given = given.value_type
-    if given == target or pa.types.is_null(given):
-        return
-    families = (_family(given), _family(target))
-    narrowing = pa.types.is_float64(given) and pa.types.is_float32(target)
-    zoned = pa.types.is_timestamp(given) and pa.types.is_timestamp(target)
-    if zoned and (given.tz is None) != (target.tz is None):
-        narrowing = True
-    if narrowing or (families[0] != families[1] and families not in _WIDENS):
-        raise InvalidInputError(
-            f"column {field.name!r} takes {target}, not {given}; cast it first",
-            column=field.name,
-            given=str(given),
-            wanted=str(target),
-        )
-
-
-def _cast(field: DataField, column: pa.Array, target: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if column.type == target:
-        return column
-    try:
-        return column.cast(target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
-        raise InvalidInputError(
-            f"column {field.name!r} has values that do not fit {target}: {cause}",
-            column=field.name,
-            given=str(column.type),
-            wanted=str(target),
-        ) from cause
 
 
 def _check_length(field: DataField, column: pa.Array) -> None:

@@ -6,6 +6,7 @@ from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, N
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.ground.given_names import is_whole
 from lsm_engine.table.ground.session import TableSession
 
 
@@ -44,7 +45,14 @@ def version_named(version: int | str | None) -> Named:
     """Return what a version names: a snapshot by its id, a tag by its name, None the newest."""
     if version is None:
         return {}
-    return {"tag": version} if isinstance(version, str) else {"snapshot_id": version}
+    if isinstance(version, str):
+        return {"tag": version}
+    if not is_whole(version):
+        raise InvalidInputError(
+            "a version is the id of a snapshot, such as version=1, or the name of a tag",
+            version=version,
+        )
+    return {"snapshot_id": int(version)}
 
 
 def snapshot_at(session: TableSession, millis: int) -> Snapshot:

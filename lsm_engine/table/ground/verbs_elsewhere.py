@@ -61,7 +61,23 @@ TABLE = {
     "column_names": "schema.names",
     "columns": "schema.names",
     "dtypes": "schema.arrow",
-    "location_uri": "location",
+    **dict.fromkeys(("location_uri", "path", "uri", "table_uri"), "location"),
+    **dict.fromkeys(("properties", "table_properties", "configuration"), "options"),
+    **dict.fromkeys(("primary_key", "primary_keys", "keys"), "schema.primary_keys"),
+    **dict.fromkeys(
+        ("partition_by", "partition_columns", "partition_keys", "spec"), "schema.partition_keys"
+    ),
+    **dict.fromkeys(("info", "stats", "protocol"), "schema, options and system(name)"),
+    **dict.fromkeys(("print_schema", "printSchema"), "schema.arrow"),
+    "system_tables": "system(name); an unknown name lists them all",
+    "current_version": "latest_snapshot().id",
+    "sql": "to_duckdb() or to_polars(), or lsm_engine.spark.sql(spark, text)",
+    "rename": "alter(lsm.RenameColumn(old, new)), or rename_table(old, new) of the catalog",
+    "with_columns": "update(set={column: value})",
+    "to_json": "to_arrow().to_pylist()",
+    **dict.fromkeys(("to_csv", "write_csv"), "to_polars() and its sink_csv"),
+    **dict.fromkeys(("to_parquet", "write_parquet"), "to_polars() and its sink_parquet"),
+    **dict.fromkeys(("join", "group_by", "groupby", "agg"), "to_polars() or to_duckdb()"),
     "add_column": "alter(lsm.AddColumn(name, type))",
     "add_columns": "alter(lsm.AddColumn(name, type))",
     "drop_column": "alter(lsm.DropColumn(name))",
@@ -138,6 +154,10 @@ MODULE = {
     "write_deltalake": "open_catalog(directory)['database.table'].upsert(rows)",
     "write_dataset": "open_catalog(directory)['database.table'].upsert(rows)",
     "write_table": "open_catalog(directory)['database.table'].upsert(rows)",
+    "Schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
+    "types": "the types of pyarrow or Python, or text such as 'BIGINT'",
+    "lit": "the value as it is",
+    "version": "__version__",
     "create_table": "open_catalog(directory).create_table(name, columns, primary_key=...)",
     "column": "col(name)",
     "field": "col(name)",
@@ -151,6 +171,7 @@ READ_ARGUMENTS = {
     **dict.fromkeys(("selected_fields", "select", "column", "cols"), "columns="),
     **dict.fromkeys(("snapshot", "version_as_of"), "version="),
     **dict.fromkeys(("timestamp", "timestamp_as_of", "time", "asof"), "as_of="),
+    **dict.fromkeys(("dtype_backend", "types_mapper"), "to_arrow().to_pandas(types_mapper=...)"),
     **dict.fromkeys(("n_rows", "n", "num_rows"), "limit="),
 }
 CHANGE_ARGUMENTS = {
@@ -164,6 +185,45 @@ MERGE_ARGUMENTS = {
     "join_cols": "on=",
     "left_on": "on={table's: source's}",
     "right_on": "on={table's: source's}",
+}
+WRITE_ARGUMENTS = {
+    **dict.fromkeys(
+        ("on", "key", "keys", "primary_key", "join_cols", "keys_columns"),
+        "the rows alone, as they go by the primary key; merge(rows, on=...) by other columns",
+    ),
+    "mode": "upsert(rows), append(rows) or overwrite(rows)",
+    **dict.fromkeys(
+        ("schema_mode", "merge_schema", "overwrite_schema", "schema"),
+        "alter(lsm.AddColumn(name, type)) before it",
+    ),
+    "partition_by": "partitioned_by= in create_table",
+    "partition_filter": "overwrite(rows, partition={column: value})",
+    "overwrite_filter": "overwrite(rows, partition={column: value})",
+    **dict.fromkeys(("data", "df", "table", "source"), "the rows as the first argument"),
+    "when_matched_update_all": "upsert(rows); insert(rows, existing='skip') keeps what is there",
+    "commit_properties": "properties=",
+    "snapshot_properties": "properties=",
+}
+COMPACT_ARGUMENTS = {
+    **dict.fromkeys(
+        ("partition_filters", "partition_filter", "where"), "partitions=[{column: value}]"
+    ),
+    **dict.fromkeys(
+        ("target_size", "target_file_size", "max_file_size"), "the option 'target-file-size'"
+    ),
+    "z_order_by": "full=True; files are sorted by the primary key",
+}
+EXPIRE_ARGUMENTS = {
+    **dict.fromkeys(("retain_last", "keep_last", "min_snapshots_to_keep", "retain"), "retain_min="),
+    **dict.fromkeys(("retention_hours", "retention", "older_than_ms"), "older_than='7 d'"),
+}
+TAG_ARGUMENTS = {
+    **dict.fromkeys(("version", "snapshot"), "snapshot_id="),
+    **dict.fromkeys(("retention", "max_ref_age_ms", "time_retained"), "retained='7 d'"),
+}
+CLAUSE_ARGUMENTS = {
+    **dict.fromkeys(("predicate", "condition"), "where="),
+    **dict.fromkeys(("updates", "new_values"), "set={column: value}, or values= of an insert"),
 }
 RANGE_ARGUMENTS = {
     **_CONDITION,
@@ -181,4 +241,24 @@ CREATE_ARGUMENTS = {
     **dict.fromkeys(("properties", "configuration", "table_properties"), "options="),
     **dict.fromkeys(("columns", "fields"), "schema="),
     "description": "comment=",
+    "mode": "ignore_if_exists=True, or drop_table(name) before it",
+    **dict.fromkeys(
+        ("location", "path", "table_uri"),
+        "nothing: it lies below the warehouse; adopt_table(path, name) takes one elsewhere",
+    ),
+    **dict.fromkeys(("data", "rows", "df"), "schema=, and upsert(rows) afterwards"),
+}
+DROP_ARGUMENTS = dict.fromkeys(
+    ("ignore_if_not_exists", "if_exists", "missing_ok", "purge"), "ignore_if_missing=True"
+)
+OPEN_CATALOG_ARGUMENTS = {
+    **dict.fromkeys(("name", "type"), "open_catalog(directory or database URL)"),
+    **dict.fromkeys(("uri", "path", "db_uri"), "open_catalog(directory or database URL)"),
+    **dict.fromkeys(("storage_options", "properties", "options", "conf"), "storage="),
+}
+OPEN_TABLE_ARGUMENTS = {
+    **dict.fromkeys(
+        ("version", "as_of", "snapshot", "snapshot_id", "tag"), "open_table(path).scan(version=...)"
+    ),
+    **dict.fromkeys(("storage_options", "options"), "storage="),
 }

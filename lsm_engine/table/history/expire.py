@@ -8,6 +8,7 @@ outlived their snapshots go last, by a retention of their own.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
@@ -86,7 +87,7 @@ def retention_of(
     *,
     retain_min: int | None = None,
     retain_max: int | None = None,
-    older_than: str | None = None,
+    older_than: str | timedelta | None = None,
 ) -> Retention:
     """Return a table's retention, single rules of it replaced. `older_than`: an age such as "1 h".
 

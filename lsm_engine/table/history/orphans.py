@@ -5,6 +5,7 @@ Listing comes first: a file that a commit adds meanwhile is then named by its sn
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 
@@ -57,7 +58,7 @@ class OrphanReport:
 
 
 def remove_orphans(
-    session: TableSession, *, dry_run: bool, older_than: str, force: bool
+    session: TableSession, *, dry_run: bool, older_than: str | timedelta, force: bool
 ) -> OrphanReport:
     """Remove files that no root names and that are older than an age; fail closed.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.merge_runs import merge_order
@@ -44,6 +45,11 @@ def explain_key(
     Raises InvalidInputError, naming the column, for keys that are missing, null or of another type,
     UnsupportedError for a table that has columns of the names that the answer adds.
     """
+    if not isinstance(key, Mapping):
+        raise InvalidInputError(
+            "one key is explained, given by its columns, such as {'id': 5}",
+            given=type(key).__name__,
+        )
     schema = session.schema
     refuse_taken(schema.names, (*FACTS.names, MARK), "explain_key")
     keys = keys_of(schema, [dict(key)])

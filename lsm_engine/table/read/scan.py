@@ -18,6 +18,7 @@ from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.given_names import is_whole
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.ground.verbs_elsewhere import SCAN
@@ -71,8 +72,9 @@ class Scan(NamedElsewhere):
         """
         self._request = request
         self._keys = keys
-        if request.limit is not None and request.limit < 0:
-            raise InvalidInputError("a limit cannot be negative", limit=request.limit)
+        limit = request.limit
+        if limit is not None and not (is_whole(limit) and limit >= 0):
+            raise InvalidInputError("a limit is a whole number, and not negative", limit=limit)
         self.snapshot = snapshot or snapshot_to_read(
             session,
             snapshot_id=request.snapshot_id,

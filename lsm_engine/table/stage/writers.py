@@ -233,9 +233,14 @@ def _finished(writers: Sequence[RowsWriter]) -> list[WrittenBucket]:
 
 def stage_rows(staging: Staging, rows: Any) -> list[CommitMessage]:
     """Write rows as level-0 files that nothing names yet; what fails deletes what it wrote."""
+    schema = staging.context.schema
     if isinstance(rows, list) and not rows:
         return []  # it names no columns, so there is nothing to check them against
-    batches = conformed(open_rows(rows), staging.context.schema, deletes=staging.deletes)
+    reader = open_rows(rows, schema)
+    is_list = isinstance(rows, list)
+    if not (reader.schema.names or is_list or any(batch.num_rows for batch in reader)):
+        return []  # nor does a frame without columns and rows
+    batches = conformed(reader, schema, deletes=staging.deletes)
     return stage_incoming(staging, batches)
 
 

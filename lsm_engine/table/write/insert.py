@@ -78,7 +78,7 @@ def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
     if isinstance(rows, list) and not rows:
         return pa.table({})
     batches = []
-    for incoming in conformed(open_rows(rows), schema):
+    for incoming in conformed(open_rows(rows, schema), schema):
         if retracts(fixed_values(incoming.kinds, np.int8)).any():
             raise InvalidInputError(
                 f"{condition.value} takes rows to write, and some are -U or -D; use upsert or delete"

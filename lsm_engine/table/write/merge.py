@@ -22,6 +22,7 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.row_locations import locate_rows
@@ -36,6 +37,7 @@ from lsm_engine.table.write.merge_clauses import (
     Clause,
     Frame,
     Match,
+    check_values,
     chosen_clauses,
     computed,
     holds,
@@ -93,6 +95,7 @@ def merge(
     if not source.column_names:  # an empty list names no columns
         source = session.schema.arrow.empty_table()
     check_merge(session, plan, source.column_names)
+    check_values(session.schema.arrow, source, plan.condition, plan.clauses)
     return write_looked_up(session, identity, partial(_staged, session, source, plan))
 
 
@@ -374,11 +377,11 @@ def _quoted(name: str) -> str:
     return 'source."' + name.replace('"', '""') + '"'
 
 
-def held_rows(source: Any) -> pa.Table:
+def held_rows(source: Any, table: TableSchema) -> pa.Table:
     """Return a source's rows in memory: anything that `upsert` takes, a Spark DataFrame included."""
     collect = getattr(source, "toArrow", None)
     if callable(collect):
         source = collect()
     if isinstance(source, list) and not source:
         return pa.table({})
-    return open_rows(source).read_all()
+    return open_rows(source, table).read_all()

@@ -15,6 +15,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.where import Filter
+from lsm_engine.table.ground.fit import check_type, fitted, values_array
 
 if TYPE_CHECKING:
     from lsm_engine.prune.sql_values import SqlValue
@@ -84,8 +85,8 @@ class Frame:
             if rows is not None and (found := _name_in(rows, name, quoted=quoted)) is not None
         ]
         if len(held) != 1:
-            hint = "write source. or target. before it" if held else "no side has it"
-            raise _unknown(name, hint)
+            hint = "no side has it; a text is written in quotes of its own, as \"'text'\""
+            raise _unknown(name, "write source. or target. before it" if held else hint)
         return held[0]
 
     def flat(self) -> pa.Table:
@@ -133,8 +134,14 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
         else:
-            value = pa.repeat(_scalar(given, field.type), frame.count)
-        return one_array(value.cast(field.type))
+            value = fitted(field.name, _one(given, field), field.type)
+            return value.take(pa.array(np.zeros(frame.count, np.int64)))
+        value = one_array(value)
+        if pa.types.is_nested(field.type):
+            check_type(field.name, value.type, field.type)
+        if pa.types.is_decimal(field.type) and pa.types.is_decimal(value.type):
+            value = pc.round(value, field.type.scale, "half_towards_infinity")  # as SQL assigns
+        return fitted(field.name, value, field.type)
     except (pa.ArrowException, OverflowError) as cause:
         raise InvalidInputError(
             f"column {field.name!r} ({field.type}) cannot be set to {given!r}: {cause}",
@@ -159,6 +166,29 @@ def chosen_clauses(
     return taken
 
 
+def check_values(
+    target: pa.Schema, source: pa.Table, condition: Filter | None, clauses: Iterable[Clause]
+) -> None:
+    """Raise for names and types of conditions and values, which no row may ever get to.
+
+    Columns taken from the source as they are have to fit as rows of an upsert do.
+    """
+    ours, theirs = target.empty_table(), source.slice(0, 0)
+    holds(condition, Frame(ours, theirs))
+    for clause in clauses:
+        frame = Frame(
+            None if clause.match is Match.NOT_MATCHED else ours,
+            None if clause.match is Match.NOT_MATCHED_BY_SOURCE else theirs,
+        )
+        holds(clause.condition, frame)
+        if clause.values is None and clause.action is not Action.DELETE:
+            for field in target:
+                if field.name in source.column_names:
+                    check_type(field.name, source.schema.field(field.name).type, field.type)
+        for name, given in (clause.values or {}).items():
+            computed(given, frame, target.field(name))
+
+
 def _projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
     import pyarrow.acero as acero  # noqa: PLC0415 -- few set columns to Arrow expressions
 
@@ -168,8 +198,14 @@ def _projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
     return found.column("value")
 
 
-def _scalar(given: Any, kind: pa.DataType) -> pa.Scalar:
-    return given if isinstance(given, pa.Scalar) else pa.scalar(given, kind)
+def _one(given: Any, field: pa.Field) -> pa.Array:
+    """Return a value as an array of one, checked as a row of an upsert is."""
+    if isinstance(given, pa.Scalar):
+        value = pa.repeat(given, 1)
+    else:
+        value = values_array(field.name, [given], field.type)
+    check_type(field.name, value.type, field.type)
+    return value
 
 
 def _name_in(rows: pa.Table, name: str, *, quoted: bool) -> str | None:

@@ -93,7 +93,9 @@ class StreamWriter:
             self._check()
             if isinstance(rows, list) and not rows:
                 return
-            incoming: Iterable[IncomingRows] = conformed(open_rows(rows), self._session.schema)
+            incoming: Iterable[IncomingRows] = conformed(
+                open_rows(rows, self._session.schema), self._session.schema
+            )
             if isinstance(rows, pa.Table | pa.RecordBatch | list):
                 incoming = list(incoming)  # all of it fits, or nothing is taken
             staged = self._staged = self._staged or self._begun()

@@ -100,7 +100,7 @@ def _given(session: TableSession, rows: Any) -> pa.Table:
             kind=ErrorKind.INVALID_ROWS,
             table=session.name,
         )
-    reader = open_rows(rows)
+    reader = open_rows(rows, schema)
     names = [name for name in schema.names if name in reader.schema.names]
     fixed = [name for name in names if name in schema.partition_keys]
     if ROW_ID not in reader.schema.names or not names or fixed:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_engine import columns_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
-from lsm_engine.cli.column_list import parse_columns
 from lsm_engine.cli.literals import parsed, partition_values
 from lsm_engine.cli.output import Output, listed, words
 from lsm_engine.cli.progress import Interrupted
@@ -93,7 +93,7 @@ def test_bars_grow_with_sizes_and_never_vanish() -> None:
 
 
 def test_columns_are_declared_as_schema_files_have_them() -> None:
-    found = parse_columns(
+    found = columns_of_text(
         'id BIGINT NOT NULL, "two words" INT, d DECIMAL(10, 2), at TIMESTAMP_LTZ(3), t TIME,'
         " tags ARRAY<STRING NOT NULL>, m MAP<STRING, ARRAY<INT>>, r ROW<a INT, b ROW<c DATE>>"
     )
@@ -111,18 +111,18 @@ def test_columns_are_declared_as_schema_files_have_them() -> None:
 )
 def test_other_column_lists_are_refused(text: str) -> None:
     with pytest.raises((InvalidInputError, UnsupportedError)):
-        parse_columns(text)
+        columns_of_text(text)
 
 
 def test_types_that_would_be_lost_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="would become"):
-        parse_columns("x ARRAY<VARCHAR(10)>")
+        columns_of_text("x ARRAY<VARCHAR(10)>")
     with pytest.raises(UnsupportedError, match="would become"):
-        parse_columns("x TIMESTAMP(5)")
+        columns_of_text("x TIMESTAMP(5)")
 
 
 def test_lengths_are_kept() -> None:
-    found = parse_columns("x VARCHAR(10), y CHAR(2) NOT NULL, z VARBINARY(3)")
+    found = columns_of_text("x VARCHAR(10), y CHAR(2) NOT NULL, z VARBINARY(3)")
     ids = FieldIds()
     types = [type_text(field_from_arrow(field, ids).type) for field in found]
     assert types == ["VARCHAR(10)", "CHAR(2) NOT NULL", "VARBINARY(3)"]

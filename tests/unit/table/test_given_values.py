@@ -1,0 +1,250 @@
+"""Values, types and names as people give them: taken as they are, or refused; never another value."""
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+
+NESTED = {
+    "id": int,
+    "place": "ROW<city STRING, at ROW<lat DOUBLE, lon DOUBLE>>",
+    "parts": "array<struct<sku: string, n: int>>",
+    "marks": "MAP<STRING, INT>",
+    "paid": "DECIMAL(15, 2)",
+    "n": "INT",
+    "made": "TIMESTAMP(6)",
+    "seen": "timestamptz",
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.b", NESTED, primary_key="id")
+        made.upsert([{"id": 1, "place": {"city": "Bern"}, "n": 1, "paid": Decimal("1.01")}])
+        yield made
+
+
+UNKNOWN_FIELDS = [
+    ({"place": {"town": "Bern"}}, "place.town"),
+    ({"place": {"at": {"height": 1.0}}}, "place.at.height"),
+    ({"parts": [{"sku": "a", "count": 1}]}, "parts.element.count"),
+]
+
+
+@pytest.mark.parametrize(("given", "named"), UNKNOWN_FIELDS)
+def test_a_nested_field_that_the_table_has_not_is_refused(given, named, table):
+    acts = (
+        lambda: table.upsert([{"id": 1, **given}]),
+        lambda: table.upsert(pa.Table.from_pylist([{"id": 1, **given}])),
+        lambda: table.insert([{"id": 2, **given}]),
+        lambda: table.overwrite([{"id": 1, **given}]),
+        lambda: table.update(set=given),
+        lambda: table.merge([{"id": 1, **given}]).when_matched_update_all().execute(),
+        lambda: table.merge([{"id": 9, **given}]).when_not_matched_insert_all().execute(),
+    )
+    for act in acts:
+        with pytest.raises(lsm.InvalidInputError, match="has no field") as wrong:
+            act()
+        assert wrong.value.facts["column"] == named
+    assert table.latest_snapshot().id == 1
+
+
+def test_nested_values_of_another_type_are_refused(table):
+    for given in ({"place": {"city": 5}}, {"parts": [{"n": "1"}]}, {"parts": [{"n": 1.5}]},
+                  {"parts": {"n": 1}}, {"marks": {"a": 1.5}}, {"marks": {1: 1}}):  # fmt: skip
+        with pytest.raises(lsm.InvalidInputError, match="takes"):
+            table.upsert([{"id": 1, **given}])
+    with pytest.raises(lsm.InvalidInputError, match="do not fit"):
+        table.upsert([{"id": 1, "marks": {"a": 2**40}}])
+    assert table.latest_snapshot().id == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"id": n, "marks": marks} for n, marks in enumerate(({"a": 1, "b": None}, None, {}, {"c": 3}))],
+        [{"id": n, "marks": m} for n, m in enumerate(([("a", 1), ("b", None)], None, [], [("c", 3)]))],
+        pl.DataFrame({"id": range(4), "marks": [
+            [{"key": "a", "value": 1}, {"key": "b", "value": None}], None, [], [{"key": "c", "value": 3}]]}),
+    ],
+)  # fmt: skip
+def test_maps_are_given_as_dictionaries_pairs_or_lists_of_structures(rows, table):
+    table.upsert(rows)
+    table.upsert(rows[2:] if isinstance(rows, list) else rows.slice(2))
+    found = [
+        None if row is None else dict(row) for row in table.to_arrow("marks")["marks"].to_pylist()
+    ]
+    assert found == [{"a": 1, "b": None}, None, {}, {"c": 3}]
+    table.update(set={"marks": {"z": 9}}, where="id = 0")
+    assert table.lookup([{"id": 0}])["marks"].to_pylist() == [[("z", 9)]]
+
+
+def test_whole_numbers_fit_decimals(table):
+    table.upsert([{"id": 1, "paid": 12}])
+    assert table.lookup([{"id": 1}])["paid"].to_pylist() == [Decimal("12.00")]
+    with pytest.raises(lsm.InvalidInputError, match="do not fit"):
+        table.upsert([{"id": 1, "paid": 10**14}])
+    with pytest.raises(lsm.InvalidInputError, match=r"Decimal\('12\.50'\)"):
+        table.upsert([{"id": 1, "paid": 12.5}])
+
+
+def test_a_value_to_set_is_checked_as_a_row_is(table):
+    zoned = dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5)))
+    for given, message in (
+        ({"n": 1.7}, "takes int32"),
+        ({"paid": 5.25}, "Decimal"),
+        ({"paid": Decimal("5.255")}, "do not fit"),
+        ({"made": zoned}, "take its time zone away"),
+        ({"seen": zoned.replace(tzinfo=None)}, "give it a time zone"),
+        ({"n": "nothing"}, "quotes of its own"),
+    ):
+        with pytest.raises(lsm.InvalidInputError, match=message):
+            table.update(set=given)
+    table.update(set={"paid": "paid * 1.5", "n": 7, "seen": zoned, "made": None})
+    (row,) = table.to_arrow(["paid", "n", "seen"]).to_pylist()
+    assert row == {"paid": Decimal("1.52"), "n": 7, "seen": zoned}  # 1.515, rounded as SQL assigns
+
+
+def test_a_merge_that_no_row_gets_to_is_checked_all_the_same(table):
+    absent = [{"id": 77}]
+    for merge in (
+        table.merge(absent).when_matched_update({"n": "source.nothing"}),
+        table.merge(absent).when_matched_delete("source.nothing > 1"),
+        table.merge(absent).when_not_matched_by_source_update({"n": "nothing"}),
+        table.merge([{"id": 1}]).when_not_matched_insert({"id": "nothing"}),
+        table.merge([{"id": 77, "paid": 1.5}]).when_matched_update_all(),
+    ):
+        with pytest.raises(lsm.InvalidInputError):
+            merge.execute()
+    with pytest.raises(lsm.InvalidInputError):
+        table.update(set={"n": "nothing"}, where="id = 77")
+    assert table.latest_snapshot().id == 1
+
+
+@pytest.mark.parametrize("nothing", [[], pa.table({}), pd.DataFrame(), pl.DataFrame()])
+def test_frames_of_nothing_write_nothing(nothing, table):
+    assert table.upsert(nothing) is None
+    assert table.delete(nothing) is None
+    assert len(table) == 1
+
+
+@pytest.mark.parametrize("rows", [[{}], pd.DataFrame(index=range(3))])
+def test_rows_without_columns_are_refused(rows, table):
+    with pytest.raises(lsm.InvalidInputError):
+        table.upsert(rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("array<int>", pa.list_(pa.int32())),
+        ("INT[]", pa.list_(pa.int32())),
+        ("map<string, array<bigint>>", pa.map_(pa.string(), pa.list_(pa.int64()))),
+        ("struct<a:int, `b c`: text>", pa.struct([("a", pa.int32()), ("b c", pa.string())])),
+        ("ROW<a TIMESTAMP(3)>", pa.struct([("a", pa.timestamp("ms"))])),
+        ("text", pa.string()),
+        ("long", pa.int64()),
+        ("int64", pa.int64()),
+        ("timestamp[us]", pa.timestamp("us")),
+        (list[str], pa.list_(pa.string())),
+        (dict[str, int], pa.map_(pa.string(), pa.int64())),
+        (np.int32, pa.int32()),
+        (np.dtype("datetime64[us]"), pa.timestamp("us")),
+        (pl.Int16, pa.int16()),
+        (pl.List(pl.Datetime("us", "UTC")), pa.list_(pa.timestamp("us", "UTC"))),
+    ],
+)
+def test_types_are_given_as_they_are_elsewhere(given, made, table):
+    table.alter(lsm.AddColumn("x", given))
+    added = table.schema.arrow.field("x").type
+    assert str(added).replace("element", "item") == str(made)
+
+
+@pytest.mark.parametrize("given", ["nope", "array<>", "struct<a>", object, np.dtype(object), dict])
+def test_what_is_no_type_is_refused(given, table):
+    with pytest.raises(lsm.LsmError):
+        table.alter(lsm.AddColumn("x", given))
+
+
+def test_names_with_blanks_and_words_of_sql_are_quoted_either_way(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        odd = catalog.create_table(
+            "a.b", {"id": int, "temp °C": float, "select": int}, primary_key="id"
+        )
+    odd.upsert([{"id": 1, "temp °C": 1.5, "select": 3}, {"id": 2, "temp °C": 9.0, "select": 4}])
+    for where in ('"temp °C" > 2', "`temp °C` > 2 and `select` = 4", lsm.col("temp °C") > 2):
+        assert odd.to_arrow("id", where=where)["id"].to_pylist() == [2]
+    odd.update(set={"temp °C": "`temp °C` + 1"}, where="`select` = 3")
+    assert odd.lookup([{"id": 1}])["temp °C"].to_pylist() == [2.5]
+    for text, hint in (("select > 1", "double quotes"), ("WHERE id = 1", "leave out WHERE")):
+        with pytest.raises(lsm.InvalidInputError, match=hint):
+            odd.scan(where=text)
+
+
+def test_a_nested_field_in_a_filter_says_how_to_ask(table):
+    for where in ("place.city = 'Bern'", lsm.col("place.city") == "Bern"):
+        with pytest.raises(lsm.InvalidInputError, match=r"pc\.field\('"):
+            table.scan(where=where)
+
+
+def test_ages_are_time_deltas_as_well(table):
+    assert table.expire_snapshots(older_than=dt.timedelta(days=7)).plan.expired == ()
+    assert table.remove_orphan_files(older_than=dt.timedelta(days=2)).dry_run
+    for wrong in (dt.datetime(2024, 1, 1, tzinfo=dt.UTC), 7, "a while"):
+        with pytest.raises(lsm.InvalidInputError, match="timedelta"):
+            table.expire_snapshots(older_than=wrong)
+
+
+@pytest.mark.parametrize(
+    ("typed", "error", "instead"),
+    [
+        ("t.head('3')", lsm.InvalidInputError, "whole number"),
+        ("t.scan(limit=True + 0.5)", lsm.InvalidInputError, "whole number"),
+        ("t.scan(version=1.0)", lsm.InvalidInputError, "version=1"),
+        ("t.upsert(pl.Series([1]))", lsm.InvalidInputError, "to_frame"),
+        ("t.query('n > 1')", lsm.InvalidInputError, "where="),
+        ("t.update(set='n = 1')", lsm.InvalidInputError, "column: value"),
+        ("t.upsert([], on='id')", TypeError, "primary key"),
+        ("t.overwrite([], mode='overwrite')", TypeError, "overwrite"),
+        ("t.compact(target_size=1)", TypeError, "target-file-size"),
+        ("t.expire_snapshots(retain_last=1)", TypeError, "retain_min"),
+        ("t.create_tag('a', version=1)", TypeError, "snapshot_id"),
+        ("t.merge([]).when_matched_update(updates={})", TypeError, "set="),
+        ("t.to_pandas(dtype_backend='pyarrow')", TypeError, "types_mapper"),
+        ("t.explain_key([{'id': 1}])", lsm.InvalidInputError, "'id': 5"),
+        ("c['a', 'b']", lsm.InvalidInputError, "database.table"),
+        ("c.create_table(('a', 'x'), {'id': int})", lsm.InvalidInputError, "database.table"),
+        ("c.create_table('a.x', {'id': int}, mode='overwrite')", TypeError, "ignore_if_exists"),
+        ("c.drop_table('a.x', if_exists=True)", TypeError, "ignore_if_missing"),
+        ("lsm.open_catalog({'warehouse': 'lake'})", lsm.InvalidInputError, "directory"),
+        ("lsm.open_catalog('lake', storage_options={})", TypeError, "storage="),
+        ("lsm.open_table(t)", lsm.InvalidInputError, "path"),
+        ("lsm.open_table(t.location, version=1)", TypeError, "scan"),
+        ("lsm.Schema", AttributeError, "pyarrow.Schema"),
+    ],
+)
+def test_what_is_nearly_right_says_what_to_type(typed, error, instead, table, tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog, pytest.raises(error, match=instead):
+        eval(typed, {"t": table, "c": catalog, "lsm": lsm, "pl": pl})
+
+
+def test_a_path_and_a_key_by_its_place_are_taken(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.b", {"id": int}, "id")
+    assert lsm.open_table(Path(made.location)).schema.primary_keys == ("id",)
+
+
+def test_results_and_schemas_show_what_a_person_looks_for(table):
+    result = table.upsert([{"id": 2}])
+    assert repr(result).startswith("<WriteResult 2: APPEND at 2")
+    assert "1 rows written" in repr(table.latest_snapshot())
+    assert "id BIGINT NOT NULL" in repr(table.schema)
+    assert repr(table.schema).endswith("; key id>")
