@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lsm_engine.spark.arrow_rows import arrow_schema_of
-from lsm_engine.spark.change_source import ChangeReader, change_schema
+from lsm_engine.spark.change_rows import ChangeReader, change_schema
 from lsm_engine.spark.read import session_of
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.split_rows import bytes_per_row, frame_of_splits

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -95,7 +95,7 @@ class LsmSource(DataSource):
             return system.schema()
         table = self._table()
         if asks_for_changes(self.options):
-            from lsm_engine.spark.change_source import change_schema
+            from lsm_engine.spark.change_rows import change_schema
 
             return change_schema(table)
         return spark_schema(table.fields)
@@ -153,7 +153,7 @@ class LsmSource(DataSource):
         )
         return SourceWriter(plan)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001
         """Return a writer of micro-batches; `overwrite`: each replaces the table (mode complete)."""
         self._table(schema)
         for key in (COMMIT_USER, COMMIT_IDENTIFIER):

@@ -1,4 +1,4 @@
-"""SparkExecutor: the work of many buckets as one job, one task per item.
+"""SparkExecutor: the work of many buckets as one job, small buckets packed into tasks.
 
 Work and items travel in the task's closure, results come back as commit messages in JSON, and no
 table row passes through the JVM. Only DataFrame APIs are used, so that Spark Connect works.
@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base.errors import LsmError
@@ -19,7 +18,6 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.spark.file_rows import FileRows, stage_files
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
-    TASK_COUNT_MAX,
     Batches,
     attempt,
     check_items,
@@ -29,6 +27,7 @@ from lsm_engine.spark.jobs import (
 )
 from lsm_engine.spark.merge_columns import Sides
 from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
+from lsm_engine.spark.packed_items import PackedItems
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.staging import stage_frame
@@ -36,8 +35,6 @@ from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.executor import Discard
 
 T = TypeVar("T")
-
-_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 class SparkExecutor:
@@ -66,19 +63,21 @@ class SparkExecutor:
         label: str,
         discard: Discard,
     ) -> list[CommitMessage]:
-        """Return what the work on each item has to commit; one task per item.
+        """Return what the work on each item has to commit; small items share a task.
 
-        A task may be tried several times, or twice at once where speculation is on; exactly one
-        answer per item is used. The first error is raised, as the LsmError it was, after all tasks
+        A task may be tried several times with all of its items, or twice at once where speculation is on;
+        exactly one answer per item is used. The first error is raised, as the LsmError it was, after all tasks
         have ended and their messages were handed to `discard`; TaskFailedError if a task failed
         with anything else: then Spark ends the job, and other tasks' files stay as orphans.
         """
         if not items:
             return []
-        shipped = [_closures.dumps(item) for item in items]  # type: ignore[no-untyped-call]
-        task = ItemTask(work=work, items=tuple(shipped), attempts=task_attempts(self.spark))
-        ids = self.spark.range(0, len(items), 1, min(len(items), TASK_COUNT_MAX))
-        answers = run(map_arrow(ids, task, ANSWER_DDL), label=label)
+        sizes = [
+            getattr(item, "size_bytes", 0) for item in items
+        ]  # of buckets known, of others not
+        shipped = PackedItems.of(items, sizes, self.spark)
+        task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
+        answers = run(map_arrow(shipped.frame(self.spark), task, ANSWER_DDL), label=label)
         messages = [decode_message(message, CommitMessage) for message in answers.messages]
         try:
             if answers.error is not None:
@@ -114,21 +113,19 @@ class SparkExecutor:
 
 @record
 class ItemTask:
-    """What a task runs: the work on the items whose numbers it is handed.
-
-    Items are pickled one by one, so that a task unpickles its own and no other.
-    """
+    """What a task runs: the work on its items."""
 
     work: Callable[..., CommitMessage | None]
-    items: tuple[bytes, ...]
+    items: PackedItems
     attempts: int
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         for batch in batches:
-            for item in batch.column(0).to_pylist():
-                yield attempt(item, partial(self._message, item), attempts=self.attempts)
+            for number in batch.column(0).to_pylist():
+                for item, value in self.items.of_task(number):
+                    yield attempt(item, partial(self._message, value), attempts=self.attempts)
 
-    def _message(self, item: int) -> bytes | None:
-        message = self.work(_closures.loads(self.items[item]))  # type: ignore[no-untyped-call]
+    def _message(self, value: Any) -> bytes | None:
+        message = self.work(value)
         return None if message is None else encode_message(message)

@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.jobs import Batches
-from lsm_engine.spark.session import parallelism
+from lsm_engine.spark.session import task_goal
 from lsm_engine.spark.staging import stage_source
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.incoming import Conformer, IncomingRows
@@ -57,7 +57,7 @@ def stage_files(
 
     Of several rows of one key the last one counts, in the order of the files as given.
     """
-    parts = file_parts(rows.paths, task_count=2 * parallelism(spark))
+    parts = file_parts(rows.paths, task_count=task_goal(spark))
     source = FileSource(
         schema=staging.context.schema,
         deletes=staging.deletes,

@@ -25,9 +25,6 @@ from lsm_engine.spark.session import is_classic, without_pandas_notice
 
 Batches = Iterator[pa.RecordBatch]
 
-TASK_COUNT_MAX = 2_000
-"""Items beyond this many share tasks: a task costs Spark some 10 ms."""
-
 ANSWER = pa.schema(
     [
         pa.field("item", pa.int64()),
@@ -96,6 +93,16 @@ def map_arrow(
     """Return the frame that `work` makes of each partition's batches; lazy."""
     with without_pandas_notice():
         return frame.mapInArrow(work, schema)
+
+
+def by_task(frame: DataFrame, task_count: int) -> DataFrame:
+    """Return parcels in as many partitions as there are tasks, those of a task (column `task`) in one of them.
+
+    Before PySpark 4.1 a partition may have the parcels of several tasks, one task after the other, or none.
+    """
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(task_count, "task")
+    return frame.repartition(task_count, "task").sortWithinPartitions("task")
 
 
 def run(frame: DataFrame, *, label: str) -> Answers:

@@ -18,9 +18,10 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_tasks import balanced, file_shares
+from lsm_engine.plan.task_packing import TASK_COUNT_MAX
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
+from lsm_engine.spark.jobs import Batches, by_task, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import (
     PARCEL_DDL,
     Group,
@@ -30,7 +31,7 @@ from lsm_engine.spark.key_rows import (
     homes_of,
     parcels,
 )
-from lsm_engine.spark.session import parallelism
+from lsm_engine.spark.session import task_goal
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.lookup_keys import keys_of
@@ -38,8 +39,6 @@ from lsm_engine.table.find.lookup_view import bucket_totals
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.table import Table
-
-_TASKS_PER_CORE = 2
 
 
 def lookup_join(
@@ -102,10 +101,10 @@ def joined_at(
     ]
     result = sql.StructType([*frame.schema.fields, *looked_up])
     check_shared(frame.sparkSession, table.session.file_io)
-    most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(frame.sparkSession))
+    most = min(TASK_COUNT_MAX, task_goal(frame.sparkSession))
     homes, count = _homes(table.session, snapshot, most)
     out = PackTask(keys=keys, rows=arrow, homes=homes, task_count=count)
-    handed = map_arrow(frame, out, PARCEL_DDL).repartitionById(count, "task")
+    handed = by_task(map_arrow(frame, out, PARCEL_DDL), count)
     task = JoinTask(
         table=PinnedTable.of(table.session, snapshot),
         keys=keys,

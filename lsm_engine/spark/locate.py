@@ -24,10 +24,11 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.plan.key_tasks import balanced, file_shares
+from lsm_engine.plan.task_packing import TASK_COUNT_MAX
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
+from lsm_engine.spark.jobs import Batches, by_task, map_arrow, prepare_worker
 from lsm_engine.spark.key_rows import PARCEL_DDL, Homes, PinnedTable, chunks, homes_of, parcels
-from lsm_engine.spark.session import parallelism
+from lsm_engine.spark.session import task_goal
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.locate import (
@@ -48,7 +49,6 @@ from lsm_engine.table.find.row_locations import (
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.table import Table
 
-_TASKS_PER_CORE = 2
 _ANSWER = sql_types.StructType(
     [
         sql_types.StructField("_first", sql_types.BooleanType()),
@@ -126,7 +126,7 @@ def _searched(
     entries.sort(key=lambda entry: order(entry.file.min_key))  # shares of near keys
     cuts = options[core_options.INDEX_BLOOM_BUCKETIZED_CHECKING] and not everywhere
     cuts = cuts and newest_decides(schema)
-    most = min(TASK_COUNT_MAX, _TASKS_PER_CORE * parallelism(keys.sparkSession))
+    most = min(TASK_COUNT_MAX, task_goal(keys.sparkSession))
     shares = file_shares(
         entries,
         task_count=most,
@@ -143,15 +143,15 @@ def _searched(
         tasks,
         everywhere=everywhere,
     )
-    by_task: list[list[ManifestEntry]] = [[] for _ in range(count)]
+    of_tasks: list[list[ManifestEntry]] = [[] for _ in range(count)]
     for share, task in zip(shares, tasks, strict=True):
-        by_task[task] += share.entries
+        of_tasks[task] += share.entries
     out = PackKeys(rows=arrow, homes=homes, task_count=count)
-    handed = map_arrow(keys, out, PARCEL_DDL).repartitionById(count, "task")
+    handed = by_task(map_arrow(keys, out, PARCEL_DDL), count)
     answers = _answers_of(keys)
     search = SearchTask(
         table=PinnedTable.of(session, snapshot),
-        entries=tuple(_closures.dumps(of) for of in by_task),  # type: ignore[no-untyped-call]
+        entries=tuple(_closures.dumps(of) for of in of_tasks),  # type: ignore[no-untyped-call]
         rows=arrow,
         result=arrow_schema_of(answers),
         everywhere=everywhere,

@@ -17,6 +17,7 @@ from lsm_engine.base.errors import InvalidOptionError, NotFoundError
 JAVA_OLDEST = 17
 _REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 _TASK_ATTEMPTS = 4
+_TASKS_PER_CORE = 2
 _LOOPBACK = "127.0.0.1"
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -133,11 +134,18 @@ def java_version(banner: str) -> int | None:
     return int(major) if quote and major.isdigit() else None
 
 
-def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks run at once, or Spark's guess where the session does not know."""
-    if is_classic(spark):
-        return spark.sparkContext.defaultParallelism
-    return int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+def task_goal(spark: SparkSession) -> int:
+    """Return how many tasks keep all cores busy: two a core.
+
+    Where the session does not know its cores, or executors come when they are needed, it is
+    `spark.sql.shuffle.partitions` (at least).
+    """
+    asked = int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
+    if not is_classic(spark):
+        return asked
+    goal = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    grows = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+    return max(goal, asked) if grows else goal
 
 
 def task_attempts(spark: SparkSession) -> int:

@@ -10,7 +10,12 @@ from lsm_engine.base.instant import millis_of
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.filters import FilteredReader
-from lsm_engine.spark.jobs import Batches, prepare_worker
+from lsm_engine.spark.jobs import Batches
+from lsm_engine.spark.row_partitions import (
+    RowsPartition,
+    packed_partitions,
+    rows_of_partition,
+)
 from lsm_engine.spark.source_options import AS_OF, PATH, SNAPSHOT_ID, TAG
 from lsm_engine.spark.source_storage import open_source
 from lsm_engine.spark.split_rows import SplitReader
@@ -18,13 +23,18 @@ from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 
 
-class SplitPartition(InputPartition):
+class SplitPartition(RowsPartition):
     """One split, with what its task needs to read it."""
 
     def __init__(self, reader: SplitReader, split: Split) -> None:
         super().__init__(f"{split.reason} bucket={split.bucket}")
         self.reader = reader
         self.split = split
+        self.size_bytes = split.size_bytes
+
+    def batches(self) -> Batches:
+        """Yield its rows."""
+        return self.reader.batches(self.split)
 
 
 class LsmReader(FilteredReader):
@@ -39,7 +49,7 @@ class LsmReader(FilteredReader):
         return open_source(self._options[PATH], self._options).schema.arrow
 
     def partitions(self) -> list[InputPartition]:
-        """Return one partition per split."""
+        """Return the partitions that tasks read; small splits share one."""
         snapshot_id = self._options.get(SNAPSHOT_ID)
         as_of = self._options.get(AS_OF)
         request = ScanRequest(
@@ -51,12 +61,8 @@ class LsmReader(FilteredReader):
         )
         scan = Scan(open_source(self._options[PATH], self._options), request)
         reader = SplitReader.of(scan, arrow_schema_of(self._schema))
-        return [SplitPartition(reader, split) for split in scan.plan.splits]
+        return packed_partitions([SplitPartition(reader, split) for split in scan.plan.splits])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split; none where the table is empty."""
-        prepare_worker()
-        batches: Batches = iter(())
-        if isinstance(partition, SplitPartition):
-            batches = partition.reader.batches(partition.split)
-        yield from batches
+        """Yield the rows of one partition; none where the table is empty."""
+        yield from rows_of_partition(partition)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -15,13 +14,13 @@ from lsm_engine.base.units import parse_bytes
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
-from lsm_engine.spark.jobs import TASK_COUNT_MAX, Batches, map_arrow, prepare_worker
+from lsm_engine.spark.jobs import Batches, map_arrow, prepare_worker
+from lsm_engine.spark.packed_items import PackedItems
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.time_travel import raise_if_expired
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.split_read import SplitSource
 
-_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 _BATCH_ROWS = 64 * 1024
 """Rows of a batch that goes to the JVM, which holds it whole, outside its heap."""
 _VARIABLE_BYTES = 20
@@ -83,7 +82,7 @@ def frame_of_splits(
     *,
     byte_count: int = 0,
 ) -> DataFrame:
-    """Return the rows that `read`, which is pickled, yields for each split, a task reading some of them.
+    """Return the rows that `read`, which is pickled, yields for each split; small splits share a task.
 
     `byte_count`: how large Spark is to take the rows for, once they are its own. It knows nothing of what a
     Python function yields and goes by the input, 8 bytes a number: so there are as many numbers as that
@@ -91,15 +90,11 @@ def frame_of_splits(
     """
     if not splits:
         return spark.createDataFrame([], schema)
+    shipped = PackedItems.of(splits, [split.size_bytes for split in splits], spark)
     wanted = min(byte_count, 2 * _broadcast_threshold(spark)) // 8
-    step = max(1, wanted // len(splits))
-    task = SplitTask(
-        read=read,
-        splits=tuple(_closures.dumps(split) for split in splits),  # type: ignore[no-untyped-call]
-        step=step,
-    )
-    numbers = spark.range(0, len(splits) * step, 1, min(len(splits), TASK_COUNT_MAX))
-    return map_arrow(numbers, task, schema)
+    step = max(1, wanted // len(shipped.tasks))
+    task = SplitTask(read=read, splits=shipped, step=step)
+    return map_arrow(shipped.frame(spark, step=step), task, schema)
 
 
 def _broadcast_threshold(spark: SparkSession) -> int:
@@ -123,22 +118,22 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 @record
 class SplitTask:
-    """What a reading task runs: `read`, for the splits whose numbers it is handed, each `step` apart."""
+    """What a reading task runs: `read`, for its splits; the numbers that it is handed are `step` a task."""
 
     read: Callable[[Any], Batches]
-    splits: tuple[bytes, ...]
+    splits: PackedItems
     step: int
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         for batch in batches:
             for number in _multiples(batch.column(0), self.step):
-                split = _closures.loads(self.splits[number // self.step])  # type: ignore[no-untyped-call]
-                yield from self.read(split)
+                for _, split in self.splits.of_task(number // self.step):
+                    yield from self.read(split)
 
 
 def _multiples(numbers: pa.Array, step: int) -> list[int]:
-    """Return the numbers of splits among numbers that follow each other."""
+    """Return the first numbers of tasks among numbers that follow each other."""
     if not len(numbers):
         return []
     first, last = numbers[0].as_py(), numbers[-1].as_py()

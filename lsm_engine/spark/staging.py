@@ -30,6 +30,7 @@ from lsm_engine.spark.jobs import (
     Answers,
     Batches,
     answer,
+    by_task,
     is_answer,
     map_arrow,
     prepare_worker,
@@ -44,7 +45,7 @@ from lsm_engine.spark.parcels import (
     parcel_schema,
     unpack,
 )
-from lsm_engine.spark.session import parallelism, task_attempts
+from lsm_engine.spark.session import task_attempts, task_goal
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import Conformer, IncomingRows
@@ -52,7 +53,6 @@ from lsm_engine.table.stage.bucket_routing import assigns_buckets, routing_of
 from lsm_engine.table.stage.writers import RowsWriter, TableWriter, bucket_writer
 from lsm_engine.table.stage.written_bucket import messages_of
 
-_TASKS_PER_CORE = 2
 Writer = RowsWriter | TableWriter
 
 
@@ -101,7 +101,7 @@ def stage_parcels(
     staging: Staging, parcels: DataFrame, owners: Owners, *, label: str
 ) -> list[CommitMessage]:
     """Hand parcels to their owners, who write them; return what to commit."""
-    handed = parcels.repartitionById(owners.task_count, "task").sortWithinPartitions(
+    handed = by_task(parcels, owners.task_count).sortWithinPartitions(
         "partition", "bucket", "number"
     )
     task = OwnerTask(staging=staging, attempts=task_attempts(parcels.sparkSession))
@@ -120,7 +120,7 @@ def _staged(staging: Staging, answers: Answers, error: LsmError | None) -> list[
 
 
 def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
-    """Return how many tasks write: one per bucket, or some per core where partitions are many.
+    """Return how many tasks write: at most two per core, each its buckets one after the other.
 
     Dynamic buckets of a partition have one owner, and those of a table whose keys move from
     partition to partition have one for all.
@@ -131,9 +131,8 @@ def owners_of(schema: TableSchema, spark: SparkSession) -> Owners:
     buckets = max(1, schema.bucket_count)
     if mode.policy.is_postponed:
         buckets = schema.options[core_options.POSTPONE_DEFAULT_BUCKET_NUM]
-    if not schema.partition_keys:
-        return Owners(task_count=buckets)
-    return Owners(task_count=max(buckets, _TASKS_PER_CORE * parallelism(spark)))
+    goal = task_goal(spark)
+    return Owners(task_count=goal if schema.partition_keys else min(buckets, goal))
 
 
 def _doubled(messages: Sequence[CommitMessage], label: str) -> LsmError | None:

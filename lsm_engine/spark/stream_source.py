@@ -20,16 +20,17 @@ from lsm_engine.base.record import record
 from lsm_engine.plan.incremental import ChangeSplit
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of
-from lsm_engine.spark.change_source import (
-    RowsPartition,
-    change_partitions,
-    rows_of_changes,
-)
+from lsm_engine.spark.change_source import change_partitions
 from lsm_engine.spark.jobs import Batches
 from lsm_engine.spark.read_limits import (
     ReadLimits,
     SupportsTriggerAvailableNow,
     is_unlimited,
+)
+from lsm_engine.spark.row_partitions import (
+    RowsPartition,
+    packed_partitions,
+    rows_of_partition,
 )
 from lsm_engine.spark.source_options import (
     BETWEEN_MODE,
@@ -46,6 +47,8 @@ from lsm_engine.table.open_table import open_table
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
+_OF_STATE = ".first-state"
+"""Ends the name of the consumer that keeps the snapshot of a first state while that is read."""
 _AFTER, _FULL, _BUCKETS = "after", "full", "buckets"
 
 
@@ -112,6 +115,7 @@ class StatePartition(RowsPartition):
         super().__init__(f"state bucket={split.bucket}")
         self.reader = reader
         self.split = split
+        self.size_bytes = split.size_bytes
 
     def batches(self) -> Batches:
         """Yield its rows."""
@@ -124,7 +128,7 @@ class BucketToRead:
 
     files: int
     bytes: int
-    partitions: tuple[InputPartition, ...]
+    partitions: tuple[RowsPartition, ...]
 
 
 class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -136,6 +140,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._limits = ReadLimits.of(options)
         self._last: int | None = None
+        self._may_hold_state = True
 
     def initialOffset(self) -> dict[str, int]:
         """Return where `scan.mode` begins, or where the consumer stands."""
@@ -151,6 +156,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if follower.full_snapshot is not None:
             # Before the state, so that Spark sees that there is something to read.
             offset = Offset(after=offset.after - 1, full=follower.full_snapshot.id)
+            self._hold_state(follower.full_snapshot.id)
         return offset.as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -191,9 +197,12 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(after=self._newest(self._table())).as_json()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Return the partitions of what lies between two offsets."""
+        """Return what tasks read of what lies between two offsets; small parts share a task."""
+        return packed_partitions(self._parts(start, end))
+
+    def _parts(self, start: dict[str, int], end: dict[str, int]) -> list[RowsPartition]:
         table, begin, stop = self._table(), Offset.of(start), Offset.of(end)
-        made: list[InputPartition] = []
+        made: list[RowsPartition] = []
         if begin.is_within:
             is_last = (begin.after, begin.full) == (stop.after, stop.full)
             found = self._next(table, begin)
@@ -209,7 +218,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        yield from rows_of_changes(partition)
+        yield from rows_of_partition(partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Let the consumer move on: everything up to `end` has been dealt with.
@@ -217,11 +226,23 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Not within the first state: who has no checkpoint begins with that again.
         """
         consumer, reached = self._options.get(CONSUMER_ID), Offset.of(end)
-        if consumer is not None and reached.full is None:
-            self._table().session.consumers.advance(consumer, reached.after + 1)
+        if consumer is None or reached.full is not None:
+            return
+        consumers = self._table().session.consumers
+        consumers.advance(consumer, reached.after + 1)
+        if self._may_hold_state:  # whichever process began with the state
+            consumers.delete(f"{consumer}{_OF_STATE}")
+            self._may_hold_state = False
 
     def stop(self) -> None:
         """Nothing is held open."""
+
+    def _hold_state(self, snapshot_id: int) -> None:
+        """Keep the first state's snapshot, by a consumer beside the stream's own, until the state has been read."""
+        consumer = self._options.get(CONSUMER_ID)
+        if consumer is not None:
+            self._table().session.consumers.reset(f"{consumer}{_OF_STATE}", snapshot_id)
+            self._may_hold_state = True
 
     def _table(self) -> Table:
         return open_table(self._path, storage=storage_of(self._options))
@@ -248,7 +269,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next(self, table: Table, at: Offset) -> list[BucketToRead]:
         """Return the buckets of the state or the snapshot that is next, in an order that stays."""
-        parts: list[tuple[ChangeSplit | Split, InputPartition]] = []
+        parts: list[tuple[ChangeSplit | Split, RowsPartition]] = []
         if at.full is not None:
             parts += self._state(table, at.full)
         else:
@@ -257,7 +278,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _changes(
         self, table: Table, after: int, upto: int
-    ) -> list[tuple[ChangeSplit, InputPartition]]:
+    ) -> list[tuple[ChangeSplit, RowsPartition]]:
         changes = table.changes(
             after,
             upto,
@@ -267,7 +288,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         made = change_partitions(changes, arrow_schema_of(self._schema))
         return [(partition.split, partition) for partition in made]
 
-    def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, InputPartition]]:
+    def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, RowsPartition]]:
         schema = arrow_schema_of(self._schema)
         names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
         request = replace(emitted_state(table.session, snapshot_id), columns=tuple(names))
@@ -281,12 +302,12 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [(split, StatePartition(reader, split)) for split in scan.plan.splits]
 
 
-def _place(part: tuple[ChangeSplit | Split, InputPartition]) -> tuple[bytes, int]:
+def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[bytes, int]:
     split, _ = part
     return split.partition, split.bucket
 
 
-def _bucket(parts: Iterable[tuple[ChangeSplit | Split, InputPartition]]) -> BucketToRead:
+def _bucket(parts: Iterable[tuple[ChangeSplit | Split, RowsPartition]]) -> BucketToRead:
     splits, partitions = zip(*parts, strict=True)
     return BucketToRead(
         files=sum(len(one.files if isinstance(one, Split) else one.all_files) for one in splits),
@@ -295,5 +316,5 @@ def _bucket(parts: Iterable[tuple[ChangeSplit | Split, InputPartition]]) -> Buck
     )
 
 
-def _partitions_of(buckets: Iterable[BucketToRead]) -> list[InputPartition]:
+def _partitions_of(buckets: Iterable[BucketToRead]) -> list[RowsPartition]:
     return [partition for bucket in buckets for partition in bucket.partitions]

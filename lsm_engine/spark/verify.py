@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
-    TASK_COUNT_MAX,
     Batches,
     answer,
     check_items,
@@ -18,6 +16,7 @@ from lsm_engine.spark.jobs import (
     prepare_worker,
     run,
 )
+from lsm_engine.spark.packed_items import PackedItems
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.integrity import verify
 from lsm_engine.table.integrity.verify_files import FileToRead, Progress, wrong_in_file
@@ -28,7 +27,6 @@ _FILES_PER_JOB = 20_000
 """What a job's tasks are handed passes through the driver: more files are several jobs."""
 _PROBLEMS_PER_FILE = 20
 _CHARACTERS_PER_PROBLEM = 2_000
-_closures = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 def verify_table(
@@ -60,12 +58,9 @@ def _read(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     for first in range(0, len(files), _FILES_PER_JOB):
         part = files[first : first + _FILES_PER_JOB]
-        task = VerifyTask(
-            context=context,
-            files=tuple(_closures.dumps(file) for file in part),  # type: ignore[no-untyped-call]
-        )
-        numbers = spark.range(0, len(part), 1, min(len(part), TASK_COUNT_MAX))
-        answers = run(map_arrow(numbers, task, ANSWER_DDL), label=f"verify {name}")
+        shipped = PackedItems.of(part, [one.entry.file.file_size for one in part], spark)
+        task = VerifyTask(context=context, files=shipped)
+        answers = run(map_arrow(shipped.frame(spark), task, ANSWER_DDL), label=f"verify {name}")
         check_items(answers, range(len(part)), label="verify")
         for item, message in zip(answers.items, answers.messages, strict=True):
             yield first + item, decode_message(message, FileProblems).texts
@@ -80,16 +75,16 @@ class FileProblems:
 
 @record
 class VerifyTask:
-    """What a task runs: it reads the files whose numbers it is handed."""
+    """What a task runs: it reads its files."""
 
     context: BucketContext
-    files: tuple[bytes, ...]
+    files: PackedItems
 
     def __call__(self, batches: Batches) -> Batches:
         prepare_worker()
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                file = _closures.loads(self.files[number])  # type: ignore[no-untyped-call]
-                texts = wrong_in_file(self.context, file)[:_PROBLEMS_PER_FILE]
-                cut = tuple(text[:_CHARACTERS_PER_PROBLEM] for text in texts)
-                yield answer(number, message=encode_message(FileProblems(texts=cut)))
+            for task in batch.column(0).to_pylist():
+                for number, file in self.files.of_task(task):
+                    texts = wrong_in_file(self.context, file)[:_PROBLEMS_PER_FILE]
+                    cut = tuple(text[:_CHARACTERS_PER_PROBLEM] for text in texts)
+                    yield answer(number, message=encode_message(FileProblems(texts=cut)))

@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 import lsm_engine as lsm
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.spark import SparkExecutor, read_dataframe, register, spark_schema, upsert_dataframe
-from lsm_engine.spark.change_source import LsmChangesReader, change_schema
+from lsm_engine.spark.change_rows import change_schema
+from lsm_engine.spark.change_source import LsmChangesReader
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import NESTED, by_id, nested, rows

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, NotFoundError
 from lsm_engine.spark import register
-from lsm_engine.spark.change_source import change_schema
+from lsm_engine.spark.change_rows import change_schema
 from lsm_engine.spark.stream_source import LsmStream
 from tests.spark.rows import ROWS, rows
 
@@ -120,15 +120,23 @@ def test_a_consumer_does_not_move_within_the_first_state(orders):
     offsets = walked(stream)
     assert offsets[0] == {"after": 4, "full": 5}
     assert len(offsets) > 3
-    for offset in offsets[:-1]:
-        stream.commit(offset)
-    assert orders.session.consumers.find("slow") is None
-    stream.commit(offsets[-1])
+    whole = read(stream, offsets[0], offsets[-1])
+    orders.upsert(rows(500, 3))
+    orders.expire_snapshots(retain_max=1, retain_min=1)
+    assert orders.session.snapshots.earliest_id() == 5, "what the state is read from is kept"
+    parts = []
+    for start, end in pairwise(offsets):
+        stream.commit(start)
+        parts.append(read(stream_of(orders, **options), start, end))
+    assert ordered(pa.concat_tables(parts)) == ordered(whole)
+    assert [one.name for one in orders.session.consumers.list()] == ["slow.first-state"]
+    stream_of(orders, **options).commit(offsets[-1])
+    assert [one.name for one in orders.session.consumers.list()] == ["slow"]
     assert orders.session.consumers.find("slow").next_snapshot_id == 6
     orders.upsert(rows(300, 3))
     orders.upsert(rows(400, 3))
     orders.expire_snapshots(retain_max=1, retain_min=1)
-    assert orders.session.snapshots.earliest_id() == 6, "what the consumer still needs is kept"
+    assert orders.session.snapshots.earliest_id() == 6, "what the consumer still reads is kept"
     assert stream_of(orders, **options).initialOffset() == {"after": 5}
 
 
