@@ -6,6 +6,7 @@ processes in which Spark plans a read need few of them.
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,14 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"lsm_engine.spark.{home}"), name)
+    try:
+        found = getattr(import_module(f"lsm_engine.spark.{home}"), name)
+    except ImportError as cause:
+        if not (cause.name or "").startswith("pyspark"):
+            raise
+        raise ImportError(
+            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {version('pyspark')} is "
+            "here, with which the functions for DataFrames work: upsert_dataframe, read_dataframe, merge_dataframe"
+        ) from cause
     globals()[name] = found
     return found

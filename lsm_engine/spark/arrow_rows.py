@@ -1,6 +1,7 @@
 """Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
 
 from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as sql
@@ -45,8 +46,10 @@ _ARROW: dict[type[sql.DataType], pa.DataType] = {
     sql.DateType: pa.date32(),
     sql.TimestampType: pa.timestamp("us", "UTC"),
     sql.TimestampNTZType: pa.timestamp("us"),
-    sql.TimeType: pa.time64("ns"),
 }
+_TIME: Any = getattr(sql, "TimeType", None)  # PySpark 4.1 has it first
+if _TIME is not None:
+    _ARROW[_TIME] = pa.time64("ns")
 _FINEST_TIME = 6
 """Digits of a second that Spark holds; finer values are refused when they are met."""
 
@@ -63,7 +66,13 @@ def spark_type(value: DataType) -> sql.DataType:
         case ScalarType(root=Root.DECIMAL):
             return sql.DecimalType(value.precision or 10, value.scale or 0)
         case ScalarType(root=Root.TIME):
-            return sql.TimeType(min(value.precision or 0, _FINEST_TIME))
+            if _TIME is None:
+                raise UnsupportedError(
+                    "Spark has TIME columns from 4.1 on; read the others",
+                    kind=ErrorKind.UNSUPPORTED_TYPE,
+                    type="TIME",
+                )
+            return cast(sql.DataType, _TIME(min(value.precision or 0, _FINEST_TIME)))
         case ScalarType() if value.root in TEXT:
             return sql.StringType()
         case ScalarType() if value.root in BINARY:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as sql
+from pyspark.sql.datasource import Filter as SparkFilter  # PySpark 4.1 has it first
 
 from lsm_engine.prune.where import Filter
 
@@ -53,7 +54,7 @@ class _TakesFilters:
     def __init__(self, reader: FilteredReader) -> None:
         self._reader = reader
 
-    def __call__(self, filters: list[sql.Filter]) -> Iterable[sql.Filter]:
+    def __call__(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
         if not self._reader.takes_filters:
             return filters
         self._reader.pushed, left = handed_down(filters, self._reader.columns_to_filter())

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+QUERY_ID = "sql.streaming.queryId"
+"""What Spark's tasks know of their query; its id stays across restarts with one checkpoint."""
 PATH = "path"
 SNAPSHOT_ID = "snapshot-id"
 TAG = "tag"

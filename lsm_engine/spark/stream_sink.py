@@ -17,6 +17,7 @@ from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.spark.arrow_rows import arrow_schema_of
+from lsm_engine.spark.source_options import QUERY_ID
 from lsm_engine.spark.source_storage import storage_of
 from lsm_engine.spark.source_writer import (
     StagedMessages,
@@ -32,8 +33,6 @@ from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.write.land import base_of_write, land
 from lsm_engine.table.write.overwrite import overwrite
 
-QUERY_ID = "sql.streaming.queryId"
-"""What Spark's tasks know of their query; its id stays across restarts with one checkpoint."""
 _DELAY = "spark.watermarkDelayMs"
 _MICROS = pa.timestamp("us", "UTC")
 

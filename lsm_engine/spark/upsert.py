@@ -11,7 +11,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.session import is_classic
-from lsm_engine.spark.stream_sink import QUERY_ID
+from lsm_engine.spark.source_options import QUERY_ID
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.merge_builder import Merge

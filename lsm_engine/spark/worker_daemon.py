@@ -10,10 +10,16 @@ import gc
 
 from pyspark import daemon, worker
 
-from lsm_engine.spark import datasource, snapshot_reader, staging
+from lsm_engine.spark import staging
 
-LOADED = (worker, datasource, snapshot_reader, staging)
+LOADED: tuple[object, ...] = (worker, staging)
 """What the workers' tasks are made of; naming it here is what loads it."""
+try:
+    from lsm_engine.spark import datasource, snapshot_reader
+
+    LOADED += (datasource, snapshot_reader)
+except ImportError:
+    """PySpark before 4.1: no tasks read the format."""
 
 if __name__ == "__main__":
     gc.collect()

@@ -174,6 +174,28 @@ def spark_jars() -> list[Path]:
     return found
 
 
+def maven_jars(name: str, artifacts: tuple[str, ...], *, alone: bool = False) -> list[Path]:
+    """Jars of artifacts, fetched once, with what they depend on unless `alone`; where from is Maven's own setting."""
+
+    def fetch(folder: Path) -> None:
+        dependencies = "".join(
+            "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+            "</dependency>".format(*artifact.split(":"))
+            for artifact in artifacts
+        )
+        project = folder / "pom.xml"
+        project.write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
+            "<artifactId>tests</artifactId><version>1</version>"
+            f"<dependencies>{dependencies}</dependencies></project>"
+        )
+        into = (f"-DoutputDirectory={folder / 'jars'}", f"-DexcludeTransitive={str(alone).lower()}")
+        run("mvn", "-q", "-B", "-f", str(project), "dependency:copy-dependencies", *into)
+
+    facts: dict[str, object] = {"artifacts": list(artifacts)}
+    return sorted((made_once(name, facts, fetch) / "jars").glob("*.jar"))
+
+
 def installed(folder: Path) -> list[str]:
     """What pip put into ``folder/venv``, exact versions, for whoever reads the marker."""
     python = folder / "venv" / "bin" / "python"

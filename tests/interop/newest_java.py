@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.interop.environments import HERE, EnvironmentFailedError, made_once, run
+from tests.interop.environments import HERE, EnvironmentFailedError, made_once, maven_jars, run
 
 VERSION = "1.4.2"
 TIMES = int(os.environ.get("LSM_NEWEST_JAVA", "1"))
@@ -47,25 +47,8 @@ def why_not() -> str | None:
 
 
 def jars() -> list[Path]:
-    """The jars, fetched once; where from is Maven's own setting."""
-    folder = made_once("java-newest-jars", {"artifacts": list(ARTIFACTS)}, _fetch)
-    return sorted((folder / "jars").glob("*.jar"))
-
-
-def _fetch(folder: Path) -> None:
-    dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-        "</dependency>".format(*artifact.split(":"))
-        for artifact in ARTIFACTS
-    )
-    project = folder / "pom.xml"
-    project.write_text(
-        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
-        "<artifactId>tests</artifactId><version>1</version>"
-        f"<dependencies>{dependencies}</dependencies></project>"
-    )
-    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}")
-    run("mvn", "-q", "-B", "-f", str(project), *goal)
+    """The jars, fetched once."""
+    return maven_jars("java-newest-jars", ARTIFACTS)
 
 
 def classes() -> Path:
