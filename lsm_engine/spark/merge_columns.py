@@ -14,6 +14,8 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedErro
 from lsm_engine.base.record import record
 from lsm_engine.prune.sql import parsed_sql
 from lsm_engine.prune.where import Predicate
+from lsm_engine.spark.statement import quoted
+from lsm_engine.spark.store_assignment import stored, uses_ansi
 from lsm_engine.table.write.merge import MergePlan
 from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match
 
@@ -133,11 +135,6 @@ class Sides:
         return node.sql(dialect="spark")
 
 
-def quoted(name: str) -> str:
-    """Return a name as Spark's SQL takes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def whole_row(frame: DataFrame, name: str) -> Column:
     """Return each row as one column; of a row that a join does not find it is null."""
     return sql.struct(*(sql.col(quoted(column)) for column in frame.columns)).alias(name)
@@ -159,13 +156,29 @@ def chosen(plan: MergePlan, sides: Sides) -> Column:
 
 
 def columns_of(
-    plan: MergePlan, sides: Sides, schema: sql_types.StructType, source: list[str]
+    plan: MergePlan,
+    sides: Sides,
+    schema: sql_types.StructType,
+    source: list[str],
+    joined: DataFrame,
 ) -> dict[str, Column]:
-    """Return the table's columns as the clauses leave them; what none sets stays, or is null."""
+    """Return the table's columns as the clauses leave them; what none sets stays, or is null.
+
+    Each value is brought to its column's type by itself: were Spark to find a type for all of them, a BIGINT that
+    no clause changes would become a DOUBLE because another row's clause sets one. `joined`: the rows of both sides.
+    Raises InvalidInputError for a value that Spark would not store in its column.
+    """
     found = {name: sides.column(sides.target, name) for name in schema.names}
-    for at, clause in reversed([*enumerate(plan.clauses)]):
-        for name, value in set_columns(clause, sides, schema.names, source).items():
-            found[name] = sql.when(sql.col(CLAUSE) == at, value).otherwise(found[name])
+    given = [
+        (at, name, value)
+        for at, clause in reversed([*enumerate(plan.clauses)])
+        for name, value in set_columns(clause, sides, schema.names, source).items()
+    ]
+    types = joined.select(*(value.alias(str(n)) for n, (_, _, value) in enumerate(given))).schema
+    is_ansi = uses_ansi(joined.sparkSession)
+    for (at, name, value), kind in zip(given, types.fields, strict=True):
+        fitting = stored(value, kind.dataType, schema[name], is_ansi=is_ansi)
+        found[name] = sql.when(sql.col(CLAUSE) == at, fitting).otherwise(found[name])
     return found
 
 

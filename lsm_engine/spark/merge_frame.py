@@ -24,9 +24,10 @@ from lsm_engine.spark.arrow_rows import arrow_schema_of, spark_schema
 from lsm_engine.spark.jobs import collected
 from lsm_engine.spark.join_lookups import joined_at
 from lsm_engine.spark.locate import locate_dataframe
-from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, quoted, whole_row
+from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, whole_row
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.split_rows import scanned_frame
+from lsm_engine.spark.statement import quoted
 from lsm_engine.table.find.locate import INSERT
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
@@ -132,7 +133,7 @@ class FrameMerge:
         if base is None:
             return None
         # Not by the snapshot's id: that would be the past, with the columns of its time.
-        scan = Scan(self.session, ScanRequest(is_batch=False), base)
+        scan = Scan(self.session.with_level_0(), ScanRequest(is_batch=False), base)
         frame = scanned_frame(scan, self._spark_schema, self.spark)
         return self.sides.widened(frame.select(whole_row(frame, self.sides.target)))
 
@@ -142,7 +143,7 @@ class FrameMerge:
 
     @property
     def _table(self) -> Table:
-        return Table(self.session, self.session.name)
+        return Table(self.session.with_level_0(), self.session.name)
 
     @property
     def _names(self) -> list[str]:
@@ -157,7 +158,7 @@ class FrameMerge:
             sql.when(sql.col(CLAUSE) == 0, _KIND[self.plan.clauses[0].action]),
         )
         taken_rows = joined.withColumn(CLAUSE, number).where(sql.col(CLAUSE).isNotNull())
-        columns = columns_of(self.plan, self.sides, self._spark_schema, self._names)
+        columns = columns_of(self.plan, self.sides, self._spark_schema, self._names, taken_rows)
         moved = [
             ~columns[name].eqNullSafe(sql.col(f"{self.sides.target}.{quoted(name)}"))
             for name in self._keys

@@ -6,10 +6,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot.tokenizer_core import TokenType
 
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.spark.merge_columns import Sides, SparkSql, quoted
+from lsm_engine.spark.merge_columns import Sides, SparkSql
 from lsm_engine.spark.merge_frame import frame_merge
-from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.statement import Statement, quoted
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.table import Table
 from lsm_engine.table.write.looked_up import write_looked_up
@@ -172,7 +173,7 @@ def _action(
     statement.needs("INSERT")
     if statement.takes("*"):
         return Action.INSERT, None
-    names = [_column(part, table) for part in statement.listed()]
+    names = [_column(part, sides, table) for part in statement.listed()]
     statement.needs("VALUES")
     values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
     if len(names) != len(values):
@@ -191,16 +192,28 @@ def _assigned(
     """Step over "a = x, t.b = y"; return the value of each column."""
     values: dict[str, Any] = {}
     while True:
-        name = _column(statement.name(), table)
+        name = _column(statement.name(), sides, table)
         statement.needs("=")
         values[name] = _qualified(statement.until(",", *ends), alone, sides, table, frame)
         if not statement.takes(","):
             return values
 
 
-def _column(text: str, table: Table) -> str:
-    plain = text.strip("` ").rpartition(".")[2].strip("` ")
+def _column(text: str, sides: Sides, table: Table) -> str:
+    """Return the column that is set. Raises InvalidInputError for a field within one."""
+    qualifier, _, plain = text.replace("`", "").strip().rpartition(".")
     known = {name.lower(): name for name in table.schema.names}
+    if qualifier.lower() not in (
+        "",
+        sides.target.lower(),
+        _last(table.name).lower(),
+        table.name.lower(),
+    ):
+        raise InvalidInputError(
+            f"{text.strip()!r} is no column of the table: set the whole column, {qualifier} = named_struct(…)",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            column=text.strip(),
+        )
     return known.get(plain.lower(), plain)
 
 

@@ -21,14 +21,15 @@ from lsm_engine.spark.arrow_rows import (
     spark_schema,
     with_location,
 )
+from lsm_engine.spark.datasource import LsmSource
 from lsm_engine.spark.executor import SparkExecutor
-from lsm_engine.spark.merge_columns import quoted
 from lsm_engine.spark.read import read_dataframe
 from lsm_engine.spark.source_storage import CATALOG_SETTING, WAREHOUSE_SETTING
+from lsm_engine.spark.statement import quoted
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog, open_catalog
 
-_FORMAT = "lsm"
+_FORMAT = LsmSource.name()
 
 
 @record

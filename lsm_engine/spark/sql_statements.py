@@ -1,7 +1,7 @@
 """`sql(spark, text)`: statements about lsm tables that Spark cannot do itself; all others it gets as they are.
 
-CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   MERGE INTO   UPDATE   DELETE FROM
-ALTER TABLE   COMMENT ON TABLE   SHOW TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
+CREATE TABLE … USING lsm [AS …]   DROP TABLE   INSERT INTO   INSERT OVERWRITE   TRUNCATE TABLE   MERGE INTO   UPDATE
+DELETE FROM   ALTER TABLE   COMMENT ON TABLE   DESCRIBE EXTENDED   SHOW CREATE TABLE, PARTITIONS, TBLPROPERTIES   CALL sys.procedure(…)   shop.orders VERSION AS OF 3   TIMESTAMP AS OF '…'   `shop.orders$snapshots`   SHOW TABLES
 """
 
 import re
@@ -12,23 +12,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
+from lsm_engine.base.errors import AlreadyExistsError
 from lsm_engine.catalog.names import TableName
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.schema.changes import SetColumnComment
-from lsm_engine.spark.alter_sql import alter_statement, comment_statement, properties_of
-from lsm_engine.spark.arrow_rows import arrow_schema_of
-from lsm_engine.spark.merge_columns import quoted
+from lsm_engine.spark.alter_sql import alter_statement, comment_statement
+from lsm_engine.spark.create_sql import create_statement
+from lsm_engine.spark.describe_sql import (
+    Shown,
+    describe_statement,
+    show_create_statement,
+    show_partitions_statement,
+    show_properties_statement,
+)
+from lsm_engine.spark.insert_sql import insert_statement
 from lsm_engine.spark.merge_sql import delete_statement, merge_statement, update_statement
 from lsm_engine.spark.procedures import call_statement
 from lsm_engine.spark.session import is_classic
 from lsm_engine.spark.session_tables import SessionTables
-from lsm_engine.spark.statement import Statement
+from lsm_engine.spark.statement import Statement, quoted
 from lsm_engine.spark.table_references import NAMES, dotted, is_relation, travel
 from lsm_engine.table.table import Table
 
-PRIMARY_KEY = "primary-key"
 _LSM = "lsm"
 _SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\w+))?")
 
@@ -67,7 +72,7 @@ class _Session:
     def run(self, statement: Statement) -> DataFrame:
         """Do what a statement asks for."""
         first = statement.word()
-        if first == "CREATE" and statement.word(1) == "TABLE" and _uses_lsm(statement):
+        if first in ("CREATE", "REPLACE") and _makes_table(statement) and _uses_lsm(statement):
             return self._create(statement)
         if first == "CALL":
             return call_statement(self._spark, self._tables, statement)
@@ -79,16 +84,19 @@ class _Session:
         if first == "DROP":
             return self._drop(target)
         if first == "INSERT":
-            return self._insert(statement, self._tables.table(target))
+            done = insert_statement(self._tables.table(target), statement, self.query)
+            return _counted(self._spark, done)
         if first in ("ALTER", "COMMENT"):
             return self._alter(
                 statement, target, alter_statement if first == "ALTER" else comment_statement
             )
         table = self._tables.table(target)
-        if first == "SHOW":
-            return self._spark.createDataFrame(
-                properties_of(table, statement), "key string, value string"
-            )
+        shown = _SHOWN.get(f"SHOW {statement.tokens[1].text.upper()}" if first == "SHOW" else first)
+        if shown is not None:
+            return shown(self._spark, table, statement)
+        if first == "TRUNCATE":
+            statement.ended()
+            return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
         self._mount(statement)
         if first == "MERGE":
             return _counted(self._spark, merge_statement(self._spark, table, statement, self.query))
@@ -116,6 +124,17 @@ class _Session:
             ("ALTER", "TABLE"),
             ("COMMENT", "ON", "TABLE"),
             ("SHOW", "TBLPROPERTIES"),
+            ("SHOW", "CREATE", "TABLE"),
+            ("SHOW", "PARTITIONS"),
+            ("DESCRIBE", "TABLE", "EXTENDED"),
+            ("DESCRIBE", "TABLE", "FORMATTED"),
+            ("DESCRIBE", "EXTENDED"),
+            ("DESCRIBE", "FORMATTED"),
+            ("DESC", "TABLE", "EXTENDED"),
+            ("DESC", "TABLE", "FORMATTED"),
+            ("DESC", "EXTENDED"),
+            ("DESC", "FORMATTED"),
+            ("TRUNCATE", "TABLE"),
             ("UPDATE",),
         ):
             if statement.takes(*words):
@@ -129,74 +148,21 @@ class _Session:
     # --- tables ----------------------------------------------------------------------------------
 
     def _create(self, statement: Statement) -> DataFrame:
-        statement.needs("CREATE", "TABLE")
+        if not statement.takes("CREATE", "TABLE"):
+            statement.refuse(
+                "a table is not replaced as one: INSERT OVERWRITE replaces its rows, ALTER TABLE changes it, "
+                "or DROP TABLE it first"
+            )
         ignores = statement.takes("IF", "NOT", "EXISTS")
         name = self._tables.full_name(statement.name())
-        columns = ", ".join(statement.listed()) if statement.word() == "(" else None
-        options: dict[str, str] = {}
-        partitions: list[str] = []
-        comment: str | None = None
-        while not statement.done and statement.word() not in ("AS", "SELECT", "WITH", "VALUES"):
-            if statement.takes("USING"):
-                statement.name()
-            elif statement.takes("TBLPROPERTIES") or statement.takes("OPTIONS"):
-                options |= statement.properties()
-            elif statement.takes("PARTITIONED", "BY"):
-                partitions = [part.strip("` ") for part in statement.listed()]
-            elif statement.takes("COMMENT"):
-                comment = statement.literal()
-            elif statement.word() == "LOCATION":
-                statement.refuse(
-                    "a table of the catalog lies in its warehouse; open one elsewhere with "
-                    "spark.sql(\"CREATE TABLE … USING lsm LOCATION '…'\"), without columns"
-                )
-            else:
-                statement.refuse(
-                    "after the columns come USING, PARTITIONED BY, COMMENT and TBLPROPERTIES"
-                )
-        rows = None if statement.done else self._rows_of(statement, columns)
+        new = create_statement(statement, name)
+        statement.takes("AS")
+        rows = None if statement.done else self.query(statement.rest())
         if self._tables.named(name) is not None or _is_there(self._spark, name):
             if ignores:
                 return _nothing(self._spark)
             raise AlreadyExistsError("a table of this name is there", table=name)
-        if columns is None and rows is None:
-            statement.refuse("a new table needs columns, or AS and a query")
-        assert rows is not None or columns is not None
-        schema = rows.schema if rows is not None else _columns_of(columns or "")
-        key = options.pop(PRIMARY_KEY, "")
-        return self._created(name, schema, key, partitions, options, comment, rows)
-
-    def _created(
-        self,
-        name: str,
-        schema: StructType,
-        key: str,
-        partitions: list[str],
-        options: dict[str, str],
-        comment: str | None,
-        rows: DataFrame | None,
-    ) -> DataFrame:
-        table = self._tables.catalog.create_table(
-            name,
-            arrow_schema_of(schema),
-            primary_key=[part.strip("` ") for part in key.split(",") if part.strip()],
-            partitioned_by=partitions,
-            options=options,
-            comment=comment,
-        )
-        try:
-            comments = [
-                SetColumnComment(name=field.name, comment=field.metadata["comment"])
-                for field in schema.fields
-                if field.metadata.get("comment")
-            ]
-            if comments:
-                table.alter(*comments)
-            if rows is not None:
-                _write(table, rows)
-        except BaseException:
-            self._tables.catalog.drop_table(name)
-            raise
+        new.create(self._tables.catalog, rows)
         self._tables.mount(name)
         return _nothing(self._spark)
 
@@ -213,14 +179,6 @@ class _Session:
         verb(self._tables.table(name), statement)
         self._tables.mount(name)
         return _nothing(self._spark)
-
-    def _rows_of(self, statement: Statement, columns: str | None) -> DataFrame:
-        statement.takes("AS")
-        if columns is not None:
-            statement.refuse(
-                "CREATE TABLE … AS takes its columns from the query; leave out the others"
-            )
-        return self.query(statement.rest())
 
     def _drop(self, name: str) -> DataFrame:
         self._tables.unmount(name)
@@ -242,43 +200,6 @@ class _Session:
             if name not in known
         ]
         return shown.union(self._spark.createDataFrame(more, shown.schema)) if more else shown
-
-    # --- rows ------------------------------------------------------------------------------------
-
-    def _insert(self, statement: Statement, table: Table) -> DataFrame:
-        replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
-        fixed: dict[str, str | None] = {}
-        if statement.takes("PARTITION"):
-            for part in statement.listed():
-                inner = Statement.of(part)
-                assert inner is not None
-                column = inner.name()
-                fixed[column] = inner.rest() if inner.takes("=") else None
-        by_name = statement.takes("BY", "NAME")
-        names = (
-            [part.strip("` ") for part in statement.listed()] if _lists_columns(statement) else None
-        )
-        rows = self.query(statement.rest())
-        constant = {name: value for name, value in fixed.items() if value is not None}
-        if not by_name:
-            names = names or [name for name in table.schema.names if name not in constant]
-            if len(names) != len(rows.columns):
-                raise InvalidInputError(
-                    f"the query gives {len(rows.columns)} columns for {len(names)} of the table",
-                    columns=names,
-                    query=rows.columns,
-                )
-            rows = rows.toDF(*names)
-        for name, value in constant.items():
-            rows = rows.selectExpr("*", f"{value} AS {quoted(name)}")
-        partition = None
-        if replaces and constant:
-            partition = self.query(
-                "SELECT "
-                + ", ".join(f"{value} AS {quoted(name)}" for name, value in constant.items())
-            )
-        one = None if partition is None else partition.collect()[0].asDict()
-        return _counted(self._spark, _write(table, rows, one, replaces=replaces))
 
     # --- names in queries ------------------------------------------------------------------------
 
@@ -330,6 +251,25 @@ class _Session:
             self._tables.mount(self._tables.named(table) or table)
 
 
+_SHOWN: dict[str, Shown] = {
+    "DESC": describe_statement,
+    "DESCRIBE": describe_statement,
+    "SHOW CREATE": show_create_statement,
+    "SHOW PARTITIONS": show_partitions_statement,
+    "SHOW TBLPROPERTIES": show_properties_statement,
+}
+
+
+def _makes_table(statement: Statement) -> bool:
+    """Whether CREATE, or REPLACE, is about a table."""
+    words = [statement.word(at) for at in range(4)]
+    return words[: words.index("TABLE") if "TABLE" in words else 0] in (
+        ["CREATE"],
+        ["REPLACE"],
+        ["CREATE", "OR", "REPLACE"],
+    )
+
+
 def _uses_lsm(statement: Statement) -> bool:
     return any(
         token.text.upper() == "USING" and following.text.lower() == _LSM
@@ -342,36 +282,6 @@ def _uses_lsm(statement: Statement) -> bool:
 def _first(statement: Statement, word: str) -> int:
     found = [at for at, token in enumerate(statement.tokens) if token.text.upper() == word]
     return found[0] if found else len(statement.tokens)
-
-
-def _lists_columns(statement: Statement) -> bool:
-    """Whether "(a, b)" comes next, and not a query in brackets."""
-    return statement.word() == "(" and statement.word(1) not in (
-        "SELECT",
-        "WITH",
-        "VALUES",
-        "FROM",
-        "(",
-    )
-
-
-def _write(
-    table: Table,
-    rows: DataFrame,
-    partition: dict[str, object] | None = None,
-    *,
-    replaces: bool = False,
-) -> WriteResult | None:
-    if replaces:
-        return table.overwrite(rows, partition)
-    return table.upsert(rows) if table.schema.has_primary_key else table.append(rows)
-
-
-def _columns_of(text: str) -> StructType:
-    """Return columns as Spark reads them: id BIGINT NOT NULL COMMENT '…', …"""
-    schema = StructType.fromDDL(text)
-    assert isinstance(schema, StructType)
-    return schema
 
 
 def _is_there(spark: SparkSession, name: str) -> bool:

@@ -36,6 +36,11 @@ def _words(token: Token) -> list[Token]:
     ]
 
 
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 class Statement:
     """A cursor over the tokens of a text. Words compare without case."""
 

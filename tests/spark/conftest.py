@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.spark import local_session
+from lsm_engine.spark import local_session, register, sql
 from tests.spark.rows import ROWS
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -46,3 +46,17 @@ def new_table(tmp_path):
 
     yield made
     catalog.close()
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """The rows of a statement, through our door; `run.spark(text)`: through Spark's own."""
+    register(spark, warehouse=str(tmp_path / "lake"))
+
+    def run(text):
+        return [tuple(row) for row in sql(spark, text).collect()]
+
+    run.spark = lambda text: [tuple(row) for row in spark.sql(text).collect()]
+    yield run
+    spark.sql("USE default")
+    spark.sql("DROP DATABASE IF EXISTS shop CASCADE")

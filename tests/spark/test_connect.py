@@ -58,13 +58,19 @@ spark.stop()
 """
 
 
-def test_a_connect_session_does_all_that_a_classic_one_does(tmp_path):
+def connect_packages() -> Path:
+    """The directory of what a Connect client needs beside PySpark, fetched once."""
     home = made_once(
         "spark-connect",
         {"requirements": list(REQUIREMENTS), "python": sys.version.split()[0]},
         lambda folder: make_virtual_environment(folder, REQUIREMENTS),
     )
     (packages,) = home.glob("venv/lib/python*/site-packages")
+    return packages
+
+
+def test_a_connect_session_does_all_that_a_classic_one_does(tmp_path):
+    packages = connect_packages()
     done = subprocess.run(
         [sys.executable, "-c", CLIENT, str(tmp_path / "lake")],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{packages}", "PYSPARK_PYTHON": sys.executable},

@@ -130,6 +130,28 @@ def test_what_would_change_a_row_twice_or_its_key_is_refused_and_nothing_is_writ
     assert [one.id for one in table.snapshots()] == [1]
 
 
+def test_a_clause_that_sets_another_type_changes_no_value_of_other_rows(spark, tmp_path):
+    """Spark finds one type for all branches of a CASE: BIGINT beside DOUBLE was rounded to 53 bits."""
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table(
+            "shop.large", {"id": "BIGINT", "n": "BIGINT", "t": "STRING"}, primary_key="id"
+        )
+        large = 2**60 + 1
+        table.upsert([{"id": n, "n": large, "t": "a"} for n in (1, 2, 3)])
+        frame = spark.createDataFrame([(1, 5.0), (2, 0.0)], "id long, d double")
+        (
+            merge_dataframe(table, frame, on="id")
+            .when_matched_update({"n": "source.d"}, where="source.d > 1")
+            .when_matched_update({"t": "'b'"})
+            .execute()
+        )
+        rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+        assert [(row["n"], row["t"]) for row in rows] == [(5, "a"), (large, "b"), (large, "a")]
+        wrong = merge_dataframe(table, frame, on="id").when_matched_update({"n": "source.d > 1"})
+        with pytest.raises(InvalidInputError, match="'n' takes bigint, not boolean"):
+            wrong.execute()
+
+
 def test_a_key_that_goes_may_come_again_in_the_same_merge(spark, table):
     """Its task writes in no order: the row that comes is the one that stays."""
     done = (

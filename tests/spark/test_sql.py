@@ -13,7 +13,6 @@ from lsm_engine.base.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from lsm_engine.spark import register, sql
 from lsm_engine.spark.statement import Statement
 
 pytestmark = pytest.mark.spark
@@ -34,20 +33,6 @@ WHEN MATCHED AND s.n > 5 THEN UPDATE SET n = t.n + s.n, note = concat(s.note, '!
 WHEN NOT MATCHED THEN INSERT (day, id, n) VALUES (s.day, s.id, CASE WHEN s.n > 5 THEN 6 ELSE 0 END)
 WHEN NOT MATCHED BY SOURCE AND n = 2 THEN DELETE;
 """
-
-
-@pytest.fixture
-def run(spark, tmp_path):
-    """The rows of a statement, through our door; `run.spark(text)`: through Spark's own."""
-    register(spark, warehouse=str(tmp_path / "lake"))
-
-    def run(text):
-        return [tuple(row) for row in sql(spark, text).collect()]
-
-    run.spark = lambda text: [tuple(row) for row in spark.sql(text).collect()]
-    yield run
-    spark.sql("USE default")
-    spark.sql("DROP DATABASE IF EXISTS shop CASCADE")
 
 
 def test_a_table_is_made_filled_merged_changed_and_dropped(run, tmp_path):

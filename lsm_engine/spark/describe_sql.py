@@ -1,0 +1,119 @@
+"""DESCRIBE EXTENDED, SHOW CREATE TABLE, SHOW PARTITIONS and SHOW TBLPROPERTIES: what Spark's catalog does not keep."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lsm_engine.base import core_options
+from lsm_engine.base.units import format_bytes
+from lsm_engine.schema.types import DataType, Root, ScalarType, type_text
+from lsm_engine.spark.alter_sql import properties_of
+from lsm_engine.spark.arrow_rows import spark_schema, spark_type
+from lsm_engine.spark.statement import Statement, quoted
+from lsm_engine.table.table import Table
+
+_DESCRIBED = "col_name string, data_type string, comment string"
+Shown = Callable[[SparkSession, Table, Statement], DataFrame]
+
+
+def describe_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Do a DESCRIBE [EXTENDED] whose table's name was read already: columns, and facts about the table."""
+    statement.ended()
+    schema = table.schema
+    rows: list[tuple[str, str, str | None]] = [
+        (field.name, field.dataType.simpleString(), field.metadata.get("comment"))
+        for field in spark_schema(schema.fields)
+    ]
+    types = {name: kind for name, kind, _ in rows}
+    if schema.partition_keys:
+        rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
+        rows += [(name, types[name], None) for name in schema.partition_keys]
+    words = {token.text.upper() for token in statement.tokens[:3]}
+    if words & {"EXTENDED", "FORMATTED"}:
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows += [(name, text, "") for name, text in _facts(table).items()]
+    return spark.createDataFrame(rows, _DESCRIBED)
+
+
+def _facts(table: Table) -> dict[str, str]:
+    schema, snapshot = table.schema, table.session.snapshots.latest()
+    shown = {
+        "Name": table.name,
+        "Type": "MANAGED",
+        "Provider": "lsm",
+        "Location": table.location,
+        "Comment": schema.comment or "",
+        "Primary Key": ", ".join(schema.primary_keys),
+        "Merge Engine": schema.options[core_options.MERGE_ENGINE].value
+        if schema.has_primary_key
+        else "",
+        "Bucket": str(schema.bucket_count),
+        "Snapshot": "" if snapshot is None else str(snapshot.id),
+        "Schema": str(schema.id),
+    }
+    if snapshot is not None:
+        size = sum(table.system("partitions")["file_size_in_bytes"].to_pylist())
+        shown["Statistics"] = (
+            f"{format_bytes(size)}, {snapshot.total_record_count} rows before merging"
+        )
+    properties = ", ".join(f"{key}={text}" for key, text in sorted(schema.options.texts.items()))
+    return {key: text for key, text in shown.items() if text} | {
+        "Table Properties": f"[{properties}]"
+    }
+
+
+def show_create_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Do a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one."""
+    statement.ended()
+    schema = table.schema
+    columns = []
+    for field in schema.fields:
+        parts = [quoted(field.name), _type_in_sql(field.type)]
+        if not field.type.nullable and field.name not in (
+            *schema.primary_keys,
+            *schema.partition_keys,
+        ):
+            parts.append("NOT NULL")
+        if field.default_value is not None:
+            parts.append(f"DEFAULT {_text(field.default_value)}")
+        if field.description:
+            parts.append(f"COMMENT {_text(field.description)}")
+        columns.append("  " + " ".join(parts))
+    lines = [f"CREATE TABLE {table.name} (", ",\n".join(columns) + ")", "USING lsm"]
+    if schema.partition_keys:
+        lines.append(f"PARTITIONED BY ({', '.join(map(quoted, schema.partition_keys))})")
+    if schema.comment:
+        lines.append(f"COMMENT {_text(schema.comment)}")
+    properties = dict(schema.options.texts)
+    if schema.primary_keys:
+        properties["primary-key"] = ",".join(schema.primary_keys)
+    listed = ",\n".join(
+        f"  {_text(key)} = {_text(text)}" for key, text in sorted(properties.items())
+    )
+    lines.append(f"TBLPROPERTIES (\n{listed})")
+    return spark.createDataFrame([("\n".join(lines) + "\n",)], "createtab_stmt string")
+
+
+def show_partitions_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Do a SHOW PARTITIONS: those that have rows, in order."""
+    if not statement.done:
+        statement.refuse("of some partitions: SELECT … FROM `table$partitions` WHERE …")
+    names = sorted(table.system("partitions")["partition"].to_pylist())
+    return spark.createDataFrame([(name,) for name in names], "partition string")
+
+
+def show_properties_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
+    """Do a SHOW TBLPROPERTIES."""
+    return spark.createDataFrame(properties_of(table, statement), "key string, value string")
+
+
+def _type_in_sql(kind: DataType) -> str:
+    """Return a type in Spark's words; texts of a declared length keep it."""
+    if isinstance(kind, ScalarType) and kind.root in (Root.CHAR, Root.VARCHAR):
+        return type_text(kind.with_nullable(nullable=True))
+    return spark_type(kind).simpleString()
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

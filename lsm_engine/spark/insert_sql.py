@@ -1,0 +1,72 @@
+"""INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text: rows by position or name, in the columns' types."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.spark.arrow_rows import spark_schema
+from lsm_engine.spark.statement import Statement, quoted
+from lsm_engine.spark.store_assignment import assigned
+from lsm_engine.table.table import Table
+
+Query = Callable[[str], DataFrame]
+_QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
+
+
+def insert_statement(table: Table, statement: Statement, query: Query) -> WriteResult | None:
+    """Do an INSERT whose table's name was read already. `query`: runs the rest of it."""
+    replaces = any(token.text.upper() == "OVERWRITE" for token in statement.tokens[:2])
+    constant, partition = _partition(table, statement, query, replaces=replaces)
+    by_name = statement.takes("BY", "NAME")
+    names = None
+    if statement.word() == "(" and statement.word(1) not in _QUERY_WORDS:
+        names = [part.strip("` ") for part in statement.listed()]
+    rows = query(statement.rest())
+    if not by_name:
+        names = names or [name for name in table.schema.names if name not in constant]
+        if len(names) != len(rows.columns):
+            raise InvalidInputError(
+                f"the query gives {len(rows.columns)} columns for {len(names)} of the table",
+                columns=names,
+                query=rows.columns,
+            )
+        rows = rows.toDF(*names)
+    for name, value in constant.items():
+        rows = rows.selectExpr("*", f"{value} AS {quoted(name)}")
+    return write_rows(table, rows, partition, replaces=replaces)
+
+
+def _partition(
+    table: Table, statement: Statement, query: Query, *, replaces: bool
+) -> tuple[dict[str, str], dict[str, object] | None]:
+    """Step over PARTITION (…); return the columns that it sets, as SQL, and the partition to replace."""
+    constant: dict[str, str] = {}
+    known = {name.lower(): name for name in table.schema.names}
+    if statement.takes("PARTITION"):
+        for part in statement.listed():
+            inner = Statement.of(part)
+            assert inner is not None
+            column = inner.name()
+            if inner.takes("="):
+                constant[known.get(column.lower(), column)] = inner.rest()
+    if not (replaces and constant):
+        return constant, None
+    named = [f"{value} AS {quoted(name)}" for name, value in constant.items()]
+    row = assigned(query(f"SELECT {', '.join(named)}"), spark_schema(table.schema.fields))
+    return constant, row.collect()[0].asDict()
+
+
+def write_rows(
+    table: Table,
+    rows: DataFrame,
+    partition: dict[str, object] | None = None,
+    *,
+    replaces: bool = False,
+) -> WriteResult | None:
+    """Write a DataFrame's rows as SQL does: upserted, or appended where there is no key, or in the place of others."""
+    rows = assigned(rows, spark_schema(table.schema.fields))
+    if replaces:
+        return table.overwrite(rows, partition)
+    return table.upsert(rows) if table.schema.has_primary_key else table.append(rows)

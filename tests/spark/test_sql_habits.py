@@ -1,0 +1,130 @@
+"""SQL as Spark users write it: values in the columns' types, names in any case, tables described and emptied."""
+
+import datetime
+from decimal import Decimal
+
+import pytest
+from pyspark.errors import PySparkException
+
+import lsm_engine as lsm
+from lsm_engine.base.errors import InvalidInputError, LsmError
+
+pytestmark = pytest.mark.spark
+
+TYPES = """
+CREATE TABLE shop.types (
+  id INT NOT NULL, c CHAR(5), vc VARCHAR(3) COMMENT 'short', de DECIMAL(38, 10), tn TIMESTAMP_NTZ, ts TIMESTAMP,
+  arr ARRAY<STRUCT<a: INT, b: STRING>>, m MAP<STRING, DOUBLE>, st STRUCT<x: INT, y: ARRAY<FLOAT>>, b BINARY,
+  f FLOAT, d DOUBLE, ti TINYINT, da DATE, n INT DEFAULT 7, PRIMARY KEY (id) NOT ENFORCED
+) USING lsm
+"""
+ROW = """
+INSERT INTO shop.types VALUES (
+  1, 'ab', 'abc', 1.5, TIMESTAMP_NTZ'2024-01-01 10:00:00.123456', DATE'2024-01-01',
+  array(named_struct('a', 1, 'b', 'x'), NULL), map('k', 1, 'n', NULL), named_struct('x', 1, 'y', array(1.5, NULL)),
+  X'00ff', 1.5, 2, 3, DATE'2024-02-29', NULL)
+"""
+
+
+def test_values_take_the_types_of_their_columns(run):
+    run(TYPES)
+    run(ROW)
+    run("INSERT INTO shop.types (ID, Vc) SELECT 2, NULL")
+    rows = run("SELECT * FROM shop.types ORDER BY id")
+    assert rows[0][:5] == (1, "ab", "abc", Decimal("1.5000000000"), datetime.datetime.fromisoformat("2024-01-01T10:00:00.123456"))  # fmt: skip
+    assert rows[0][6:9] == ([(1, "x"), None], {"k": 1.0, "n": None}, (1, [1.5, None]))
+    assert rows[0][10:13] == (1.5, 2.0, 3)
+    assert rows[1][1:14] == (None,) * 13
+    assert run("SELECT id, st.x, arr[0].a FROM shop.types WHERE f > 1") == [(1, 1, 1)]
+    run("UPDATE shop.types SET F = 2.5, D = 3, De = 7, TI = 4, st = named_struct('x', 5, 'y', NULL) WHERE ID = 1")  # fmt: skip
+    assert run("SELECT f, d, de, ti, st.x FROM shop.types WHERE id = 1") == [(2.5, 3.0, Decimal(7), 4, 5)]  # fmt: skip
+    assert run("SELECT n FROM shop.types ORDER BY id") == [(7,), (7,)], "null becomes the default"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "(ti) VALUES (1000)",
+        "(de) VALUES (1e40)",
+        "(vc) VALUES ('long')",
+        "(c) VALUES ('too long')",
+        "(id) VALUES (NULL)",
+        "(d) VALUES ('1')",
+    ],
+)
+def test_values_that_do_not_fit_are_refused_with_nothing_written(run, values, tmp_path):
+    run(TYPES)
+    given = values if "(id)" in values else values.replace("(", "(id, ", 1).replace("VALUES (", "VALUES (1, ")  # fmt: skip
+    with pytest.raises((LsmError, PySparkException)):
+        run(f"INSERT INTO shop.types {given}")
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        assert catalog["shop.types"].snapshots() == []
+
+
+PARTED = """
+CREATE TABLE shop.parted (id INT, v DOUBLE COMMENT 'it\\'s', day DATE) USING lsm
+PARTITIONED BY (day) CLUSTERED BY (id) INTO 2 BUCKETS COMMENT 'by day' TBLPROPERTIES ('primary-key' = 'id, day')
+"""
+
+
+def test_overwrite_truncate_and_names_in_any_case(run):
+    run(PARTED)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01'), (2, 2, DATE'2024-01-02')")
+    run("INSERT OVERWRITE Shop.Parted SELECT 5, 1.0, DATE'2024-01-01'")
+    assert run("SELECT Id FROM SHOP.PARTED ORDER BY ID") == [(2,), (5,)]
+    run("INSERT OVERWRITE shop.parted PARTITION (DAY = DATE'2024-01-02') SELECT 7, 7.5")
+    assert run("SELECT id, v FROM shop.parted ORDER BY 1") == [(5, 1.0), (7, 7.5)]
+    # Days since 1970, as Paimon names the directories unless partition.legacy-name is false.
+    assert run("SHOW PARTITIONS shop.parted") == [("day=19723",), ("day=19724",)]
+    run("INSERT INTO shop.parted BY NAME SELECT DATE'2024-01-03' AS Day, 9 AS ID")
+    assert run("SELECT id, v FROM shop.parted WHERE day > DATE'2024-01-02'") == [(9, None)]
+    assert run("TRUNCATE TABLE shop.parted")[0][0] == 5
+    assert run("SELECT count(*) FROM shop.parted") == [(0,)]
+    assert run("SELECT count(*) FROM shop.parted VERSION AS OF 4") == [(3,)]
+
+
+def test_tables_are_described_and_made_again_from_the_description(run, tmp_path):
+    run(PARTED)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01')")
+    described = {name: kind for name, kind, _ in run("DESCRIBE TABLE EXTENDED shop.parted")}
+    wanted = {
+        "id": "int", "day": "date", "Provider": "lsm", "Primary Key": "id, day", "Merge Engine": "deduplicate",
+        "Bucket": "2", "Snapshot": "1", "Comment": "by day", "Location": str(tmp_path / "lake/shop.db/parted"),
+    }  # fmt: skip
+    assert described.items() >= wanted.items()
+    assert described["Statistics"].endswith(" 1 rows before merging")
+    assert "bucket-key=id" in described["Table Properties"]
+    assert run("DESC EXTENDED shop.parted") == run("DESCRIBE FORMATTED shop.parted")
+    for name, made in (("parted", PARTED), ("types", TYPES)):
+        if name == "types":
+            run(made)
+        with lsm.open_catalog(tmp_path / "lake") as catalog:
+            before = catalog[f"shop.{name}"].schema
+        (statement,) = run(f"SHOW CREATE TABLE shop.{name}")[0]
+        run(f"DROP TABLE shop.{name}")
+        run(statement)
+        with lsm.open_catalog(tmp_path / "lake") as catalog:
+            after = catalog[f"shop.{name}"].schema
+        assert (after.fields, after.primary_keys, after.partition_keys, after.comment) == (
+            before.fields, before.primary_keys, before.partition_keys, before.comment,
+        )  # fmt: skip
+        assert after.options.texts == before.options.texts
+
+
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("CREATE OR REPLACE TABLE shop.parted (x INT) USING lsm", "INSERT OVERWRITE"),
+        ("REPLACE TABLE shop.parted (x INT) USING lsm", "INSERT OVERWRITE"),
+        ("CREATE TABLE shop.x (x INT, y INT GENERATED ALWAYS AS (x + 1)) USING lsm", "a column has a type"),
+        ("CREATE TABLE shop.x (x INT) USING lsm CLUSTER BY (x)", "CLUSTERED BY"),
+        ("UPDATE shop.types SET st.x = 5 WHERE id = 1", "the whole column"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_says_what_to_do_and_changes_nothing(run, statement, instead):
+    run(PARTED)
+    run(TYPES)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-01-01')")
+    with pytest.raises(InvalidInputError, match=instead):
+        run(statement)
+    assert run("SELECT id, v FROM shop.parted") == [(1, 1.0)]
