@@ -210,8 +210,9 @@ def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Itera
         yield _of(
             facts, "damage", Severity.WARNING,
             f"LATEST names snapshot {facts.stray_latest}, which is not there",
-            "other clients go by it, and cannot read the table",
-            ("repair", facts.table, "latest", "--act", "--yes"),
+            "what was committed with it is not read, and other clients cannot read the table: restore its "
+            "file, or go on without it",
+            ("repair", facts.table, "latest", "--act", "--yes"), f"snapshot {facts.stray_latest}",
         )  # fmt: skip
 
 

@@ -18,7 +18,9 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     files = [one for one in report.damaged_files if MAIN in one.branches]
     of_branches = [one for one in report.damaged_files if MAIN not in one.branches]
     named = {one.path for one in report.damaged_files}
-    others = [text for text in report.problems if not any(path in text for path in named)]
+    stray = session.snapshots.stray_latest(ids[-1]) if ids else None
+    hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []
+    others = [text for text in report.problems if not any(one in text for one in (*named, *hinted))]
     broken = {number for one in files if one.stake is None for number in one.snapshots}
     live = _live_paths(session) if any(one.stake is not None for one in files) else frozenset()
     return {
@@ -29,7 +31,7 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
         "damaged_branches": tuple(
             dict.fromkeys(name for one in of_branches for name in one.branches)
         ),
-        "stray_latest": session.snapshots.stray_latest(ids[-1]) if ids else None,
+        "stray_latest": stray,
     }
 
 

@@ -93,18 +93,21 @@ def damaged_branch(shell) -> None:
     (directory(shell) / "branch" / "branch-try" / "snapshot" / "snapshot-1").write_text("{")
 
 
-def damaged_changelog(shell) -> None:
+def long_lived_changelogs(shell) -> None:
     table = table_of(
         shell, commits=6, changelog__producer="input", changelog_num__retained_max="9",
         changelog_num__retained_min="9", snapshot_num__retained_max="2", snapshot_num__retained_min="1",
     )  # fmt: skip
     table.expire_snapshots(older_than="0 s")
+
+
+def damaged_changelog(shell) -> None:
+    long_lived_changelogs(shell)
     (directory(shell) / "changelog" / "changelog-2").write_text("{")
 
 
 def missing_file_of_a_changelog(shell) -> None:
-    damaged_changelog(shell)
-    (directory(shell) / "changelog" / "changelog-2").unlink()
+    long_lived_changelogs(shell)
     there = sorted(
         directory(shell).glob("bucket-0/changelog-*"), key=lambda one: one.stat().st_mtime_ns
     )
