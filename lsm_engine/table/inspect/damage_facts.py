@@ -7,7 +7,7 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.io.paths import CONSUMER_PREFIX
 from lsm_engine.plan.health import DamageFacts
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.findings import MAIN, DamagedFile
+from lsm_engine.table.integrity.findings import DamagedFile
 from lsm_engine.table.integrity.verify import verify
 
 
@@ -15,8 +15,9 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     """Return facts of damage by their names in `TableFacts`. `deep`: every page is read as well."""
     report = verify(session, deep=deep)
     ids = session.snapshots.listed_ids()
-    files = [one for one in report.damaged_files if MAIN in one.branches]
-    of_branches = [one for one in report.damaged_files if MAIN not in one.branches]
+    files = report.own_damaged_files  # ids of branches name other snapshots
+    own = {one.path for one in files}
+    of_branches = [one for one in report.damaged_files if one.path not in own]
     named = {one.path for one in report.damaged_files}
     stray = session.snapshots.stray_latest(ids[-1]) if ids else None
     hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []

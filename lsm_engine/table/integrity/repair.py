@@ -214,10 +214,11 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
     refuse_unsupported(session.options, [ExternalAccess.WRITE])
     trash = TrashStore(session.file_io, session.paths)
     verified = VerifiedFileStore(session.file_io, session.paths)
-    damaged = verify(session).damaged_files
-    paths = {one.path for one in damaged}
+    report = verify(session)
+    paths = {one.path for one in report.damaged_files}
     records = [name for name in trash.names() if session.paths.trash_file(name) in paths]
-    last = max((number for one in damaged for number in one.changelogs), default=0)
+    own = report.own_damaged_files  # changelogs of a branch have the same ids
+    last = max((number for one in own for number in one.changelogs), default=0)
     changelogs = [number for number in session.changelogs.ids() if number <= last]
     found = [
         *map(session.paths.trash_file, records),

@@ -89,7 +89,7 @@ def verify(
             check.snapshot(session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
-        report = check.report(snapshot_count=1, tag_count=0)
+        found = [("", check.report(snapshot_count=1, tag_count=0))]
     else:
         found = [("", _verify_branch(session, rows if deep else None))]
         branches = BranchStore(session.file_io, session.paths)
@@ -97,14 +97,13 @@ def verify(
             name = branch.paths.branch_name
             if branches.exists(name):  # else of a creation or a deletion that died: nobody reads it
                 found.append((name, _verify_branch(branch, rows if deep else None)))
-        report = of_branches(found)
     if deep:
         rows.record(whole=snapshot_id is None and not session.paths.branch_name)
+    report = of_branches(found)
     return replace(
-        report,
+        report.with_sources(with_sources(session, report.damaged_files)),
         read_count=rows.read_count,
         skipped_count=rows.skipped_count,
-        damaged_files=with_sources(session, report.damaged_files),
     )
 
 

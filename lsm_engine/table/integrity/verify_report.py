@@ -1,6 +1,7 @@
 """What a verification found, as values and as text."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsm_engine.base.record import record
 from lsm_engine.table.integrity.findings import DamagedFile, merged
@@ -11,12 +12,13 @@ class VerifyReport:
     """What was looked at, and every broken reference. Without problems all roots can be read.
 
     `problems` is text, one entry for each root that has one; `damaged_files` has each file once, with
-    the roots concerned and what could give it back. `unchecked_count`: data files that others wrote,
-    or named, without a checksum. `read_count`, `skipped_count`: files whose pages were read, or were
-    passed over because an earlier verification had read them. `gone_count`: roots that were taken
-    away meanwhile, or that an expiry which died had begun to take. `not_honoured`: options of the
-    table that this version does not support; no problem while it is read. `warnings`: what may go
-    wrong while others write.
+    the roots concerned and what could give it back; `own_damaged_files` those of the table or branch
+    that was asked, with its own roots alone: ids of branches name other snapshots. `unchecked_count`:
+    data files that others wrote, or named, without a checksum. `read_count`, `skipped_count`: files
+    whose pages were read, or were passed over because an earlier verification had read them.
+    `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
+    `not_honoured`: options of the table that this version does not support; no problem while it is
+    read. `warnings`: what may go wrong while others write.
     """
 
     problems: tuple[str, ...]
@@ -30,12 +32,22 @@ class VerifyReport:
     read_count: int = 0
     skipped_count: int = 0
     damaged_files: tuple[DamagedFile, ...] = ()
+    own_damaged_files: tuple[DamagedFile, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    def with_sources(self, files: Sequence[DamagedFile]) -> "VerifyReport":
+        """Return the same report with what could give the files back, as `files` have it."""
+        of = {one.path: one for one in files}
+        own = tuple(
+            replace(one, sources=of[one.path].sources, is_rebuildable=of[one.path].is_rebuildable)
+            for one in self.own_damaged_files
+        )
+        return replace(self, damaged_files=tuple(files), own_damaged_files=own)
 
     def __str__(self) -> str:
         looked = (
@@ -78,4 +90,5 @@ def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
         skipped_count=sum(one.skipped_count for one in whole),
         warnings=tuple(warning for one in whole for warning in one.warnings),
         damaged_files=merged(file for one in whole for file in one.damaged_files),
+        own_damaged_files=first.damaged_files,
     )

@@ -1,0 +1,94 @@
+"""Damage of a branch, whose ids are those of other snapshots of main: main is not judged by them."""
+
+import lsm_engine as lsm
+from lsm_engine.plan.diagnosis import findings
+from lsm_engine.plan.health import Depth
+from lsm_engine.table.inspect.health_facts import table_facts
+from tests.unit.table.history_tables import Story
+
+CHANGELOGS = {
+    "changelog-producer": "input",
+    "changelog.num-retained.max": "50",
+    "changelog.time-retained": "30 d",
+}
+
+
+def branched(**options: str) -> tuple[Story, lsm.Table]:
+    """A table of four snapshots, and a branch "work" that goes on from the second up to the sixth."""
+    told = Story(options=options)
+    for number in range(4):
+        told.put(**{f"k{number}": "a"})
+    told.table.create_tag("start", 2)
+    told.table.create_branch("work", tag="start")
+    told.table.delete_tag("start")
+    work = told.table.branch("work")
+    for number in range(4):
+        told.clock.advance(1000)
+        work.upsert([{"id": number, "v": "b"}])
+    return told, work
+
+
+def test_a_broken_changelog_of_a_branch_costs_main_none() -> None:
+    told, work = branched(**CHANGELOGS)
+    for table in (told.table, work):
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    assert told.table.session.changelogs.ids() == [1, 2, 3]
+    broken = work.session.paths.changelog_file(5)
+    told.disk.replace(broken, b"{")
+    before = told.files()
+    assert told.reopened().remove_broken_records().found == ()
+    told.reopened().remove_broken_records(dry_run=False)
+    assert told.files() == before
+    assert [one.path for one in told.reopened().verify().damaged_files] == [broken]
+    of_branch = told.reopened().branch("work").remove_broken_records(dry_run=False).found
+    assert broken in of_branch
+    assert told.table.session.changelogs.ids() == [1, 2, 3]
+    assert told.reopened().verify().is_clean
+
+
+def test_a_file_that_breaks_changelogs_of_both_costs_main_only_its_own() -> None:
+    """Changelog 2 of main and the branch's 2 to 5 are one entry of the report."""
+    told, work = branched(**CHANGELOGS)
+    for table in (told.table, work):
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    shared = {
+        name
+        for session in (told.table.session, work.session)
+        if (one := session.changelogs.find(2)) is not None
+        and (name := one.changelog_manifest_list) is not None
+    }
+    (name,) = shared
+    told.disk.delete(told.table.session.paths.manifest(name))
+    told.disk.replace(work.session.paths.changelog_file(5), b"{")
+    (own,) = told.reopened().verify().own_damaged_files
+    assert (own.changelogs, own.branches) == ((2,), ("main",))
+    told.reopened().remove_broken_records(dry_run=False)
+    assert told.table.session.changelogs.ids() == [3]
+
+
+def test_a_manifest_that_a_branch_needs_does_not_roll_main_back() -> None:
+    """Main's newest snapshot has the id of a snapshot of the branch, which needs the file."""
+    told, work = branched()
+    told.table.compact(full=True)
+    told.table.compact_manifest(dry_run=False)
+    newest = told.table.session.snapshots.latest()
+    second = told.table.session.snapshots.find(2)
+    assert newest is not None
+    assert second is not None
+    assert newest.id == 6 == work.session.snapshots.listed_ids()[-1]
+    (meta,) = told.table.session.manifest_list(second, second.delta_manifest_list)
+    lost = told.table.session.paths.manifest(meta.file_name)
+    told.disk.delete(lost)
+    before = told.rows()
+    table = told.reopened()
+    (merged,) = [one for one in table.verify().damaged_files if one.path == lost]
+    assert newest.id in merged.snapshots
+    facts = table_facts(table.session, Depth.WHOLE)
+    assert not any(one.in_newest for one in facts.damage)
+    assert facts.whole_id == newest.id
+    commands = [one.command for one in findings(facts)]
+    assert commands
+    assert not any("rollback" in command for command in commands)
+    table.repair_earliest_snapshot(dry_run=False)
+    assert told.rows() == before
+    assert table_facts(told.reopened().session, Depth.WHOLE).damaged_branches == ("work",)
