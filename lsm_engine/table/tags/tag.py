@@ -138,16 +138,25 @@ def rename(session: TableSession, name: str, new_name: str) -> Tag:
 def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> None:
     """Delete a tag; if its snapshot has expired, the files go that only the tag still named.
 
-    Of a tag that cannot be read, or whose documents cannot, the tag's own file goes; what else it named is
-    left for orphan removal.
+    Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
+    file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag.
     """
     try:
-        _delete(session, session.tags.load(name), kind=kind)
-    except (CorruptFileError, NotFoundError) as error:
-        if not session.tags.delete(name):
-            raise  # there is no such tag
-        log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
+        tag = session.tags.load(name)
+    except CorruptFileError as error:
+        _delete_unread(session, name, error)
+    else:
+        try:
+            _delete(session, tag, kind=kind)
+        except (CorruptFileError, NotFoundError) as error:
+            _delete_unread(session, name, error)
     session.notify(lambda listener: listener.untagged(session.name, name))
+
+
+def _delete_unread(session: TableSession, name: str, error: LsmError) -> None:
+    """Delete a tag's file, unless it went before the error."""
+    session.tags.delete(name)
+    log.warning("tag %s is deleted unread; its files become orphans: %s", name, error)
 
 
 def _delete(session: TableSession, tag: Tag, *, kind: str) -> None:

@@ -1,5 +1,8 @@
 """Tags: made of snapshots and times, renamed, moved, expired, and made by themselves."""
 
+from dataclasses import replace
+from unittest.mock import Mock
+
 import pytest
 
 import lsm_engine as lsm
@@ -207,3 +210,31 @@ def test_a_delay_as_long_as_the_period_makes_no_sense() -> None:
     assert names(told) == []
     with pytest.raises(lsm.InvalidOptionError, match="shorter"):
         told.table.create_due_tags()
+
+
+def test_a_tag_whose_last_plan_fails_is_gone_and_told_so(told: Story) -> None:
+    """Its file goes first; a root of a branch that is damaged just then keeps the files that it named."""
+    told.table.create_tag("start", 1)
+    told.table.create_branch("work", tag="start")
+    told.table.create_tag("kept", 2)
+    told.table.compact(full=True)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    heard = Mock()
+    told.parts = replace(told.parts, listeners=(heard,))
+    table, delete = told.reopened(), told.disk.delete
+    root = told.table.branch("work").session.paths.snapshot_file(1)
+
+    def damages(path: str) -> bool:
+        if path == "tag/tag-kept":
+            told.disk.replace(root, b"{")
+        return delete(path)
+
+    before = told.files()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(told.disk, "delete", damages)
+        table.delete_tag("kept")
+    heard.untagged.assert_called_once_with("t", "kept")
+    assert before - told.files() == {"tag/tag-kept"}
+    with pytest.raises(lsm.NotFoundError, match="no tag 'kept'"):
+        table.delete_tag("kept")
+    heard.untagged.assert_called_once()
