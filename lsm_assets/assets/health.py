@@ -45,15 +45,14 @@ def health_asset(
     )
     def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
         catalog: lsm.Catalog = context.resources.lsm.catalog
-        names = [name for name in keys if context.resources.lsm.existing_table(name) is not None]
+        there = set(catalog.list_tables())  # damaged ones too, of which the report has findings
+        names = [name for name in keys if name in there]
         report = lsm.doctor(catalog, names, depth=config.depth) if names else None
         found = sorted(report.findings, key=_rank) if report is not None else []
         compactions = {name: asset_link(keys[name].asset(AssetKind.COMPACTION)) for name in names}
         rows = [_row(each, compactions.get(each.table, ""), prefix) for each in found[:SHOWN]]
         headings = ["table", "what", "severity", "finding", "cost", "mended by"]
-        oldest = sorted(((_age_hours(catalog.table(name)), name) for name in names), reverse=True)[
-            :10
-        ]
+        oldest = sorted(_ages_hours(catalog, names), reverse=True)[:10]
         shown = markdown_table(headings, rows) if rows else "nothing is owed"
         yield dg.MaterializeResult(
             asset_key=HEALTH,
@@ -121,6 +120,12 @@ def _row(finding: Any, compaction: str, prefix: str) -> tuple[str, ...]:
     return (*map(without_html, told), mended)
 
 
-def _age_hours(table: lsm.Table) -> float:
-    newest = table.latest_snapshot()
-    return table.age_millis(newest) / 3_600_000 if newest is not None else 0.0
+def _ages_hours(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Yield hours since its last commit of each table that can be read."""
+    for name in names:
+        try:
+            table = catalog.table(name)
+            newest = table.latest_snapshot()
+        except lsm.LsmError:
+            continue
+        yield table.age_millis(newest) / 3_600_000 if newest is not None else 0.0, name

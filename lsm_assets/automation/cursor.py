@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lsm_assets.model.declaration import TableDeclaration
+from lsm_engine import LsmError
 
 TICK_SECONDS = 0.8
 """How long a tick looks at tables before the rest has to wait for the next one."""
@@ -17,6 +18,7 @@ PLAIN_MAX = 4_000
 """Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
 
 _POSITION, _PACKED = "", "z:"
+_NAMED = 20
 T = TypeVar("T")
 
 
@@ -49,9 +51,14 @@ def in_turn(
     at_least: int = AT_LEAST,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[TableDeclaration]:
-    """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins."""
+    """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins.
+
+    What `states` has of tables that are no longer declared is dropped.
+    """
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
+    for gone in states.keys() - set(names):
+        del states[gone]
     start = names.index(first) if first in names else 0
     deadline = clock() + seconds
     for number in range(len(names)):
@@ -60,6 +67,20 @@ def in_turn(
             states[_POSITION] = {"next": names[at]}
             return
         yield declarations[at]
+
+
+def told_failures(
+    failed: Mapping[str, LsmError], looked_at: int, states: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return in a few words which tables a tick could not look at; "" if it could look at all.
+
+    Raises the first error if no table was left out of the turn and none could be read: only then does
+    a tick that fails lose nothing, neither the position of the turn nor what it has to report.
+    """
+    if failed and len(failed) == looked_at and _POSITION not in states:
+        raise next(iter(failed.values()))
+    named, more = ", ".join(list(failed)[:_NAMED]), len(failed) - _NAMED
+    return f"cannot look at {named}{f' and {more} more' if more > 0 else ''}" if failed else ""
 
 
 def interval_of(declarations: Sequence[T], seconds: int) -> int:

@@ -7,7 +7,13 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.automation.cursor import in_turn, interval_of, read_cursor, write_cursor
+from lsm_assets.automation.cursor import (
+    in_turn,
+    interval_of,
+    read_cursor,
+    told_failures,
+    write_cursor,
+)
 from lsm_assets.automation.moved_versions import moved_versions
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
 from lsm_assets.ledger.recording import (
@@ -25,7 +31,7 @@ from lsm_assets.model.partitions import (
     tag_partitions,
 )
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
-from lsm_assets.model.versions import version_of
+from lsm_assets.model.versions import MARK_LENGTH, version_of
 from lsm_engine import LsmError, Snapshot
 
 INTERVAL_SECONDS = 30
@@ -62,36 +68,28 @@ def sync_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         states = read_cursor(context.cursor)
-        failed: list[LsmError] = []
+        failed: dict[str, LsmError] = {}
+        looked_at = 0
         events: list[Event] = []
         requests: list[PartitionsRequest] = []
         for declaration in in_turn(declarations, states):
+            looked_at += 1
+            before = states.get(declaration.name)
             try:
-                table = context.resources.lsm.existing_table(declaration.name)
-                if table is None and declaration.name not in states:
-                    continue
-                plan = look(context.instance, declaration, table, states, remembered)
-                catalog = context.resources.lsm.catalog
-                if table is not None:
-                    # Those of other clients: what they changed is asked for once they have expired.
-                    catalog.record_commits(declaration.name, plan.report_snapshots)
-                    events += events_of(declaration, table, plan)
-                state = states.setdefault(declaration.name, {})
-                if not plan.is_recording:
-                    events += moved_versions(
-                        context.instance, declaration, table, catalog.lineage, state
-                    )
-                if table is None:
-                    del states[declaration.name]
-                requests += partition_requests(declaration, plan)
+                found, plan = look_at(context, declaration, states, remembered)
             except LsmError as error:
                 context.log.error("cannot look at %s: %s", declaration.name, error)
-                failed.append(error)
-        if failed and not requests:
-            # Nothing else to report: the tick itself fails.
-            raise failed[0]
+                failed[declaration.name] = error
+                # As if it had not been looked at: the next tick finds all of it again.
+                states.pop(declaration.name, None)
+                if before is not None:
+                    states[declaration.name] = before
+                continue
+            events += found
+            requests += partition_requests(declaration, plan)
+        told = (tick_summary(events, requests), told_failures(failed, looked_at, states))
         return dg.SensorResult(
-            skip_reason=dg.SkipReason(tick_summary(events, requests)),
+            skip_reason=dg.SkipReason("; ".join(filter(None, told))),
             asset_events=events,
             dynamic_partitions_requests=requests,
             cursor=write_cursor(states),
@@ -111,6 +109,32 @@ def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest])
     return f"added {added} partitions, removed {removed}, reported {len(events)} events"
 
 
+def look_at(
+    context: dg.SensorEvaluationContext,
+    declaration: TableDeclaration,
+    states: dict[str, dict[str, Any]],
+    remembered: int,
+) -> tuple[list[Event], SyncPlan]:
+    """Return what has happened to one table, and remember in `states` how it is now; LsmErrors are raised."""
+    lsm_resource = context.resources.lsm
+    table = lsm_resource.existing_table(declaration.name)
+    events: list[Event] = []
+    if table is None and declaration.name not in states:
+        return [], SyncPlan()
+    plan = look(context.instance, declaration, table, states, remembered)
+    catalog = lsm_resource.catalog
+    if table is not None:
+        # Those of other clients: what they changed is asked for once they have expired.
+        catalog.record_commits(declaration.name, plan.report_snapshots)
+        events += events_of(declaration, table, plan)
+    state = states.setdefault(declaration.name, {})
+    if not plan.is_recording:
+        events += moved_versions(context.instance, declaration, table, catalog.lineage, state)
+    if table is None:
+        del states[declaration.name]
+    return events, plan
+
+
 def look(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
@@ -128,6 +152,8 @@ def look(
     live, tags = (table.snapshot_ids(), table.tag_names()) if table is not None else ([], [])
     state = states.get(declaration.name, {})
     seen_tags, seen_commits = state.get("tags", []), state.get("commits", {})
+    # Cursors of old kept marks of another kind: they tell nothing, and no commit is reported again.
+    seen_commits = {key: mark for key, mark in seen_commits.items() if len(mark) == MARK_LENGTH}
     commits = commits_of(table, live[-remembered:]) if table is not None else {}
     states[declaration.name] = {**state, "tags": tags, "commits": commits}
     fresh = [snapshot_id for snapshot_id in live if snapshot_partition(snapshot_id) not in known]

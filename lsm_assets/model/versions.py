@@ -5,7 +5,9 @@ import zlib
 
 from lsm_engine import Snapshot, record
 
-_TEXT = re.compile(r"([0-9]{1,18})(?:-([0-9a-f]{8}))?")
+MARK_LENGTH = 8
+"""Characters of a mark: a CRC-32 in hexadecimal."""
+_TEXT = re.compile(rf"([0-9]{{1,18}})(?:-([0-9a-f]{{{MARK_LENGTH}}}))?")
 
 
 @record
@@ -34,7 +36,7 @@ def version_of(snapshot: Snapshot) -> TableVersion:
 def marked(snapshot_id: int, delta_manifest_list: str) -> TableVersion:
     """Return the version of the commit that wrote a delta manifest list, which no other commit names."""
     return TableVersion(
-        snapshot_id=snapshot_id, mark=f"{zlib.crc32(delta_manifest_list.encode()):08x}"
+        snapshot_id=snapshot_id, mark=f"{zlib.crc32(delta_manifest_list.encode()):0{MARK_LENGTH}x}"
     )
 
 
