@@ -12,7 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import UnsupportedError
+from lsm_engine.base.errors import LsmError
 from lsm_engine.kernels.arrow_views import bool_values
 from lsm_engine.kernels.selection import keep
 from lsm_engine.meta.snapshot import Snapshot
@@ -79,7 +79,7 @@ class NewestKeys:
             self._paid_rows -= price
             try:
                 self.query.refresh()
-            except UnsupportedError:  # of tables that are scanned only
+            except LsmError:  # tables that are scanned only, and damage in a newer snapshot
                 return None
         found, built = self.query.lookup_at(snapshot, keys, names, self._paid_rows)
         self._paid_rows -= built

@@ -155,7 +155,7 @@ class Scan(NamedElsewhere):
             request,
             columns=request.columns if columns is None else tuple(columns),
             where=both or None,
-            limit=request.limit if limit is None else min(limit, request.limit or limit),
+            limit=min((one for one in (request.limit, limit) if one is not None), default=None),
         )
         return Scan(self._session, narrower, self.snapshot, self._keys)
 
@@ -274,7 +274,10 @@ class Scan(NamedElsewhere):
             yield from (batch.cast(schema) for batch in self._read())
 
     def _found_by_key(self) -> pa.Table | None:
-        """Return the rows if the filter names their keys and they are known already, or soon."""
+        """Return the rows if the filter names their keys and they are known already, or soon.
+
+        With all columns that the scan or its filter names: a table without columns counts no rows.
+        """
         request, where = self._request, self._predicate
         plain = (self._fallback, self._kept_millis, request.before_changes) == (None,) * 3
         plain = (
@@ -289,12 +292,13 @@ class Scan(NamedElsewhere):
         if found is None:
             self._keys.scanned(self._planned)
             return None
-        rows = found.filter(to_expression(where)).select(self.schema.names)
-        return pa.Table.from_arrays(rows.columns, schema=self.schema)
+        return found.filter(to_expression(where))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        if (found := self._found_by_key()) is not None:
-            yield from found.to_batches()
+        schema = self.schema
+        if schema.names and (found := self._found_by_key()) is not None:
+            rows = found.select(schema.names)
+            yield from pa.Table.from_arrays(rows.columns, schema=schema).to_batches()
             return
         plan = self._planned
         executor = LocalExecutor()

@@ -12,6 +12,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import StorageError
 from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.read.scan import Scan
 from tests.bench.tables import new_table
 
@@ -226,3 +227,44 @@ def test_a_limit_holds(tmp_path: Path, looked_up: Callable[[], int]) -> None:
         assert table.scan(where=where, limit=2).to_arrow().num_rows == 2
         assert Scan.count(table.scan(where=where, limit=2)) == 2
     assert looked_up()
+
+
+def test_rows_without_columns_are_counted(tmp_path: Path, looked_up: Callable[[], int]) -> None:
+    table = table_of(tmp_path)
+    where = "p = 1 and k in ('4', '7', '10', '13', '16', '19', '22')"
+    whole = scanned(table, None, where).num_rows
+    assert whole > 2
+    asked = (pc.field("p") == 1) & pc.field("k").isin(["4", "7", "10", "13", "16", "19", "22"])
+    for _ in range(20):
+        table.scan(["v"], where=where).to_arrow()
+        assert table.scan([], where=where).count() == whole
+        assert table.scan([], where=where).to_arrow().num_rows == whole
+        assert table.to_dataset().to_table(columns=[], filter=asked).num_rows == whole
+        assert table.to_dataset().count_rows(filter=asked) == whole
+    assert looked_up()
+
+
+def test_a_limit_of_nothing_stays_when_a_scan_is_narrowed(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    assert table.scan(limit=0).narrowed(None, None, 5).to_arrow().num_rows == 0
+    assert table.scan(limit=7).narrowed(None, None, 5).to_arrow().num_rows == 5
+    assert table.scan(limit=3).narrowed(["v"], None, 5).to_arrow().num_rows == 3
+    assert table.scan().narrowed(None, None, 0).to_arrow().num_rows == 0
+    assert table.scan(limit=3).narrowed(None, None, None).to_arrow().num_rows == 3
+
+
+def test_damage_in_a_newer_snapshot_leaves_a_scan_of_the_older_one(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    where = "p = 1 and k in ('4', '7')"
+    expected = scanned(table, None, where)
+    scans = [table.scan(where=where) for _ in range(20)]
+    writer = open_table(next(tmp_path.rglob("snapshot")).parent)
+    writer.upsert(rows(9, 250))
+    newest = writer.latest_snapshot()
+    assert newest is not None
+    (damaged,) = tmp_path.rglob(newest.delta_manifest_list)
+    damaged.write_bytes(damaged.read_bytes()[:20])
+    with pytest.raises(lsm.CorruptFileError):
+        table.lookup([{"p": 1, "k": "4"}])
+    for scan in scans:
+        assert ordered(scan.to_arrow()).equals(expected)
