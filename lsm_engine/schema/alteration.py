@@ -20,7 +20,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.option import Option
 from lsm_engine.base.table_options import TableOptions, given_options
-from lsm_engine.schema.arrow_types import FieldIds, type_from_arrow
+from lsm_engine.schema.arrow_types import FieldIds, require_own_ids, type_from_arrow, with_ids
 from lsm_engine.schema.changes import (
     AddColumn,
     ChangeType,
@@ -61,11 +61,13 @@ def changed(
     """Return the next version of a schema; the checks of a new table still have to pass on it.
 
     Raises NotFoundError and AlreadyExistsError for names, InvalidInputError for changes that keys or
-    old files forbid, InvalidOptionError for options that cannot change once a table `has_data`.
+    old files forbid and for two fields of one id, InvalidOptionError for options that cannot change once a
+    table `has_data`.
     """
     ids = FieldIds(schema.highest_field_id)
     for change in changes:
         schema = _apply(schema, change, ids, has_data=has_data)
+    require_own_ids(schema.fields)
     return replace(schema, id=schema.id + 1, highest_field_id=ids.highest, time_millis=now_millis)
 
 
@@ -171,7 +173,7 @@ def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
 
 def _type(wanted: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
     if isinstance(wanted, str):
-        return type_of_text(wanted)
+        return with_ids(type_of_text(wanted), ids)
     kind = given_type(wanted, column)
     return type_from_arrow(kind, nullable=True, column=column, ids=ids)
 

@@ -1,6 +1,7 @@
 """Paimon types ⇄ Arrow types: which Arrow type holds a column's values in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -184,6 +185,54 @@ def _comment_of(field: pa.Field) -> str | None:
     known = field.metadata or {}
     told: bytes | None = known.get(b"comment", known.get(b"description"))
     return None if told is None else told.decode(errors="replace")
+
+
+def with_ids(value: DataType, ids: FieldIds) -> DataType:
+    """Return a type whose fields have new ids, as those of text have none of their own yet."""
+    match value:
+        case ArrayType():
+            return replace(value, element=with_ids(value.element, ids))
+        case MapType():
+            return replace(value, key=with_ids(value.key, ids), value=with_ids(value.value, ids))
+        case RowType():
+            fields = []
+            for field in value.fields:
+                own = ids.next()  # before those of its own fields
+                fields.append(replace(field, id=own, type=with_ids(field.type, ids)))
+            return replace(value, fields=tuple(fields))
+        case ScalarType():
+            return value
+
+
+def require_own_ids(fields: Iterable[DataField]) -> None:
+    """Raise InvalidInputError where two fields, nested ones included, have one id."""
+    named: dict[int, str] = {}
+    for name, number in _ids_of(fields):
+        if number in named:
+            raise InvalidInputError(
+                f"fields {named[number]!r} and {name!r} have the same id {number}, which other clients "
+                f"refuse; drop the column {name.partition('.')[0]!r} and add it again",
+                kind=ErrorKind.INVALID_SCHEMA,
+                column=name,
+                field_id=number,
+            )
+        named[number] = name
+
+
+def _ids_of(fields: Iterable[DataField], before: str = "") -> Iterator[tuple[str, int]]:
+    for field in fields:
+        yield before + field.name, field.id
+        kinds: list[DataType] = [field.type]
+        while kinds:
+            match kinds.pop():
+                case ArrayType(element=element):
+                    kinds.append(element)
+                case MapType(key=key, value=value):
+                    kinds += (value, key)
+                case RowType(fields=inner):
+                    yield from _ids_of(inner, f"{before}{field.name}.")
+                case ScalarType():
+                    pass
 
 
 def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: FieldIds) -> DataType:

@@ -1,11 +1,15 @@
 """Schema changes: by id, all or none, refused where keys or old files forbid them."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind
+from lsm_engine.schema.alteration import changed
+from lsm_engine.schema.types import DataField, RowType
 from lsm_engine.table.open_table import open_table
 
 COLUMNS = pa.schema(
@@ -174,6 +178,46 @@ def test_nested_fields_have_ids_of_their_own(table: lsm.Table) -> None:
     )
     kind = table.schema.arrow.field("place").type
     assert [kind.field(at).name for at in range(kind.num_fields)] == ["city", "code", "country"]
+
+
+def ids_of(fields: tuple[DataField, ...]) -> list[int]:
+    """Of columns and what is nested in them, depth first."""
+    found: list[int] = []
+    for field in fields:
+        found.append(field.id)
+        kinds = [field.type]
+        while kinds:
+            kind = kinds.pop()
+            found += ids_of(getattr(kind, "fields", ()))
+            parts = [getattr(kind, name, None) for name in ("value", "key", "element")]
+            kinds += [part for part in parts if part is not None]
+    return found
+
+
+def test_fields_of_a_type_given_as_text_have_ids_of_their_own(table: lsm.Table) -> None:
+    table.alter(
+        lsm.AddColumn("r", "STRUCT<a: INT, b: ROW<c INT, d ARRAY<ROW<e INT>>>, f STRING>"),
+        lsm.AddColumn("m", "MAP<STRING, ROW<g INT, h INT>>"),
+        lsm.AddColumn(("place", "at"), "ROW<x INT, y INT>"),
+        lsm.AddColumn("last", "INT"),
+    )
+    ids = ids_of(table.schema.fields)
+    assert len(set(ids)) == len(ids)
+    assert ids_of((table.schema.field("r"),)) == list(range(8, 15))
+    assert ids_of((table.schema.field("m"),)) == [15, 16, 17]
+    assert table.schema.field("last").id == 21 == table.schema.highest_field_id
+    table.upsert([{"id": 5, "day": "a", "r": {"a": 1, "b": {"c": 2}, "f": "x"}}])
+    assert read(table, "id", "r")[-1]["r"] == {"a": 1, "b": {"c": 2, "d": None}, "f": "x"}
+
+
+def test_a_schema_with_two_fields_of_one_id_goes_no_further(table: lsm.Table) -> None:
+    nested = replace(table.schema.field("n"), id=2, name="inner")
+    doubled = DataField(id=8, name="r", type=RowType(fields=(nested,)))
+    schema = replace(table.schema, fields=(*table.schema.fields, doubled), highest_field_id=8)
+    add, drop = lsm.AddColumn("more", "INT"), lsm.DropColumn("r")
+    with pytest.raises(lsm.InvalidInputError, match=r"'n' and 'r\.inner' have the same id 2"):
+        changed(schema, [add], has_data=True, now_millis=0)
+    assert changed(schema, [add, drop], has_data=True, now_millis=0).names[-1] == "more"
 
 
 def test_the_past_keeps_its_columns(table: lsm.Table) -> None:
