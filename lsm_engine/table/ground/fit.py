@@ -1,6 +1,7 @@
 """Values as users give them → values of a column's type: never another value, and nothing left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
@@ -113,12 +114,13 @@ def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None 
     """Return Python values of a column as Arrow's, in the type that they have.
 
     `wanted`: the column's type; where it is a map, dictionaries and lists of pairs are maps. Raises
-    InvalidInputError for values that have no type in common, and for half of a character.
+    InvalidInputError for values that have no type in common, such as times with a zone and without,
+    for what is no map, and for half of a character.
     """
     try:
         if wanted is not None and pa.types.is_map(wanted):
             return _maps(column, values)
-        return pa.array(values)
+        found = pa.array(values)
     except UnicodeEncodeError as cause:
         raise InvalidInputError(
             f"column {column!r} holds half of a character, which no file can; correct it",
@@ -129,15 +131,79 @@ def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None 
         raise InvalidInputError(
             f"the values of column {column!r} have no type in common: {cause}", column=column
         ) from cause
+    if pa.types.is_timestamp(found.type) or pa.types.is_nested(found.type):
+        _check_zones(column, values)
+    return found
+
+
+def _check_zones(column: str, values: Sequence[Any]) -> None:
+    """Refuse times with a zone beside times without: Arrow would take one of them for the other."""
+    zones: dict[str, bool] = {}
+    for path, aware in _zones(column, values):
+        if zones.setdefault(path, aware) != aware:
+            raise InvalidInputError(
+                f"column {path!r} has times with a time zone and times without; give them all one, "
+                "or none",
+                column=path,
+            )
+
+
+def _zones(path: str, values: Iterable[Any]) -> Iterator[tuple[str, bool]]:
+    """Yield a column or nested field of each time, and whether the time has a zone."""
+    for value in values:
+        if isinstance(value, datetime):
+            yield path, value.tzinfo is not None
+        elif isinstance(value, Mapping):
+            for name, inner in value.items():
+                yield from _zones(f"{path}.{name}", (inner,))
+        elif isinstance(value, list | tuple):
+            yield from _zones(path, value)
 
 
 def _maps(column: str, values: Sequence[Any]) -> pa.Array:
-    whole = [list(value.items() if isinstance(value, Mapping) else value or ()) for value in values]
+    whole = [_pairs(column, value) for value in values]
     offsets = pa.array(accumulate(map(len, whole), initial=0), pa.int32())
     keys, items = ([pair[at] for pairs in whole for pair in pairs] for at in (0, 1))
     missing = pa.array([value is None for value in values], pa.bool_())
     return pa.MapArray.from_arrays(
         offsets, values_array(column, keys), values_array(column, items), mask=missing
+    )
+
+
+def _pairs(column: str, value: Any) -> list[tuple[Any, Any]]:
+    """Return the pairs of one map as it is given; none of a missing one."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if not isinstance(value, list | tuple):
+        raise _no_map(column, value)
+    pairs = []
+    for member in value:
+        if isinstance(member, Mapping) and set(member) == {"key", "value"}:
+            pairs.append((member["key"], member["value"]))
+        elif isinstance(member, list | tuple) and len(member) == len(("key", "value")):
+            pairs.append((member[0], member[1]))
+        else:
+            raise _no_map(column, value)
+    keys = [key for key, _ in pairs]
+    try:
+        repeated = len(set(keys)) < len(keys)
+    except TypeError:  # keys with structure
+        repeated = any(key in keys[:at] for at, key in enumerate(keys))
+    if repeated:
+        raise InvalidInputError(
+            f"a map of column {column!r} has a key twice; give one value for each key",
+            column=column,
+        )
+    return pairs
+
+
+def _no_map(column: str, value: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"column {column!r} takes maps, as dictionaries or lists of pairs, not {value!r:.200}",
+        column=column,
+        given=type(value).__name__,
     )
 
 

@@ -87,6 +87,56 @@ def test_maps_are_given_as_dictionaries_pairs_or_lists_of_structures(rows, table
     assert table.lookup([{"id": 0}])["marks"].to_pylist() == [[("z", 9)]]
 
 
+NO_MAPS = ["", 0, False, 7, "ab", ["ab", "cd"], [("a", 1, "c")], [("a",)], {"a"}, [{"key": "a"}],
+           [{"key": "a", "value": 1, "more": 2}], [5]]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NO_MAPS)
+def test_what_is_no_map_is_refused(given, table):
+    with pytest.raises(lsm.InvalidInputError, match="column 'marks' takes maps"):
+        table.upsert([{"id": 1, "marks": {"a": 1}}, {"id": 2, "marks": given}])
+    with pytest.raises(lsm.InvalidInputError):  # text is an expression there
+        table.update(set={"marks": given})
+    assert table.latest_snapshot().id == 1
+
+
+def test_a_key_of_a_map_comes_once(table):
+    for twice in ([("a", 1), ("a", 2)], [{"key": "a", "value": 1}, ["a", 1]]):
+        with pytest.raises(lsm.InvalidInputError, match="'marks' has a key twice"):
+            table.upsert([{"id": 2, "marks": twice}])
+    table.upsert([{"id": 2, "marks": [{"key": "a", "value": 1}, ["b", None]]}])
+    assert table.scan(["marks"], where="id = 2").to_arrow().to_pylist()[0]["marks"] == [
+        ("a", 1),
+        ("b", None),
+    ]
+
+
+def test_times_with_and_without_a_zone_are_not_mixed(table):
+    aware = dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=5)))
+    naive = aware.replace(tzinfo=None)
+    for name in ("made", "seen"):
+        for pair in ((aware, naive), (naive, aware)):
+            with pytest.raises(lsm.InvalidInputError, match=f"{name!r} has times with a time zone"):
+                table.upsert([{"id": n, name: value} for n, value in enumerate(pair)])
+    table.alter(
+        lsm.AddColumn("days", "ARRAY<TIMESTAMP_LTZ(6)>"),
+        lsm.AddColumn("span", "ROW<made TIMESTAMP(6), seen TIMESTAMP_LTZ(6)>"),
+    )
+    with pytest.raises(lsm.InvalidInputError, match="'days' has times with a time zone"):
+        table.upsert([{"id": 2, "days": [aware, naive]}])
+    with pytest.raises(lsm.InvalidInputError, match=r"'span\.seen' has times with a time zone"):
+        table.upsert([{"id": n, "span": {"seen": v}} for n, v in enumerate((aware, naive))])
+    table.upsert(
+        [
+            {"id": 2, "made": naive, "seen": aware, "span": {"made": naive, "seen": aware}},
+            {"id": 3, "made": None, "seen": aware.astimezone(dt.UTC)},
+        ]
+    )
+    rows = table.scan(where="id > 1").to_arrow().sort_by("id").to_pylist()
+    assert [row["seen"] for row in rows] == [aware, aware]
+    assert rows[0]["span"] == {"made": naive, "seen": aware}
+
+
 def test_whole_numbers_fit_decimals(table):
     table.upsert([{"id": 1, "paid": 12}])
     assert table.lookup([{"id": 1}])["paid"].to_pylist() == [Decimal("12.00")]
