@@ -13,6 +13,7 @@ from lsm_assets.ledger.recording import recorded, run_properties, table_event, t
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
+from lsm_assets.model.versions import version_of
 from lsm_assets.sample.source import fitted
 from lsm_assets.sample.tables import AIRPORTS, OWNERS
 from lsm_engine import Snapshot
@@ -55,7 +56,7 @@ def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
     first, second = table.tag(FIRST_RELEASE).snapshot, table.tag(SECOND_RELEASE).snapshot
     yield dg.MaterializeResult(
         asset_key=KEY,
-        data_version=dg.DataVersion(str(second.id)),
+        data_version=dg.DataVersion(version_of(second).text),
         metadata={
             "sample/release": dg.MetadataValue.md(
                 f"{FIRST_RELEASE}: {snapshot_link(AIRPORTS.keys, first.id)}, corrected on branch {BRANCH}, "
@@ -96,3 +97,6 @@ def _reported(
     for name in (FIRST_RELEASE, SECOND_RELEASE):
         yield tag_event(table, AIRPORTS.keys, table.tag(name))
     yield table_event(AIRPORTS, table, data_version(table, context.resources.lsm.catalog.lineage))
+    # What this step is recorded to have read is airports as it was when the step began; it made the next.
+    step = context.get_step_execution_context()
+    step.wipe_input_asset_version_info(AIRPORTS.keys.asset(AssetKind.TABLE))

@@ -22,7 +22,7 @@ from lsm_assets.home import (
     ui_command,
     ui_environment,
 )
-from lsm_assets.resources import LsmResource
+from lsm_assets.resources import LsmResource, check_declaration
 from lsm_assets.running import run_beside
 from lsm_assets.sample.definitions import sample_definitions
 from lsm_assets.sample.local_s3 import DIRECTORY, local_s3
@@ -30,7 +30,7 @@ from lsm_assets.sample.pipeline import SamplePipeline
 from lsm_assets.sample.report import print_report
 from lsm_assets.sample.tables import FED_TABLES, FLIGHTS, TABLES
 from lsm_assets.settings import EXECUTOR, LINEAGE_URL, Settings, settings_from
-from lsm_engine import LsmError
+from lsm_engine import ErrorKind, InvalidInputError, LsmError
 
 DAYS_PER_RUN = 8
 CHANGES_PER_DAY = 2
@@ -88,11 +88,17 @@ def main(
             _replay(settings, days, console)
             if ui:
                 _open_ui(settings, console, port)
-    except (LsmError, dg.DagsterError) as error:
+    except (LsmError, dg.DagsterError, dg.Failure) as error:
         console.print("The sample stopped:", style="bold red")
-        console.print(str(error), markup=False, highlight=False)
-        console.print("What was committed is safe; run the command again to continue.")
+        told = error.description if isinstance(error, dg.Failure) else str(error)
+        console.print(told, markup=False, highlight=False)
+        if not isinstance(error, OtherSampleError):
+            console.print("What was committed is safe; run the command again to continue.")
         raise SystemExit(1) from error
+
+
+class OtherSampleError(InvalidInputError):
+    """The directory holds tables that another version of the sample has made."""
 
 
 @contextmanager
@@ -119,6 +125,7 @@ def _replay(settings: Settings, count: int, console: Console) -> None:
     definitions = sample_definitions(settings)
     started = time.monotonic()
     with open_instance(settings) as instance, opened(definitions) as lsm:
+        check_tables(lsm, settings.warehouse)
         pipeline = SamplePipeline(definitions, instance)
         days = pipeline.next_days(count)
         if count and not days:
@@ -128,6 +135,33 @@ def _replay(settings: Settings, count: int, console: Console) -> None:
         console.print(
             f"The lineage of all of it, to open in a browser: {lsm.catalog.write_lineage_page()}"
         )
+
+
+def check_tables(lsm: LsmResource, warehouse: str) -> None:
+    """Raise OtherSampleError unless the tables that are there are declared as this version declares them."""
+    for declaration in TABLES:
+        table = lsm.existing_table(declaration.name)
+        if table is None:
+            continue
+        try:
+            check_declaration(declaration, table)
+            stored = table.options.texts
+            differs = [key for key, text in declaration.options.items() if stored.get(key) != text]
+        except InvalidInputError as error:
+            raise _other_sample(declaration.name, warehouse) from error
+        if differs:
+            raise _other_sample(declaration.name, warehouse, differs)
+
+
+def _other_sample(table: str, warehouse: str, options: Sequence[str] = ()) -> OtherSampleError:
+    about = {"options": sorted(options)} if options else {}
+    return OtherSampleError(
+        f"{warehouse} was made by another version of the sample: name a new directory with "
+        "--warehouse, or delete this one",
+        kind=ErrorKind.INVALID_SCHEMA,
+        table=table,
+        **about,
+    )
 
 
 def _run_all(
@@ -219,7 +253,9 @@ def _open_ui(settings: Settings, console: Console, port: int) -> None:
     console.print(f"Starting the UI at http://{LOOPBACK}:{port} (Ctrl-C ends it)")
     console.print(f"Tables and their lineage, live: http://{LOOPBACK}:{PAGES_PORT}")
     environment = {**os.environ, **ui_environment(settings)}
-    run_beside(ui_command(settings, port), pages_command(settings, port), environment)
+    code = run_beside(ui_command(settings, port), pages_command(settings, port), environment)
+    if code:
+        raise SystemExit(code)
 
 
 if __name__ == "__main__":
