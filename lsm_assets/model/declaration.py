@@ -8,7 +8,14 @@ import pyarrow as pa
 
 from lsm_assets.model.asset_partitions import PartitionTemplates, templates_of
 from lsm_assets.model.keys import TableKeys
-from lsm_engine import ErrorKind, InvalidInputError, record
+from lsm_engine import ErrorKind, InvalidInputError, core_options, given_options, record
+
+_READ_MODE = (
+    core_options.MERGE_ENGINE,
+    core_options.DELETION_VECTORS_ENABLED,
+    core_options.DELETION_VECTORS_MERGE_ON_READ,
+)
+"""Options that decide which levels reads see."""
 
 
 @record
@@ -56,6 +63,18 @@ class TableDeclaration:
                 table=self.name,
                 columns=unknown,
             )
+
+    @property
+    def hides_level_0(self) -> bool:
+        """Whether reads leave level 0 out, so that a compaction shows rows: deletion vectors, or first-row."""
+        options = given_options(
+            {each.key: self.options[each.key] for each in _READ_MODE if each.key in self.options}
+        )
+        if options[core_options.MERGE_ENGINE].policy.keeps_first_row:
+            return True
+        merges = options[core_options.DELETION_VECTORS_MERGE_ON_READ]
+        has_vectors = bool(self.primary_key) and options[core_options.DELETION_VECTORS_ENABLED]
+        return has_vectors and not merges
 
     @property
     def templates(self) -> PartitionTemplates | None:

@@ -24,7 +24,8 @@ class LsmTranslator:
 
     The edges are chosen so that nothing is ever shown as out of date without reason: the external
     `files` asset stands between a table and what is made of its files, as external assets are
-    always fresh. A compaction changes files and no rows, so it never makes a reader stale.
+    always fresh. A compaction changes files and no rows, so it makes no reader stale, unless
+    reads leave level 0 out: then it shows them the rows that were written before.
     """
 
     def description(self, declaration: TableDeclaration, kind: AssetKind) -> str:
@@ -52,8 +53,13 @@ class LsmTranslator:
                 "With `action` in the config a tag is replaced, extended or deleted."
             ),
             AssetKind.COMPACTION: (
-                f"Compactions of `{name}`: sorted runs merged on Spark. Rows stay what they are, "
-                "so no reader becomes stale."
+                f"Compactions of `{name}`: sorted runs merged on Spark. "
+                + (
+                    "Reads leave level 0 out: a compaction shows them what was written before, "
+                    "and readers become stale."
+                    if declaration.hides_level_0
+                    else "Rows stay what they are, so no reader becomes stale."
+                )
             ),
         }
         return texts[kind]

@@ -373,3 +373,23 @@ def test_edges_go_through_the_external_files_asset() -> None:
         AssetKind.COMPACTION: ["orders.files"],
     }
     assert {spec.group_name for spec in specs.values()} == {"shop__orders"}
+
+
+@pytest.mark.parametrize(
+    ("options", "stale"),
+    [
+        ({}, False),
+        ({"deletion-vectors.enabled": "true"}, True),
+        ({"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true"}, False),
+        ({"merge-engine": "first-row"}, True),
+    ],
+)
+def test_the_page_of_compactions_says_whether_they_make_readers_stale(
+    options: dict[str, str], stale: bool
+) -> None:
+    declaration = TableDeclaration(
+        name=KEYS.name, schema=pa.schema({"id": pa.int64()}), primary_key=("id",), options=options
+    )
+    told = LsmTranslator().description(declaration, AssetKind.COMPACTION)
+    assert ("readers become stale" in told) == stale
+    assert ("no reader becomes stale" in told) != stale
