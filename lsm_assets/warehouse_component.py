@@ -1,5 +1,6 @@
 """LsmWarehouseComponent: many tables, or all that a catalog has, looked after by one set of everything."""
 
+import logging
 import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -19,10 +20,18 @@ from lsm_assets.model.metadata import described
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
 
+log = logging.getLogger(__name__)
+
 
 class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
     """A warehouse: its resource, its tables, and one set of sensors, jobs, schedules and health for all."""
 
+    name: str = Field(
+        default="lsm",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="What its jobs, schedules, sensors and asset of health begin with; of several "
+        "components in one project each needs its own",
+    )
     warehouse: str | None = Field(
         default=None, description="Directory or s3://…; default LSM_WAREHOUSE, or ./lake"
     )
@@ -34,7 +43,10 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         description="Patterns, such as shop.*: tables that the catalog has, and that others write",
     )
     owners: Sequence[str] = Field(default=(), description="Owners of the watched tables")
-    resource: bool = Field(default=True, description="Whether to define the resources lsm, pyspark")
+    resource: bool = Field(
+        default=True,
+        description="Whether to define the resources lsm, pyspark, and the executor: of one component",
+    )
 
     def settings(self) -> Settings:
         """Return what is given, completed from the environment."""
@@ -52,24 +64,34 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
             for each in watched(settings, self.watch, tuple(self.owners))
             if each.name not in known
         ]
-        return warehouse_definitions([*declared, *found], settings, with_resources=self.resource)
+        return warehouse_definitions(
+            [*declared, *found], settings, name=self.name, with_resources=self.resource
+        )
 
 
 def warehouse_definitions(
-    tables: Sequence[LsmTableAssets], settings: Settings, *, with_resources: bool = True
+    tables: Sequence[LsmTableAssets],
+    settings: Settings,
+    *,
+    name: str = "lsm",
+    with_resources: bool = True,
 ) -> dg.Definitions:
-    """Return tables with one set of sensors, jobs and schedules, and the asset of their health."""
+    """Return tables with one set of sensors, jobs and schedules, and the asset of their health.
+
+    `name` is what these begin with. Of several sets in one project one defines resources and executor.
+    """
     declarations = [table.declaration for table in tables]
-    jobs, health = fleet_jobs(declarations), health_asset(declarations)
+    jobs = fleet_jobs(declarations, prefix=name)
+    health = health_asset(declarations, prefix=name)
     return dg.Definitions.merge(
         *(table.definitions() for table in tables),
         dg.Definitions(
             assets=[health],
             jobs=jobs,
-            schedules=[*fleet_schedules(jobs), health_schedule(health)],
-            sensors=table_sensors(declarations) if declarations else [],
+            schedules=[*fleet_schedules(jobs), health_schedule(health, prefix=name)],
+            sensors=table_sensors(declarations, prefix=name) if declarations else [],
             resources=resources_from(settings) if with_resources else {},
-            executor=dg.in_process_executor,
+            executor=dg.in_process_executor if with_resources else None,
         ),
     )
 
@@ -77,19 +99,34 @@ def warehouse_definitions(
 def watched(
     settings: Settings, patterns: Sequence[str], owners: Sequence[str] = ()
 ) -> list[TableDeclaration]:
-    """Return tables of the catalog that patterns name, as they are there."""
+    """Return tables of the catalog that patterns name, as they are there; a damaged one is left out.
+
+    Raises StorageError, naming the catalog, if it cannot tell its tables.
+    """
     if not patterns:
         return []
-    with lsm.open_catalog(settings.catalog_url, warehouse=settings.warehouse) as catalog:
-        names = [
-            name
-            for name in catalog.list_tables()
-            if any(fnmatchcase(name, pattern) for pattern in patterns)
-        ]
-        return [_as_it_is(catalog.table(name), tuple(owners)) for name in names]
+    try:
+        with lsm.open_catalog(settings.catalog_url, warehouse=settings.warehouse) as catalog:
+            names = [
+                name
+                for name in catalog.list_tables()
+                if any(fnmatchcase(name, pattern) for pattern in patterns)
+            ]
+            found = (_as_it_is(catalog, name, tuple(owners)) for name in names)
+            return [each for each in found if each is not None]
+    except lsm.LsmError as error:
+        # The engine's errors show no password of a URL.
+        raise lsm.StorageError(
+            f"cannot list tables of {settings.catalog_url}: {error.message}", kind=error.kind
+        ) from error
 
 
-def _as_it_is(table: lsm.Table, owners: tuple[str, ...]) -> TableDeclaration:
+def _as_it_is(catalog: lsm.Catalog, name: str, owners: tuple[str, ...]) -> TableDeclaration | None:
+    try:
+        table = catalog.table(name)
+    except lsm.LsmError as error:
+        log.warning("%s is left out: it cannot be read: %s", name, error)
+        return None
     return TableDeclaration(
         name=table.name,
         schema=described(table.schema),

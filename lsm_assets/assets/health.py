@@ -11,7 +11,6 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, asset_link
 from lsm_assets.model.pictures import markdown_table, without_html
 
-HEALTH = dg.AssetKey(["lsm", "health"])
 SHOWN = 200
 HOURLY = "25 * * * *"
 _CHECK = "nothing_owed"
@@ -25,22 +24,28 @@ class HealthConfig(dg.Config):
     )
 
 
+def health_key(prefix: str = "lsm") -> dg.AssetKey:
+    """Return the key of the asset of a warehouse's health."""
+    return dg.AssetKey([prefix, "health"])
+
+
 def health_asset(
     declarations: Sequence[TableDeclaration], *, prefix: str = "lsm"
 ) -> dg.AssetsDefinition:
     """Return the asset whose page ranks debt, damage, retention pins, freshness and small files."""
     keys = {declaration.name: declaration.keys for declaration in declarations}
+    health_of = health_key(prefix)
 
     @dg.multi_asset(
         name=f"{prefix}_health",
         specs=[
             dg.AssetSpec(
-                key=HEALTH,
-                group_name="lsm",
+                key=health_of,
+                group_name=prefix,
                 description="What the tables of this warehouse owe, the worst first, and what mends it.",
             )
         ],
-        check_specs=[dg.AssetCheckSpec(name=_CHECK, asset=HEALTH)],
+        check_specs=[dg.AssetCheckSpec(name=_CHECK, asset=health_of)],
         required_resource_keys={"lsm"},
     )
     def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
@@ -55,7 +60,7 @@ def health_asset(
         oldest = sorted(_ages_hours(catalog, names), reverse=True)[:10]
         shown = markdown_table(headings, rows) if rows else "nothing is owed"
         yield dg.MaterializeResult(
-            asset_key=HEALTH,
+            asset_key=health_of,
             metadata={
                 "lsm/health": dg.MetadataValue.md(shown),
                 **_all_of(found[:SHOWN]),
@@ -70,7 +75,7 @@ def health_asset(
             },
         )
         yield dg.AssetCheckResult(
-            asset_key=HEALTH,
+            asset_key=health_of,
             check_name=_CHECK,
             passed=report is None or report.is_healthy,
             severity=dg.AssetCheckSeverity.WARN,

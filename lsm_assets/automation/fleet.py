@@ -36,7 +36,7 @@ def fleet_jobs(
     """Return the jobs expire, verify and orphans for many tables, one after the other.
 
     What fails with one table does not keep the others from their turn; the run fails in the end, and
-    names them.
+    names them. A pattern that names no table fails before anything is done.
     """
     acts: dict[str, tuple[Act, str]] = {
         "expire": (_expire, "Take snapshots that are past retention."),
@@ -76,6 +76,15 @@ def _job(
     @dg.op(name=f"{name}_tables", required_resource_keys={"lsm"})
     def over_tables(context: dg.OpExecutionContext, config: FleetConfig) -> None:
         failed: dict[str, str] = {}
+        idle = [
+            each for each in config.tables if each != "*" and not matching(declarations, [each])
+        ]
+        if idle:
+            raise dg.Failure(
+                f"no table is named {', '.join(idle)}; nothing was done. Name tables, or patterns of "
+                "tables, that this code location declares or watches",
+                allow_retries=False,
+            )
         chosen = matching(declarations, config.tables)
         for declaration in chosen:
             try:

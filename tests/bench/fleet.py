@@ -21,7 +21,7 @@ import dagster as dg
 import pyarrow as pa
 
 import lsm_engine as lsm
-from lsm_assets.assets.health import HEALTH
+from lsm_assets.assets.health import health_key
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.warehouse_component import warehouse_definitions, watched
@@ -115,10 +115,10 @@ def measure(warehouse: Path, home: Path) -> dict[str, Any]:
                 "longest quiet, s": max(ticks.seconds[met:]),
                 "cursor, bytes": len(ticks.cursor or ""),
             }
-        job = repository.get_implicit_job_def_for_assets([HEALTH])
+        job = repository.get_implicit_job_def_for_assets([health_key()])
         begun = time.perf_counter()
         assert job is not None
-        assert job.execute_in_process(instance=instance, asset_selection=[HEALTH]).success
+        assert job.execute_in_process(instance=instance, asset_selection=[health_key()]).success
         found["health, s"] = time.perf_counter() - begun
     found["catalog, MB"] = (warehouse / "catalog.db").stat().st_size / 1e6
     found["Dagster's home, MB"] = (

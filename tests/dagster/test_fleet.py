@@ -10,11 +10,11 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
-from lsm_assets.assets.health import HEALTH
+from lsm_assets.assets.health import health_key
 from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_cursor, write_cursor
 from lsm_assets.automation.fleet import matching
 from lsm_assets.component import LsmTableComponent
-from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
+from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.warehouse_component import LsmWarehouseComponent, watched
 from tests.dagster.lake import MARKS, ORDERS, rows
 from tests.dagster.test_component import ORDERS_YAML, resources
@@ -177,8 +177,8 @@ def test_a_job_goes_on_with_the_others_where_one_table_fails(warehouse: Warehous
 
 
 def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
-    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([HEALTH])
-    done = job.execute_in_process(instance=warehouse.instance, asset_selection=[HEALTH])
+    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([health_key()])
+    done = job.execute_in_process(instance=warehouse.instance, asset_selection=[health_key()])
     (event,) = done.asset_materializations_for_node("lsm_health")
     shown = event.metadata["lsm/health"].value
     assert "others.a" in shown
@@ -278,3 +278,67 @@ def test_a_scaffolded_table_loads_as_it_is(tmp_path: Path) -> None:
             assert [column.name for column in component.columns] == ["id", "price"]
             merged = dg.Definitions.merge(built, dg.Definitions(resources=resources(tmp_path)))
             dg.Definitions.validate_loadable(merged)
+
+
+def test_a_pattern_that_names_no_table_fails_the_run(warehouse: Warehouse) -> None:
+    done = warehouse.run("lsm_expire", tables=["others.b", "otherz.*"])
+    (failure,) = done.get_step_failure_events()
+    assert "no table is named otherz.*" in failure.step_failure_data.error.message
+    assert len(warehouse.catalog.table("others.b").snapshot_ids()) == 7
+    assert warehouse.run("lsm_verify").success
+
+
+def test_a_damaged_table_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: "local"})
+    with lsm.open_catalog(tmp_path) as catalog:
+        for name in ("shop.one", "shop.two"):
+            catalog.create_table(name, ORDERS.schema, primary_key=["id"])
+    (tmp_path / "shop.db" / "one" / "schema" / "schema-0").write_text("{")
+    (found,) = watched(settings, ["shop.*"])
+    assert found.name == "shop.two"
+    assert "shop.one is left out" in caplog.text
+
+
+def test_a_catalog_out_of_reach_is_named_without_its_password(tmp_path: Path) -> None:
+    url = "postgresql://me:geheim@127.0.0.1:1/lake"
+    settings = settings_from({WAREHOUSE: str(tmp_path), CATALOG_URL: url})
+    with pytest.raises(
+        lsm.StorageError, match=r"cannot list tables of postgresql://me:\*\*\*@"
+    ) as told:
+        watched(settings, ["shop.*"])
+    assert "geheim" not in str(told.value)
+
+
+def test_several_components_share_a_project(tmp_path: Path) -> None:
+    orders, names = ORDERS_YAML["attributes"], ("sales", "stock")
+    with create_defs_folder_sandbox() as sandbox:
+        for name in names:
+            attributes = {
+                "name": name,
+                "warehouse": str(tmp_path / "lake"),
+                "executor": "local",
+                "resource": name == "sales",
+                "tables": [{**orders, "table": f"{name}.orders"}],
+            }
+            yaml = {
+                "type": "lsm_assets.warehouse_component.LsmWarehouseComponent",
+                "attributes": attributes,
+            }
+            path = sandbox.scaffold_component(
+                component_cls=LsmWarehouseComponent, defs_path=name, defs_yaml_contents=yaml
+            )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, second):
+            assert second.executor is None
+            assert not second.resources
+        with sandbox.build_all_defs() as built:
+            dg.Definitions.validate_loadable(built)
+            repository = built.get_repository_def()
+    keys = repository.asset_graph.get_all_asset_keys()
+    assert {health_key(name) for name in names} <= set(keys)
+    assert {each.name for each in repository.sensor_defs} == {
+        f"{name}_{what}" for name in names for what in ("automation", "compaction", "sync")
+    }
+    jobs = {each.name for each in repository.get_all_jobs()}
+    assert {f"{name}_verify" for name in names} <= jobs
