@@ -1,6 +1,7 @@
 """Collect the facts that `plan/health` judges a table by, as many of them as the depth asks for."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, InvalidOptionError, LsmError
+from lsm_engine.base.errors import ErrorKind, InvalidOptionError, LsmError, NotFoundError
 from lsm_engine.base.other_options import Verdict
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.meta.manifest import ManifestFileMeta
@@ -319,21 +320,25 @@ def _branches(session: TableSession) -> dict[str, Any]:
     found = {one.paths.branch_name: one for one in roots.other_branches(session)} if names else {}
     pins, live = [], {}
     for name in names:
-        branch = found[name]
+        branch = found.get(name)
+        if branch is None:
+            continue  # deleted meanwhile, here as below
         latest = branch.snapshots.latest()
-        if latest is not None:
+        ids = [] if latest is None else branch.snapshots.ids()
+        if latest is not None and ids:
             live[name] = LiveSnapshots(
-                first=branch.snapshots.ids()[0],
+                first=ids[0],
                 newest=latest.id,
                 lists={latest.id: latest.delta_manifest_list},
                 is_of_branch=True,
             )
         if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
             continue
-        made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
-        moved = made if latest is None else max(latest.time_millis, 0)
-        now = session.file_io.now_millis() if latest is None else session.clock.now_millis()
-        pins.append(PinFacts(name=name, age_millis=now - moved))
+        with suppress(NotFoundError):
+            made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
+            moved = made if latest is None else max(latest.time_millis, 0)
+            now = session.file_io.now_millis() if latest is None else session.clock.now_millis()
+            pins.append(PinFacts(name=name, age_millis=now - moved))
     return {"branches": tuple(pins), "branch_snapshots": live}
 
 

@@ -1,11 +1,18 @@
 """Branches: made, written to, renamed, taken away; and the table goes on as one of them has gone."""
 
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.plan.health import Depth
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.inspect.health_facts import table_facts
+from tests.fault.recording_file_io import Call, RecordingFileIO
+from tests.unit.table.history_tables import Story
 
 
 @pytest.fixture
@@ -159,3 +166,31 @@ def test_verify_looks_at_branches_too(table: lsm.Table) -> None:
     problems = table.verify().problems
     assert problems
     assert all(one.startswith("branch 'fix': snapshot 2") for one in problems)
+
+
+def test_doctor_goes_on_when_a_branch_is_deleted_meanwhile() -> None:
+    """Before each of its reading calls in turn, until it makes no more of them."""
+    for at in count(1):
+        told = Story()
+        told.put(k1="a")
+        told.table.create_tag("start")
+        for name in ("gone", "stays"):
+            told.table.create_branch(name, tag="start")
+        is_deleted = False
+
+        def meanwhile(call: Call, told: Story = told, at: int = at) -> None:
+            nonlocal is_deleted
+            if call.number == at:
+                is_deleted = True
+                told.table.delete_branch("gone")
+
+        session = told.reopened().session
+        storage = RecordingFileIO(told.disk, on_call=meanwhile)
+        parts = replace(told.parts, file_io=storage)
+        facts = table_facts(TableSession("t", parts, session.schema), Depth.SHALLOW)
+        assert facts.problem is None, at
+        names = {one.name for one in facts.branches}
+        assert {"stays"} <= names <= {"gone", "stays"}, at
+        if not is_deleted:
+            break
+    assert at > 10
