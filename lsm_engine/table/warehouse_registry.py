@@ -138,10 +138,21 @@ class CatalogRegistry(ABC):
         return recorded
 
     def _rebuild_branches(self, table: Table) -> None:
-        """Record anew what files of a table's branches hold, and forget deleted branches."""
+        """Record anew what files of a table's branches hold, and forget deleted branches.
+
+        A branch that cannot be read is left out, with a warning.
+        """
         lineage, there = self._names.lineage, table.branches()
         for branch in there:
-            rebuild_lineage(table.branch(branch).session, lineage)
+            try:
+                rebuild_lineage(table.branch(branch).session, lineage)
+            except LsmError as error:
+                log.warning(
+                    "the lineage of branch %s of table %s is not recorded: %s",
+                    branch,
+                    table.name,
+                    error,
+                )
         name = TableName.parse(table.name)
         for known in lineage.tables():
             if replace(known, branch=name.branch) == name and known.branch not in (

@@ -142,3 +142,25 @@ def test_only_tables_are_registered(tmp_path: Path) -> None:
             other.register_table("shop.empty")
         with pytest.raises(lsm.AlreadyExistsError):
             other.register_table("shop.items")
+
+
+def test_a_damaged_branch_costs_the_lineage_of_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`lsm catalog rebuild NAME` records the others, and forgets those that were deleted."""
+    file = grown(tmp_path)
+    with lsm.open_catalog(f"sqlite:///{file}", warehouse=str(tmp_path / "lake")) as catalog:
+        orders = catalog.table("shop.orders")
+        for name in ("a", "z"):
+            orders.create_branch(name, tag="six")
+        assert {one.branch for one in catalog.lineage.tables()} >= {"a", "work", "z"}
+        other = lsm.open_table(str(tmp_path / "lake" / "shop.db" / "orders"))
+        other.delete_branch("z")
+        other.create_branch("late", tag="six")
+        (snapshot, *_) = (tmp_path / "lake").glob("shop.db/orders/branch/branch-a/snapshot/snap*-*")
+        snapshot.write_text("{")
+        recorded = catalog.rebuild_lineage(["shop.orders"])
+        assert recorded == {"shop.orders": len(orders.snapshots())}
+        found = {one.branch for one in catalog.lineage.tables() if one.table == "orders"}
+        assert found == {"main", "a", "late", "work"}
+    assert "branch a of table shop.orders is not recorded" in caplog.text
