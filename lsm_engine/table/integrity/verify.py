@@ -127,7 +127,8 @@ def _verify_branch(session: TableSession, rows: DeepCheck | None) -> VerifyRepor
         check.tag(tag)
     check.each("consumer", session.consumers.names(), session.consumers.find)
     if not session.paths.branch_name:
-        check.found("trash", TrashStore(session.file_io, session.paths).list)
+        trash = TrashStore(session.file_io, session.paths)
+        check.each("trash", trash.names(), trash.find)
         check.found("verified files", VerifiedFileStore(session.file_io, session.paths).load)
     return check.report(snapshot_count=len(line), tag_count=len(tags))
 
@@ -212,8 +213,9 @@ class _Verification:
 
     def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
+        self._found.texts += ghost_problems(self._session, ghosts)
         problems, warnings = wrong_ends(self._session, snapshots)
-        self._found.texts += [*ghost_problems(self._session, ghosts), *problems]
+        self._found.texts += problems
         self._warnings += warnings
 
     def snapshot(self, one: Snapshot) -> None:

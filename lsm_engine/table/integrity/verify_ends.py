@@ -5,9 +5,10 @@ EARLIEST hides snapshots, one that is lost looks as if it had expired, or had ne
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
-from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.base.errors import InvalidOptionError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import believed, is_beside_others, is_of_another_client
 from lsm_engine.plan.retention import choose_expired
@@ -52,7 +53,7 @@ def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[li
                 f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
                 "restore their files, or let the next expiry move on"
             )
-    latest = session.snapshots.stray_latest(max(there))
+    latest = session.snapshots.stray_latest(max(there, default=0))
     if latest is not None and latest == _stray_now(session):
         problems.append(
             f"snapshot {latest}, which LATEST names, is missing: what was committed with it is not read; "
@@ -82,11 +83,19 @@ def _kept(
         retention = retention_of(session.options)
     except InvalidOptionError:
         return None  # the options are at odds: a finding of doctor
-    needed = [one.next_snapshot_id for one in session.consumers.list()]
+    needed = list(_needed(session))
     now = session.clock.now_millis()
     choice = choose_expired(snapshots, retention, now_millis=now, consumer_next_ids=needed)
     first = choice.kept[0]
     return first if first.id <= passed[-1].id else None
+
+
+def _needed(session: TableSession) -> Iterator[int]:
+    """Yield the next snapshots of consumers; one that cannot be read is a finding of its own."""
+    for name in session.consumers.names():
+        with suppress(LsmError):
+            if (consumer := session.consumers.find(name)) is not None:
+                yield consumer.next_snapshot_id
 
 
 def _lost_changelogs(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:

@@ -1,10 +1,13 @@
 """Damage that no checksum shows: hints, files that nothing names, files exchanged with those beside them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.plan.live_snapshots import with_base
+from lsm_engine.table.integrity.verify_ends import wrong_ends
 from tests.unit.table.history_tables import Story
 
 
@@ -141,3 +144,35 @@ def test_a_tag_that_another_client_renamed_is_read() -> None:
     assert told.reopened().scan(tag="c").to_arrow().num_rows == 2
     assert told.reopened().scan(tag="a").to_arrow().num_rows == 4
     assert told.reopened().verify().is_clean
+
+
+def test_a_damaged_consumer_hides_nothing_else() -> None:
+    """A ghost, a LATEST that names nothing, and an EARLIEST under which snapshots are still kept."""
+    told = six()
+    newest = told.table.snapshots()[-1]
+    gone = replace(newest, delta_manifest_list="manifest-list-rolled-back")
+    ghost = replace(newest, id=7, uuid="ghost", properties=with_base(None, gone))
+    assert told.table.session.snapshots.publish(ghost)
+    told.disk.replace("snapshot/EARLIEST", b"3")
+    told.disk.replace("snapshot/LATEST", b"99")
+    told.table.reset_consumer("sound", 6)
+    sound = told.reopened().verify()
+    assert len(sound.problems) == 2
+    assert "never counted" in sound.problems[0]
+    assert "snapshot 99, which LATEST names" in sound.problems[1]
+    assert any("EARLIEST is damaged" in text for text in sound.warnings)
+    told.disk.replace("consumer/consumer-broken", b"{")
+    report = told.reopened().verify()
+    assert set(sound.problems) < set(report.problems)
+    assert report.warnings == sound.warnings
+    (other,) = set(report.problems) - set(sound.problems)
+    assert other.startswith("consumer 'broken'")
+
+
+def test_snapshots_that_all_go_while_their_ends_are_looked_at_are_no_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = six()
+    snapshots = told.table.snapshots()
+    monkeypatch.setattr(type(told.table.session.snapshots), "listed_ids", lambda _: [])
+    assert wrong_ends(told.table.session, snapshots) == ([], [])
