@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lsm_engine.base.errors import AlreadyExistsError
+from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from lsm_engine.catalog.names import TableName
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.write_result import WriteResult
@@ -81,8 +81,14 @@ class _Session:
         target = self._target(statement)
         if target is None:
             return self._spark.sql(self._rewritten(statement))
+        if first in ("DROP", "ALTER", "COMMENT") and "@" in target:
+            raise InvalidInputError(
+                f"{first} changes a whole table: leave the branch out, or CALL sys.delete_branch to drop one",
+                kind=ErrorKind.INVALID_NAME,
+                table=target,
+            )
         if first == "DROP":
-            return self._drop(target)
+            return self._drop(statement, target)
         if first == "INSERT":
             done = insert_statement(self._tables.table(target), statement, self.query)
             return _counted(self._spark, done)
@@ -110,7 +116,10 @@ class _Session:
         return self._spark.sql(self._rewritten(statement))
 
     def _target(self, statement: Statement) -> str | None:
-        """Return the lsm table that a statement changes, and step over its name; None for any other."""
+        """Return the lsm table that a statement changes, and step over its name; None for any other.
+
+        A branch keeps its part of the name: "shop.orders@fix".
+        """
         first = statement.at
         for words in (
             ("DROP", "TABLE", "IF", "EXISTS"),
@@ -138,9 +147,10 @@ class _Session:
             ("UPDATE",),
         ):
             if statement.takes(*words):
-                found = self._tables.named(statement.name().partition("@")[0])
+                plain, at, branch = statement.name().partition("@")
+                found = self._tables.named(plain)
                 if found is not None:
-                    return found
+                    return f"{found}@{branch}" if at else found
                 statement.at = first
                 return None
         return None
@@ -154,7 +164,7 @@ class _Session:
                 "or DROP TABLE it first"
             )
         ignores = statement.takes("IF", "NOT", "EXISTS")
-        name = self._tables.full_name(statement.name())
+        name = self._new_name(statement)
         new = create_statement(statement, name)
         statement.takes("AS")
         rows = None if statement.done else self.query(statement.rest())
@@ -170,7 +180,7 @@ class _Session:
         self, statement: Statement, name: str, verb: Callable[[Table, Statement], None]
     ) -> DataFrame:
         if statement.takes("RENAME", "TO"):
-            new = self._tables.full_name(statement.name())
+            new = self._new_name(statement)
             statement.ended()
             self._tables.catalog.rename_table(name, new)
             self._tables.unmount(name)
@@ -180,7 +190,20 @@ class _Session:
         self._tables.mount(name)
         return _nothing(self._spark)
 
-    def _drop(self, name: str) -> DataFrame:
+    def _new_name(self, statement: Statement) -> str:
+        """Step over the name that a table gets; InvalidInputError for one that would mean a branch."""
+        name = self._tables.full_name(statement.name())
+        if "@" in name:
+            raise InvalidInputError(
+                "an @ in a name means a branch: CALL sys.create_branch makes one",
+                kind=ErrorKind.INVALID_NAME,
+                table=name,
+            )
+        return name
+
+    def _drop(self, statement: Statement, name: str) -> DataFrame:
+        statement.takes("PURGE")
+        statement.ended()
         self._tables.unmount(name)
         self._tables.catalog.drop_table(name)
         return _nothing(self._spark)
