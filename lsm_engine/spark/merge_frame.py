@@ -41,6 +41,12 @@ from lsm_engine.table.write.write import stage
 _SHOWN = 3
 _KIND = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}
 _MOVED = "_lsm_key_changes"
+_WHOLE: list[sql_types.DataType] = [
+    sql_types.ByteType(),
+    sql_types.ShortType(),
+    sql_types.IntegerType(),
+    sql_types.LongType(),
+]
 _JOINS = {
     (False, False): "inner",
     (True, False): "left",
@@ -91,7 +97,7 @@ class FrameMerge:
             none = sql.lit(None).cast(self._spark_schema)
             return self.sides.widened(source.withColumn(self.sides.target, none))
         by_key = self.plan.matches_on(self._keys) and not self.plan.needs_table
-        if by_key and self.plan.condition is None and self._few(base):
+        if by_key and self.plan.condition is None and self._keeps_keys and self._few(base):
             return self.sides.widened(self._looked_up(self.source, base))
         on = [
             self.sides.column(self.sides.target, mine)
@@ -103,6 +109,15 @@ class FrameMerge:
         inserts = any(clause.action is Action.INSERT for clause in self.plan.clauses)
         how = _JOINS[inserts, self.plan.needs_table]
         return source.join(target, reduce(Column.__and__, on), how)
+
+    @property
+    def _keeps_keys(self) -> bool:
+        """Whether no key of the source becomes another one as the column's type: 1.5 would be 1, a time its day."""
+        if self.source is None:
+            return True
+        given = {field.name: field.dataType for field in self.source.schema.fields}
+        kinds = {field.name: field.dataType for field in self._spark_schema.fields}
+        return all(_keeps(given[theirs], kinds[mine]) for mine, theirs in self.plan.on)
 
     def _few(self, base: Snapshot) -> bool:
         assert self.source is not None
@@ -194,7 +209,7 @@ class FrameMerge:
             updated=found["_lsm_u"] or 0,
             deleted=found["_lsm_d"] or 0,
         )
-        is_free = self.plan.inserts_what_it_matches_on(self._keys)
+        is_free = self.plan.inserts_what_it_matches_on(self._keys) and self._keeps_keys
         if counts.inserted and base is not None and not is_free:
             self._refuse_taken(changes)
         return counts, bool(found["_lsm_back"])
@@ -265,6 +280,12 @@ def frame_merge(
             )
     check_shared(spark, session.file_io)
     return FrameMerge(session=session, source=source, plan=plan, sides=sides, spark=spark)
+
+
+def _keeps(given: sql_types.DataType, wanted: sql_types.DataType) -> bool:
+    if given.simpleString() == wanted.simpleString():
+        return True
+    return given in _WHOLE and wanted in _WHOLE and _WHOLE.index(given) < _WHOLE.index(wanted)
 
 
 def _columns_to_locate(session: TableSession) -> list[str]:

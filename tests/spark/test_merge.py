@@ -152,6 +152,63 @@ def test_a_clause_that_sets_another_type_changes_no_value_of_other_rows(spark, t
             wrong.execute()
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "is_ansi"),
+    [
+        ("BIGINT", "CAST(1.5 AS DOUBLE)", "true"),
+        ("BIGINT", "1.5", "false"),
+        ("INT", "4294967297", "false"),
+        ("DATE", "TIMESTAMP_NTZ'2026-01-01 10:00:00'", "true"),
+        ("DECIMAL(9, 1)", "CAST(1.04 AS DECIMAL(9, 2))", "true"),
+    ],
+)
+def test_a_key_of_the_source_is_not_cut_to_the_keys_type_to_match(
+    spark, tmp_path, kind, given, is_ansi
+):
+    """Looked up, 1.5 was 1, and the row of 1 was deleted."""
+    one = "2026-01-01" if kind == "DATE" else "1"
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table("shop.keys", {"id": kind, "n": "INT"}, primary_key="id")
+        rows = spark.sql(f"SELECT CAST({one!r} AS {kind}) AS id, 5 AS n")
+        merge_dataframe(table, rows).when_not_matched_insert_all().execute()
+        before = table.scan().to_arrow().to_pylist()
+        spark.conf.set("spark.sql.ansi.enabled", is_ansi)
+        try:
+            # Few rows beside the table's, and many: looked up where keys are equal, joined else.
+            frame = spark.sql(f"SELECT {given} AS id, 6 AS n")
+            for share in (0, 1):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(merge_frame, "LOOKED_UP_SHARE", 1 if share else 100)
+                    merge = merge_dataframe(table, frame).when_matched_delete()
+                    assert merge.execute() is None
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+        assert table.scan().to_arrow().to_pylist() == before
+
+
+def test_a_row_to_insert_whose_key_is_cut_to_one_that_is_there_is_refused(spark, tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table("shop.cut", {"id": "BIGINT", "n": "INT"}, primary_key="id")
+        table.upsert([{"id": 1, "n": 5}])
+        frame = spark.sql("SELECT CAST(1.5 AS DOUBLE) AS id, 6 AS n")
+        with pytest.raises(InvalidInputError, match="keys that are there already"):
+            merge_dataframe(table, frame).when_not_matched_insert_all().execute()
+        assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": 5}]
+
+
+def test_keys_of_a_narrower_whole_type_are_looked_up(spark, table, monkeypatch):
+    looked_up = []
+    found = merge_frame.joined_at
+    monkeypatch.setattr(merge_frame, "LOOKED_UP_SHARE", 1)
+    monkeypatch.setattr(
+        merge_frame, "joined_at", lambda *given: looked_up.append(given) or found(*given)
+    )
+    frame = spark.sql("SELECT 'a' AS day, CAST(3 AS SMALLINT) AS id")
+    done = merge_dataframe(table, frame).when_matched_delete().execute()
+    assert row_counts_of(done.properties) == RowCounts(deleted=1)
+    assert len(looked_up) == 1
+
+
 def test_a_key_that_goes_may_come_again_in_the_same_merge(spark, table):
     """Its task writes in no order: the row that comes is the one that stays."""
     done = (
