@@ -133,6 +133,10 @@ def _path(statement: Statement) -> Path:
     return tuple(name.split(".")) if "." in name else name
 
 
+def _dotted(path: Path) -> str:
+    return path if isinstance(path, str) else ".".join(path)
+
+
 def _added(column: Statement) -> Iterator[SchemaChange]:
     name = _path(column)
     kind = _type(column)
@@ -146,17 +150,17 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
         elif column.takes("AFTER"):
             after = column.name()
         elif column.takes("DEFAULT"):
-            default = column.literal()
+            default = column.default()
         else:
             column.refuse("rows that are there have null in a new column: leave NOT NULL out")
     yield AddColumn(name, kind, comment=comment, first=first, after=after)
     if default is not None:
-        yield SetColumnDefault(column.text.split()[0].strip("`"), default)
+        yield SetColumnDefault(_dotted(name), default)
 
 
 def _altered(statement: Statement) -> SchemaChange:
     path = _path(statement)
-    name = path if isinstance(path, str) else ".".join(path)
+    name = _dotted(path)
     if statement.takes("TYPE"):
         return ChangeType(path, _type(statement))
     if statement.takes("COMMENT"):
@@ -172,7 +176,7 @@ def _altered(statement: Statement) -> SchemaChange:
     if statement.takes("DROP", "DEFAULT"):
         return SetColumnDefault(name, None)
     if statement.takes("SET", "DEFAULT"):
-        return SetColumnDefault(name, statement.literal())
+        return SetColumnDefault(name, statement.default())
     return statement.refuse("TYPE, COMMENT, FIRST, AFTER, DROP NOT NULL or SET DEFAULT is expected")
 
 

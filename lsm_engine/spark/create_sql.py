@@ -139,7 +139,9 @@ class _Columns:
         kept = [text[first.start : part.tokens[part.at - 1].end + 1], part.until(*_COLUMN_WORDS)]
         while not part.done:
             if part.takes("DEFAULT"):
-                self.defaults[name] = part.literal()
+                default = part.default()
+                if default is not None:
+                    self.defaults[name] = default
             elif part.takes("PRIMARY", "KEY"):
                 _ = part.takes("NOT", "ENFORCED")
                 self.key.append(name)

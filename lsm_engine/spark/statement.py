@@ -13,8 +13,9 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END}
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
-
-
+_SIGNED = {TokenType.NUMBER}
+_TEXTS = {TokenType.STRING, TokenType.RAW_STRING}
+_LITERALS = {*_SIGNED, *_TEXTS, TokenType.TRUE, TokenType.FALSE}
 _WHOLE = {TokenType.COMMAND, TokenType.SHOW}
 
 
@@ -176,6 +177,19 @@ class Statement:
         sign = "-" if self.takes("-") else ""
         self.at += 1
         return sign + self.tokens[self.at - 1].text
+
+    def default(self) -> str | None:
+        """Step over what stands after DEFAULT: the text of a value, None for NULL.
+
+        Raises InvalidInputError for what is computed, and for literals that text does not stand for, such as X'00'.
+        """
+        if self.takes("NULL"):
+            return None
+        sign = self.word() if self.word() in ("+", "-") else ""
+        self.at += bool(sign)
+        if self.done or self.tokens[self.at].token_type not in (_SIGNED if sign else _LITERALS):
+            self.refuse("a default is a literal: text in quotes, a number, TRUE, FALSE or NULL")
+        return self.literal() if sign != "-" else f"-{self.literal()}"
 
     def ended(self) -> None:
         """Raise InvalidInputError if something is left."""

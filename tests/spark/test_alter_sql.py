@@ -56,6 +56,7 @@ def test_columns_are_added_changed_moved_renamed_and_dropped(spark, run):
     ]  # fmt: skip
     # Spark's own catalog knows as well.
     assert spark.table("shop.orders").columns == list(schema.names)
+    assert sorted(run("SELECT id, place.x FROM shop.orders")) == [(1, 5), (2, None), (3, None)]
     run("ALTER TABLE shop.orders DROP COLUMN `the reason`, d")
     run("ALTER TABLE shop.orders DROP COLUMNS IF EXISTS (d, place.z)")
     assert list(run.table().schema.names) == ["n", "id", "place"]
@@ -75,6 +76,31 @@ def test_properties_and_comments_are_set_shown_and_unset(run):
     run("COMMENT ON TABLE shop.orders IS NULL")
     assert run.table().schema.comment is None
     assert ("id", "bigint", None) in run("DESCRIBE TABLE shop.orders")
+
+
+def test_a_default_is_a_literal_and_null_is_none(run):
+    run(
+        "CREATE TABLE shop.d (id INT PRIMARY KEY, a STRING DEFAULT NULL, b INT DEFAULT -7, c BOOLEAN DEFAULT TRUE, "
+        "d STRING DEFAULT 'null') USING lsm"
+    )
+    run(
+        "ALTER TABLE shop.d ADD COLUMNS (`the e` INT DEFAULT +5, f STRING DEFAULT NULL, g STRING DEFAULT r'\\n')"
+    )
+    run("INSERT INTO shop.d (id) VALUES (1)")
+    assert run("SELECT * FROM shop.d") == [(1, None, -7, True, "null", 5, None, "\\n")]
+    run("ALTER TABLE shop.d ALTER COLUMN b SET DEFAULT NULL")
+    assert run.table("shop.d").schema.field("b").default_value is None
+    schema = run.table("shop.d").schema
+    for computed in ("current_date()", "abc", "X'00'", "DATE'2026-01-01'", "-'1'", "1 + 1", "-"):
+        for statement in (
+            f"CREATE TABLE shop.e (id INT, a STRING DEFAULT {computed}) USING lsm",
+            f"ALTER TABLE shop.d ADD COLUMN h STRING DEFAULT {computed}",
+            f"ALTER TABLE shop.d ALTER COLUMN a SET DEFAULT {computed}",
+        ):
+            with pytest.raises(InvalidInputError, match="not understood"):
+                run(statement)
+    assert run.table("shop.d").schema == schema
+    assert ("shop", "e", False) not in run("SHOW TABLES IN shop")
 
 
 def test_a_table_gets_another_name(spark, run):
