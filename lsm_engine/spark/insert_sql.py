@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.statement import Statement, quoted
@@ -35,7 +35,7 @@ def insert_statement(table: Table, statement: Statement, query: Query) -> WriteR
         rows = rows.toDF(*names)
     for name, value in constant.items():
         rows = rows.selectExpr("*", f"{value} AS {quoted(name)}")
-    return write_rows(table, rows, partition, replaces=replaces)
+    return write_rows(table, rows, partition, replaces=replaces, by_position=not by_name)
 
 
 def _partition(
@@ -49,13 +49,29 @@ def _partition(
             inner = Statement.of(part)
             assert inner is not None
             column = inner.name()
+            if column.lower() not in known:
+                statement.refuse(f"the table has no column {column!r}")
             if inner.takes("="):
-                constant[known.get(column.lower(), column)] = inner.rest()
-    if not (replaces and constant):
+                constant[known[column.lower()]] = inner.rest()
+    if not constant:
         return constant, None
-    named = [f"{value} AS {quoted(name)}" for name, value in constant.items()]
-    row = assigned(query(f"SELECT {', '.join(named)}"), spark_schema(table.schema.fields))
-    return constant, row.collect()[0].asDict()
+    schema = spark_schema(table.schema.fields)
+    # try_cast: a plain cast makes null, or another number, of what does not fit where the session is not ANSI.
+    cast = {
+        name: f"try_cast(({value}) AS {schema[name].dataType.simpleString()})"
+        for name, value in constant.items()
+    }
+    named = [f"{value} AS {quoted(name)}" for name, value in cast.items()]
+    given = [f"({value}) IS NULL" for value in constant.values()]
+    *values, are_null = query(f"SELECT {', '.join(named)}, array({', '.join(given)})").collect()[0]
+    for (name, text), value, is_null in zip(constant.items(), values, are_null, strict=True):
+        if value is None and not is_null:
+            raise InvalidInputError(
+                f"PARTITION: {text} is no value of column {name!r}, {schema[name].dataType.simpleString()}",
+                kind=ErrorKind.INVALID_ROWS,
+                column=name,
+            )
+    return cast, dict(zip(cast, values, strict=True)) if replaces else None
 
 
 def write_rows(
@@ -64,9 +80,10 @@ def write_rows(
     partition: dict[str, object] | None = None,
     *,
     replaces: bool = False,
+    by_position: bool = False,
 ) -> WriteResult | None:
     """Write a DataFrame's rows as SQL does: upserted, or appended where there is no key, or in the place of others."""
-    rows = assigned(rows, spark_schema(table.schema.fields))
+    rows = assigned(rows, spark_schema(table.schema.fields), by_position=by_position)
     if replaces:
         return table.overwrite(rows, partition)
     return table.upsert(rows) if table.schema.has_primary_key else table.append(rows)

@@ -18,10 +18,13 @@ _TIMES = (sql_types.TimestampType, sql_types.TimestampNTZType)
 _FLOATS = (sql_types.FloatType, sql_types.DoubleType)
 
 
-def assigned(frame: DataFrame, schema: sql_types.StructType) -> DataFrame:
+def assigned(
+    frame: DataFrame, schema: sql_types.StructType, *, by_position: bool = False
+) -> DataFrame:
     """Return rows cast to the types of the columns of the same names, where Spark would do so by itself.
 
     Names are compared without case, and come out as the table writes them; columns that the table does not have stay.
+    `by_position`: fields of a struct too whose names are all others, as those of struct(1, 2), col1 and col2.
     """
     is_ansi = uses_ansi(frame.sparkSession)
     known = {field.name.lower(): field for field in schema.fields}
@@ -32,7 +35,9 @@ def assigned(frame: DataFrame, schema: sql_types.StructType) -> DataFrame:
         if target is not None:
             kind = target.dataType
             is_same = field.dataType.simpleString() == kind.simpleString()
-            if not is_same and _may_store(field.dataType, kind, is_ansi=is_ansi):
+            if not is_same and _may_store(
+                field.dataType, kind, is_ansi=is_ansi, by_position=by_position
+            ):
                 column = column.cast(kind)
             column = column.alias(target.name)
         columns.append(column)
@@ -69,24 +74,33 @@ def uses_ansi(spark: SparkSession) -> bool:
     return (spark.conf.get("spark.sql.ansi.enabled", "true") or "").lower() == "true"
 
 
-def _may_store(given: sql_types.DataType, wanted: sql_types.DataType, *, is_ansi: bool) -> bool:
+def _may_store(
+    given: sql_types.DataType,
+    wanted: sql_types.DataType,
+    *,
+    is_ansi: bool,
+    by_position: bool = False,
+) -> bool:
     match given, wanted:
         case sql_types.NullType(), _:
             return True
         case sql_types.ArrayType(), sql_types.ArrayType():
-            return _each([(given.elementType, wanted.elementType)], is_ansi=is_ansi)
+            return _each(
+                [(given.elementType, wanted.elementType)], is_ansi=is_ansi, by_position=by_position
+            )
         case sql_types.MapType(), sql_types.MapType():
             pairs = [(given.keyType, wanted.keyType), (given.valueType, wanted.valueType)]
-            return _each(pairs, is_ansi=is_ansi)
+            return _each(pairs, is_ansi=is_ansi, by_position=by_position)
         case sql_types.StructType(), sql_types.StructType():
-            named = [name.lower() for name in given.names] == [
-                name.lower() for name in wanted.names
-            ]
+            names, others = ([name.lower() for name in each.names] for each in (given, wanted))
+            unnamed = by_position and len(names) == len(others) and not {*names} & {*others}
             pairs = [
                 (one.dataType, other.dataType)
                 for one, other in zip(given.fields, wanted.fields, strict=False)
             ]
-            return named and _each(pairs, is_ansi=is_ansi)
+            return (names == others or unnamed) and _each(
+                pairs, is_ansi=is_ansi, by_position=by_position
+            )
         case sql_types.NumericType(), sql_types.NumericType():
             return is_ansi or isinstance(wanted, _FLOATS)
         case sql_types.DateType(), _:
@@ -98,5 +112,13 @@ def _may_store(given: sql_types.DataType, wanted: sql_types.DataType, *, is_ansi
             return isinstance(wanted, _TEXT) and is_plain and given != sql_types.BinaryType()
 
 
-def _each(pairs: Sequence[tuple[sql_types.DataType, sql_types.DataType]], *, is_ansi: bool) -> bool:
-    return all(one == other or _may_store(one, other, is_ansi=is_ansi) for one, other in pairs)
+def _each(
+    pairs: Sequence[tuple[sql_types.DataType, sql_types.DataType]],
+    *,
+    is_ansi: bool,
+    by_position: bool,
+) -> bool:
+    return all(
+        one == other or _may_store(one, other, is_ansi=is_ansi, by_position=by_position)
+        for one, other in pairs
+    )

@@ -41,6 +41,19 @@ def test_values_take_the_types_of_their_columns(run):
     assert run("SELECT n FROM shop.types ORDER BY id") == [(7,), (7,)], "null becomes the default"
 
 
+def test_fields_without_names_go_by_their_place_and_others_by_name(run):
+    """They came out as nulls, and were refused afterwards."""
+    run(
+        "CREATE TABLE shop.nested (id INT, st STRUCT<x: INT, y: STRING>, a ARRAY<STRUCT<p: INT>>) USING lsm"
+    )
+    run("INSERT INTO shop.nested VALUES (1, struct(5, 'five'), array(struct(6)))")
+    run("INSERT INTO shop.nested SELECT 2, named_struct('y', 'seven', 'x', 7), NULL")
+    assert run("SELECT id, st.x, st.y, a[0].p FROM shop.nested ORDER BY id") == [(1, 5, "five", 6), (2, 7, "seven", None)]  # fmt: skip
+    for wrong in ("VALUES (3, struct(5), NULL)", "BY NAME SELECT 3 AS id, struct(5, 'five') AS st"):
+        with pytest.raises(InvalidInputError, match="no field 'col1'"):
+            run(f"INSERT INTO shop.nested {wrong}")
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -81,6 +94,32 @@ def test_overwrite_truncate_and_names_in_any_case(run):
     assert run("TRUNCATE TABLE shop.parted")[0][0] == 5
     assert run("SELECT count(*) FROM shop.parted") == [(0,)]
     assert run("SELECT count(*) FROM shop.parted VERSION AS OF 4") == [(3,)]
+
+
+@pytest.mark.parametrize("is_ansi", ["true", "false"])
+def test_partitions_are_named_by_text_as_spark_users_do(spark, run, is_ansi):
+    run(PARTED)
+    run("INSERT INTO shop.parted VALUES (1, 1, DATE'2024-05-02'), (2, 2, DATE'2024-05-03')")
+    run("CREATE TABLE shop.numbered (id INT, p INT) USING lsm PARTITIONED BY (p)")
+    spark.conf.set("spark.sql.ansi.enabled", is_ansi)
+    try:
+        run("INSERT INTO shop.parted PARTITION (day = '2024-05-02') SELECT 3, 3D")
+        run("INSERT OVERWRITE shop.parted PARTITION (day = '2024-05-03') VALUES (4, 4D)")
+        run("INSERT INTO shop.parted PARTITION (DAY = '2024-05' || '-04') SELECT 5, 5D")
+        run("INSERT INTO shop.numbered PARTITION (p = '7') SELECT 1")
+        run("INSERT OVERWRITE shop.numbered PARTITION (p = NULL) SELECT 2")
+        for wrong in ("PARTITION (day = 'x')", "PARTITION (nosuch = 1)"):
+            for verb in ("INTO", "OVERWRITE"):
+                with pytest.raises(InvalidInputError, match=r"no value of column 'day'|no column"):
+                    run(f"INSERT {verb} shop.parted {wrong} SELECT 9, 9D")
+        with pytest.raises(InvalidInputError, match="4294967297 is no value of column 'p'"):
+            run("INSERT INTO shop.numbered PARTITION (p = 4294967297) SELECT 9")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert run("SELECT id, CAST(day AS STRING) FROM shop.parted ORDER BY id") == [
+        (1, "2024-05-02"), (3, "2024-05-02"), (4, "2024-05-03"), (5, "2024-05-04"),
+    ]  # fmt: skip
+    assert run("SELECT id, p FROM shop.numbered ORDER BY id") == [(1, 7), (2, None)]
 
 
 def test_tables_are_described_and_made_again_from_the_description(run, tmp_path):
