@@ -11,6 +11,7 @@ from lsm_engine.base.modes import FileSource
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.mapping import ColumnMapping, map_fields
+from lsm_engine.schema.nested_values import nulls
 from lsm_engine.schema.table_schema import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 
 SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
@@ -67,7 +68,7 @@ class ReadColumn:
         `positions`: their numbers in the file, where the column is `counted`.
         """
         if self.constant is None:
-            return pa.nulls(count, self.type)
+            return nulls(count, self.type)
         if self.counted:
             return pc.add(positions, pa.scalar(self.constant, self.type))
         return pa.repeat(pa.scalar(self.constant, self.type), count)

@@ -13,6 +13,7 @@ from lsm_engine.kernels.groups import last_of_each
 from lsm_engine.kernels.merge_runs import MergeOrder
 from lsm_engine.kernels.pick_rows import place_picked
 from lsm_engine.merge.versions import Computed, Folded, Picked, Versions
+from lsm_engine.schema.nested_values import nulls
 from lsm_engine.schema.table_schema import VALUE_KIND
 
 Places: TypeAlias = tuple[NDArray[np.uint16], NDArray[np.int32]]
@@ -73,7 +74,7 @@ def _picked(
     if place_picked(versions.run, versions.row, positions, flags, nothing, run, row):
         schema = parts[0].schema
         parts.append(
-            pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+            pa.RecordBatch.from_arrays([nulls(1, kind) for kind in schema.types], schema=schema)
         )
     return dict(zip(names, gather(parts, run, row).columns, strict=True))
 

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import CorruptFileError
+from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.evolution import cast_values, check_cast, may_need_full_history, reads_as_is
+from lsm_engine.schema.nested_values import in_type, nulls, requires
 from lsm_engine.schema.types import DataField, RowType
 
 Column: TypeAlias = Any
@@ -68,7 +69,7 @@ def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int)
     """Return the wanted column from the stored one (`None` when the mapping has no source)."""
     wanted = arrow_type(mapping.target.type)
     if mapping.source is None or values is None:
-        return pa.nulls(row_count, wanted)
+        return nulls(row_count, wanted)
     if mapping.is_identity:
         return values
     source, target = mapping.source.type, mapping.target.type
@@ -99,7 +100,8 @@ def conform(values: Column, wanted: pa.DataType, *, file_name: str, column: str)
     """Return a column as read from a file in the Arrow type that its declared type has here.
 
     Writers differ: plain integers for TINYINT, fixed bytes for decimals, INT96 without a zone,
-    "item" for "element". Raises CorruptFileError if the bytes can't be of the declared type.
+    "item" for "element". Raises CorruptFileError if the bytes can't be of the declared type, which
+    nulls in nested fields that may not be null are not.
     """
     stored = values.type
     if stored == wanted:
@@ -111,8 +113,13 @@ def conform(values: Column, wanted: pa.DataType, *, file_name: str, column: str)
                 _viewed(values, pa.timestamp(stored.unit)), pa.timestamp(wanted.unit), safe=False
             )
             return _viewed(plain, wanted)
-        return pc.cast(values, wanted)
-    except (pa.ArrowException, UnicodeDecodeError) as cause:
+        if not requires(wanted):
+            return pc.cast(values, wanted)
+        if isinstance(values, pa.ChunkedArray):
+            chunks = [in_type(column, chunk, wanted, pc.cast) for chunk in values.chunks]
+            return pa.chunked_array(chunks, type=wanted)
+        return in_type(column, values, wanted, pc.cast)
+    except (pa.ArrowException, UnicodeDecodeError, InvalidInputError) as cause:
         raise CorruptFileError(
             f"column {column!r} is stored as {stored}, which does not read as {wanted}",
             file=file_name,

@@ -5,11 +5,10 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
+from lsm_engine.schema.nested_values import in_type
 
 _FAMILIES: tuple[tuple[str, Any], ...] = (
     ("boolean", pa.types.is_boolean),
@@ -88,26 +87,28 @@ def _check_nested(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
 
 
 def fitted(column: str, values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return values, checked by `check_type`, in a column's type; InvalidInputError for what does not fit."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if values.type == wanted:
-        return values
+    """Return values, checked by `check_type`, in a column's type.
+
+    Raises InvalidInputError for what does not fit, and for nulls in nested fields that may not be null.
+    Under a missing structure such fields hold zeros and empty text: no file takes nulls there.
+    """
     try:
-        if pa.types.is_map(wanted) and not pa.types.is_null(values.type):
-            return _map_fitted(column, values, wanted)
-        if pa.types.is_integer(values.type) and pa.types.is_decimal(wanted):
-            digits = max(wanted.precision, _WHOLE_DIGITS + wanted.scale)
-            wide = pa.decimal128 if digits <= _DIGITS["decimal128"] else pa.decimal256
-            values = values.cast(wide(digits, wanted.scale))
-        return values.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as cause:
+        return in_type(column, values, wanted, _scalars)
+    except pa.ArrowException as cause:
         raise InvalidInputError(
             f"column {column!r} has values that do not fit {wanted}: {cause}",
             column=column,
             given=str(values.type),
             wanted=str(wanted),
         ) from cause
+
+
+def _scalars(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(wanted):
+        digits = max(wanted.precision, _WHOLE_DIGITS + wanted.scale)
+        wide = pa.decimal128 if digits <= _DIGITS["decimal128"] else pa.decimal256
+        values = values.cast(wide(digits, wanted.scale))
+    return values.cast(wanted)
 
 
 def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None = None) -> pa.Array:
@@ -204,20 +205,6 @@ def _no_map(column: str, value: Any) -> InvalidInputError:
         f"column {column!r} takes maps, as dictionaries or lists of pairs, not {value!r:.200}",
         column=column,
         given=type(value).__name__,
-    )
-
-
-def _map_fitted(column: str, values: pa.Array, wanted: pa.MapType) -> pa.Array:
-    """Return maps, or lists of pairs (polars has no maps), with keys and values in their types."""
-    if not pa.types.is_map(values.type):
-        values = values.cast(pa.list_(values.type.value_type))
-    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    entries = values.values.slice(first, last - first)
-    keys = fitted(f"{column}.key", pc.struct_field(entries, [0]), wanted.key_type)
-    items = fitted(f"{column}.value", pc.struct_field(entries, [1]), wanted.item_type)
-    offsets = pa.array(values.offsets.to_numpy() - np.int32(first))
-    return pa.MapArray.from_arrays(
-        offsets, keys, items, type=wanted, mask=values.is_null() if values.null_count else None
     )
 
 

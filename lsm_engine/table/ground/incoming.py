@@ -172,7 +172,7 @@ class Conformer:
         if self._deletes and field.name == self._kinds.stored_in:
             column = self._kinds.column(kinds)
         elif index < 0:
-            column = pa.nulls(batch.num_rows, target)
+            column = fitted(field.name, pa.nulls(batch.num_rows, target), target)
         else:
             column = fitted(field.name, batch.column(index), target)
         default = self._defaults.get(field.name)

@@ -1,0 +1,119 @@
+"""Values of nested types in another of the same form, with NOT NULL inside kept."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import InvalidInputError
+
+_Cast: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
+"""Values without structure → those of a type."""
+
+
+def in_type(path: str, values: pa.Array, wanted: pa.DataType, cast: _Cast) -> pa.Array:
+    """Return values in a type of the same form, member by member; `cast` is for those without structure.
+
+    Members are found by name, and null where there is none. Where they may not be null they hold zeros and
+    empty text under a missing structure: no file takes nulls there. Raises InvalidInputError for nulls
+    that remain, with the `path` to them, and what `cast` raises.
+    """
+    of = pa.types
+    if of.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if values.type == wanted and not requires(wanted):
+        return values
+    if not of.is_nested(wanted):
+        return cast(values, wanted)
+    if of.is_null(values.type):
+        values = pa.nulls(len(values), wanted)
+    return (_struct if of.is_struct(wanted) else _list)(path, values, wanted, cast)
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return missing values of a type, which every file takes."""
+    missing = pa.nulls(count, kind)
+    return in_type("", missing, kind, pa.Array.cast) if requires(kind) else missing
+
+
+def _struct(column: str, values: pa.StructArray, wanted: pa.StructType, cast: _Cast) -> pa.Array:
+    missing = values.is_null()
+    given = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
+    members = [
+        _member(
+            f"{column}.{field.name}",
+            given.get(field.name, pa.nulls(len(values), field.type)),
+            field,
+            cast,
+            missing,
+        )
+        for field in wanted
+    ]
+    return pa.StructArray.from_arrays(
+        members, fields=list(wanted), mask=missing if values.null_count else None
+    )
+
+
+def _list(column: str, values: pa.Array, wanted: pa.DataType, cast: _Cast) -> pa.Array:
+    """Return lists or maps; maps may come as lists of pairs (polars has no maps)."""
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.list_(values.type.value_type))
+    missing = values.is_null()
+    there = ~missing.to_numpy(zero_copy_only=False)
+    ends = values.offsets.to_numpy()
+    lengths = np.diff(ends)
+    entries = values.values.slice(ends[0], ends[-1] - ends[0])
+    if lengths[~there].any():  # what lies below nulls is no value
+        entries = entries.filter(pa.array(np.repeat(there, lengths)))
+    offsets = pa.array(np.append(0, np.cumsum(lengths * there, dtype=np.int64))).cast(pa.int32())
+    mask = missing if values.null_count else None
+    if not pa.types.is_map(wanted):
+        elements = _member(f"{column}.element", entries, wanted.value_field, cast)
+        return pa.ListArray.from_arrays(offsets, elements, type=wanted, mask=mask)
+    keys = _member(f"{column}.key", pc.struct_field(entries, [0]), wanted.key_field, cast)
+    items = _member(f"{column}.value", pc.struct_field(entries, [1]), wanted.item_field, cast)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
+
+
+def _member(
+    path: str, values: pa.Array, field: pa.Field, cast: _Cast, absent: pa.BooleanArray | None = None
+) -> pa.Array:
+    """Return a nested field's values in its type. `absent`: where there is no structure around it."""
+    made = in_type(path, values, field.type, cast)
+    if field.nullable or not made.null_count:
+        return made
+    missing = made.is_null()
+    wrong = pc.sum(missing if absent is None else pc.and_not(missing, absent)).as_py() or 0
+    if wrong:
+        raise InvalidInputError(
+            f"{wrong} values of column {path!r} are missing, which may not be null",
+            column=path,
+            rows=wrong,
+        )
+    return _without_nulls(made)
+
+
+def _without_nulls(values: pa.Array) -> pa.Array:
+    """Return values with empty ones in the place of nulls."""
+    of, kind = pa.types, values.type
+    if of.is_struct(kind):
+        members = [values.field(at) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(members, fields=list(kind))
+    if of.is_map(kind):
+        return pa.MapArray.from_arrays(values.offsets, values.keys, values.items, type=kind)
+    if of.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
+    around = pa.struct([pa.field("value", kind, nullable=False)])
+    return pc.fill_null(values, pa.array([None], around).field(0)[0])
+
+
+def requires(kind: pa.DataType) -> bool:
+    """Whether a type has nested fields that may not be null; keys of maps, which never are, aside."""
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_map(kind):
+        return not kind.item_field.nullable or requires(kind.key_type) or requires(kind.item_type)
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    return any(not field.nullable or requires(field.type) for field in fields)
