@@ -1,5 +1,7 @@
 """`lsm-assets`: a project of one's own, and the UI on it, by one command each."""
 
+import importlib.util
+import keyword
 import os
 import re
 from pathlib import Path
@@ -16,7 +18,8 @@ from lsm_assets.home import (
     ui_environment,
 )
 from lsm_assets.running import run_beside
-from lsm_assets.settings import WAREHOUSE, settings_from
+from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE, settings_from
+from lsm_engine import LsmError
 
 _DEFINITIONS = '''"""The tables of this project."""
 
@@ -54,6 +57,13 @@ version = "0.1.0"
 requires-python = ">=3.11"
 dependencies = ["lsm-assets[dagster]"]
 
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[tool.setuptools]
+packages = ["{module}"]
+
 [tool.dagster]
 module_name = "{module}.definitions"
 code_location_name = "{module}"
@@ -86,13 +96,13 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 def init(directory: Path) -> None:
     """Make a project with one table in DIRECTORY, which must be new or empty."""
     if directory.exists() and any(directory.iterdir()):
         raise click.ClickException(f"{directory} is not empty; name a new directory")
-    name = directory.absolute().name
-    module = re.sub(r"\W", "_", name.lower()).lstrip("0123456789_") or "tables"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.absolute().name).strip("-._") or "tables"
+    module = _module_of(name)
     files = {
         "pyproject.toml": _PROJECT.format(name=name, module=module),
         "README.md": _README.format(name=name, module=module),
@@ -101,10 +111,23 @@ def init(directory: Path) -> None:
         "tests/test_tables.py": _TEST.format(module=module),
         ".gitignore": "lake/\n",
     }
-    for path, text in files.items():
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(text)
+    try:
+        for path, text in files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text)
+    except OSError as error:
+        raise click.ClickException(f"cannot make {directory}: {error.strerror}") from error
     click.echo(f"Made {directory}. Now: cd {directory} && lsm-assets ui")
+
+
+def _module_of(name: str) -> str:
+    """Return a package's name after a project's, which no keyword, folder beside it or module has."""
+    module = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).lstrip("0123456789_") or "tables"
+    found = importlib.util.find_spec(module)
+    # A folder of that name, such as the new project's own, is found without an origin.
+    is_module = found is not None and found.origin is not None
+    is_taken = is_module or keyword.iskeyword(module) or module in ("lake", "tests")
+    return f"{module}_tables" if is_taken else module
 
 
 @main.command()
@@ -113,9 +136,19 @@ def init(directory: Path) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True)
 def ui(module: str | None, warehouse: str | None, port: int) -> None:
     """Run Dagster's UI and daemon, and beside it the pages of tables and lineage, until Ctrl-C."""
-    given = {**os.environ, **({WAREHOUSE: warehouse} if warehouse else {})}
-    settings = settings_from(given)
-    prepare_home(settings)
+    given = dict(os.environ)
+    if warehouse:
+        # The catalog and the home that the environment names are those of its own warehouse.
+        of_another = (CATALOG_URL, DAGSTER_HOME)
+        given = {name: text for name, text in given.items() if name not in of_another}
+        given[WAREHOUSE] = warehouse
+    try:
+        settings = settings_from(given)
+        prepare_home(settings)
+    except LsmError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"cannot make Dagster's home: {error}") from error
     command = [
         *ui_command(settings, port, with_workspace=False),
         *(["-m", module] if module else []),

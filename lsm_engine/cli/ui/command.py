@@ -70,8 +70,12 @@ def _web_address(url: str | None) -> str | None:
     """Return the address of a web server without a slash at its end; click's error for others."""
     if not url:
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets that are not closed, a port that is none
+        is_one = False
+    if not is_one or parts.query or parts.fragment:
         raise click.BadParameter("has to be an address such as http://127.0.0.1:3000")
     return url.rstrip("/")
 

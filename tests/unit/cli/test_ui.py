@@ -28,6 +28,7 @@ from lsm_engine.cli.ui.routes import POLICY, Site
 from lsm_engine.cli.ui.server import PageServer
 from lsm_engine.cli.ui.table_list import TableState
 
+UNPARSABLE = ("http://[", "http://a:b", "http://a:0", "http://a:70000", "http://:3000")
 HOSTILE = "<script>alert('1')</script>"
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -352,7 +353,9 @@ def test_without_dagster_nothing_leads_there(browse: Browser) -> None:
     assert browse("/dagster/runs/x").status == 404
 
 
-@pytest.mark.parametrize("given", ["ftp://x", "javascript:alert(1)", "http://", "x", "http://a?b"])
+@pytest.mark.parametrize(
+    "given", ["ftp://x", "javascript:alert(1)", "http://", "x", "http://a?b", *UNPARSABLE]
+)
 def test_an_address_of_dagster_that_is_none_is_refused(given: str) -> None:
     told = CliRunner().invoke(ui, ["--dagster", given])
     assert told.exit_code == 2

@@ -1,0 +1,88 @@
+"""`lsm-assets`: the project that it makes under any name, and what it refuses in words."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lsm_assets import cli
+from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, EXECUTOR, WAREHOUSE
+
+pytestmark = pytest.mark.dagster
+
+
+def invoked(*arguments: str, **environment: str) -> Any:
+    return CliRunner().invoke(cli.main, list(arguments), env=environment)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name", "module"),
+    [
+        ("shop", "shop", "shop"),
+        ("my shop", "my-shop", "my_shop"),
+        ("7 (new) läden!", "7-new-l-den", "new_l_den"),
+        ("dagster", "dagster", "dagster_tables"),
+        ("lake", "lake", "lake_tables"),
+        ("tests", "tests", "tests_tables"),
+        ("class", "class", "class_tables"),
+        ("...", "tables", "tables"),
+    ],
+)
+def test_a_project_has_a_name_that_installs_and_imports(
+    tmp_path: Path, directory: str, name: str, module: str
+) -> None:
+    made = tmp_path / f"{directory}"
+    done = invoked("init", str(made))
+    assert done.exit_code == 0, done.output
+    project = tomllib.loads((made / "pyproject.toml").read_text())
+    assert project["project"]["name"] == name
+    assert project["tool"]["dagster"]["module_name"] == f"{module}.definitions"
+    assert (made / module / "definitions.py").exists()
+    # Found by itself, `lake` would be a second package once there are tables: pip refuses two.
+    assert project["tool"]["setuptools"]["packages"] == [module]
+    assert project["build-system"]["build-backend"] == "setuptools.build_meta"
+
+
+def test_a_project_is_not_made_in_the_place_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    for path in (file, file / "shop"):
+        done = invoked("init", str(path))
+        assert done.exit_code in (1, 2)
+        assert str(path) in done.output
+        assert isinstance(done.exception, SystemExit)
+    assert file.read_text() == "mine"
+
+
+def test_an_executor_that_is_none_is_refused_in_words() -> None:
+    done = invoked("ui", **{EXECUTOR: "duck"})
+    assert done.exit_code == 1
+    assert "LSM_EXECUTOR must be one of spark, local" in done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_another_warehouse_has_its_own_catalog_and_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[list[str], dict[str, str]]] = []
+
+    def run_beside(command: list[str], beside: list[str], environment: dict[str, str]) -> int:
+        ran.append((beside, environment))
+        return 0
+
+    monkeypatch.setattr(cli, "run_beside", run_beside)
+    of_a = {
+        WAREHOUSE: str(tmp_path / "a"),
+        CATALOG_URL: f"sqlite:///{tmp_path}/a/catalog.db",
+        DAGSTER_HOME: str(tmp_path / "a" / "dagster"),
+    }
+    assert invoked("ui", "--warehouse", str(tmp_path / "b"), **of_a).exit_code == 0
+    assert invoked("ui", **of_a).exit_code == 0
+    (pages, of_b), (_, again) = ran
+    assert of_b[CATALOG_URL] == f"sqlite:///{tmp_path}/b/catalog.db"
+    assert of_b[DAGSTER_HOME] == os.fspath(tmp_path / "b" / "dagster")
+    assert of_b[CATALOG_URL] in pages
+    assert {name: again[name] for name in of_a} == of_a
