@@ -5,6 +5,7 @@ from lsm_engine.io.file_io import check_name
 
 LATEST = "LATEST"
 EARLIEST = "EARLIEST"
+BEING_DROPPED = ".lsm-being-dropped"
 SNAPSHOT_PREFIX = "snapshot-"
 CHANGELOG_PREFIX = "changelog-"
 SCHEMA_PREFIX = "schema-"

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from lsm_engine.base.errors import AlreadyExistsError, UnsupportedError
+from lsm_engine.base.errors import AlreadyExistsError, StorageError, UnsupportedError
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.io.paths import BRANCH_PREFIX, TablePaths
+from lsm_engine.io.paths import BEING_DROPPED, BRANCH_PREFIX, TablePaths
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
 from lsm_engine.io.storage_location import DATABASE_SUFFIX, parse_location, plain_path, scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
@@ -91,12 +92,22 @@ def _place_of(location: str) -> tuple[str, str] | None:
     return parsed.scheme, parsed.authority
 
 
+def announce_drop(file_io: FileIO) -> None:
+    """Leave the sign of a drop in a directory: no table is made there before it is empty.
+
+    The name of the table must still be taken. On a full disk the drop goes on without the sign.
+    """
+    if file_io.list(""):
+        with suppress(StorageError):
+            file_io.replace(BEING_DROPPED, b"")
+
+
 def clear_directory(file_io: FileIO) -> int:
     """Delete the files below a dropped table's directory one by one; return how many.
 
     Schemas go first, then snapshots, of main and of each branch: a writer whose snapshot lands after that
-    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are
-    not followed: one that is found is left, and its directory with it.
+    finds neither its base nor its schema, and takes it back; what landed before is listed then. The sign
+    of a drop goes last. Links are not followed: one that is found is left, and its directory with it.
     """
     found = file_io.list(TablePaths().branch_directory)
     names = [one.name for one in found if one.is_directory and one.name.startswith(BRANCH_PREFIX)]
@@ -106,19 +117,21 @@ def clear_directory(file_io: FileIO) -> int:
         *(one.schema_directory for one in lines),
         *(one.snapshot_directory for one in lines),
     ]
-    return sum(_clear(file_io, directory) for directory in (*first, ""))
+    count = sum(_clear(file_io, directory) for directory in (*first, ""))
+    file_io.delete(BEING_DROPPED)
+    return count
 
 
 def _clear(file_io: FileIO, directory: str) -> int:
     count = 0
     if not file_io.facts.has_directories:
-        paths = [status.path for status in file_io.list_files(directory)]
+        paths = [one.path for one in file_io.list_files(directory) if one.path != BEING_DROPPED]
         file_io.delete_many(paths)
         return len(paths)
     for status in file_io.list(directory):
         if status.is_directory:
             count += _clear(file_io, status.path)
             file_io.remove_empty_directory(status.path)
-        else:
+        elif status.path != BEING_DROPPED:
             count += file_io.delete(status.path)
     return count

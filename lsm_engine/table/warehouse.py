@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import STORES
 from lsm_engine.io.warehouse import (
+    announce_drop,
     clear_directory,
     move_directory,
     open_directory,
@@ -261,8 +263,12 @@ class Catalog(CatalogRegistry, NamedElsewhere):
         """Drop a table: its name, its lineage, and then its files one by one."""
         table_name = TableName.parse(name)
         location = self._names.table_location(table_name)
+        file_io = self._directory(location)
+        with suppress(NotFoundError):  # what has no name is not being dropped
+            self._names.load_table(table_name)
+            announce_drop(file_io)
         if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
-            clear_directory(self._directory(location))
+            clear_directory(file_io)
 
     def rename_table(self, source: str, target: str) -> Table:
         """Rename a table: its directory first, then its name.

@@ -122,9 +122,54 @@ def test_no_table_is_made_over_snapshots_that_a_drop_has_left(catalog):
     left = old.session.file_io.read(path)
     catalog.drop_table("a.t")
     old.session.file_io.write_new(path, left)
-    with pytest.raises(AlreadyExistsError, match="remove its files"):
+    with pytest.raises(AlreadyExistsError, match="being dropped"):
         made(catalog)
     assert files(old) == [path]
     assert catalog.list_tables() == []
     old.session.file_io.delete(path)
     assert made(catalog).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_no_table_is_made_where_one_is_still_being_dropped(catalog, monkeypatch, commits):
+    """The name is free at once; what a drop deletes later would be the new table's."""
+    old = made(catalog, commits)
+    storage = type(old.session.file_io)
+    tried = []
+
+    def trying(real):
+        def deleting(self, given):
+            with monkeypatch.context() as other:
+                for name, act in acts.items():
+                    other.setattr(storage, name, act)
+                try:
+                    tried.append(made(catalog))
+                except AlreadyExistsError as error:
+                    tried.append(error)
+            return real(self, given)
+
+        return deleting
+
+    acts = {name: getattr(storage, name) for name in ("delete", "delete_many")}
+    with monkeypatch.context() as while_dropped:
+        for name, act in acts.items():
+            while_dropped.setattr(storage, name, trying(act))
+        catalog.drop_table("a.t")
+    assert len(tried) > 1
+    assert all(isinstance(one, AlreadyExistsError) for one in tried)
+    assert files(old) == []
+    new = made(catalog, 1)
+    assert new.to_arrow().num_rows == 10
+    assert new.verify(deep=True).is_clean
+
+
+def test_a_drop_goes_on_where_its_sign_cannot_be_written(catalog, monkeypatch):
+    old = made(catalog, 1)
+
+    def full(*_, **__):
+        raise lsm.StorageError("no space is left")
+
+    with monkeypatch.context() as on_a_full_disk:
+        on_a_full_disk.setattr(type(old.session.file_io), "replace", full)
+        catalog.drop_table("a.t")
+    assert files(old) == []

@@ -1,7 +1,7 @@
 """Create a table: check everything, then publish schema-0."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lsm_engine.base.table_options import given_options
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.paths import TablePaths
+from lsm_engine.io.paths import BEING_DROPPED, EARLIEST, LATEST, TablePaths
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.schema.table_schema import (
     KEY_PREFIX,
@@ -82,22 +82,35 @@ def create_table(
     check_columns(schema)
     check_keys(schema)
     check_options(schema)
-    schemas, snapshots = SchemaStore(file_io, TablePaths()), SnapshotStore(file_io, TablePaths())
-    if snapshots.listed_ids() and schemas.latest() is None:
-        raise AlreadyExistsError(
-            "the directory holds snapshots of a table that has no schema, as dropping one leaves that was "
-            "cut off; remove its files and try again",
-            directory=TablePaths().snapshot_directory,
-        )
+    schemas = SchemaStore(file_io, TablePaths())
+    rest = next(_files(file_io), None) if schemas.latest() is None else None
+    if rest is not None:
+        raise _being_dropped(rest)
     if not schemas.publish(schema):
         left = _left_behind(file_io, schema)
         if left is not None and is_unknown():
+            if file_io.exists(BEING_DROPPED):
+                raise _being_dropped(BEING_DROPPED)
             return left
         raise AlreadyExistsError(
             "a table is already in this directory; open it by catalog['database.table'] or open_table, "
             "or give ignore_if_exists=True"
         )
     return schema
+
+
+def _being_dropped(path: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        "a table is being dropped in this directory, or its drop was cut off; try again in a moment, or "
+        "delete the directory if nobody is dropping it",
+        path=path,
+    )
+
+
+def _files(file_io: FileIO) -> Iterator[str]:
+    """Yield the files of a directory but hints, which a refused writer may leave and nobody rests on."""
+    paths = (status.path for status in file_io.list_files(""))
+    return (path for path in paths if path.rpartition("/")[2] not in (EARLIEST, LATEST))
 
 
 def _left_behind(file_io: FileIO, requested: TableSchema) -> TableSchema | None:

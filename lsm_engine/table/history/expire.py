@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
@@ -27,7 +28,7 @@ from lsm_engine.plan.expire import (
     snapshots_to_replay,
 )
 from lsm_engine.plan.live_snapshots import believed
-from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired
+from lsm_engine.plan.retention import NO_LIMIT, ExpiryChoice, Retention, choose_expired
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
@@ -38,6 +39,7 @@ from lsm_engine.table.tags import expire_tags, roots
 from lsm_engine.table.tags.removal import carry_out, planned_paths
 
 log = logging.getLogger(__name__)
+_LOOKED_FOR = 1000  # of the files that a dead expiry would have deleted first
 
 
 @record
@@ -124,8 +126,11 @@ def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> Exp
         seen,
         there,
         marked,
-        lambda some: choose_expired(
-            some, retention, now_millis=session.clock.now_millis(), consumer_next_ids=needed
+        lambda some, limit=retention.expire_limit: choose_expired(
+            some,
+            replace(retention, expire_limit=limit),
+            now_millis=session.clock.now_millis(),
+            consumer_next_ids=needed,
         ),
     )
     if choice.expired and not dry_run:
@@ -151,7 +156,7 @@ def _with_passed(
     seen: TableSession,
     there: Sequence[Snapshot],
     marked: int,
-    choose: Callable[[Sequence[Snapshot]], ExpiryChoice],
+    choose: Callable[..., ExpiryChoice],
 ) -> ExpiryChoice:
     """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
 
@@ -161,10 +166,11 @@ def _with_passed(
     passed = tuple(one for one in there if one.id < marked)
     choice = choose(there[len(passed) :])
     finished = replace(choice, expired=(*passed, *choice.expired))
-    if not passed or choose(there).expired[: len(passed)] == passed:
+    if not passed or choose(there, NO_LIMIT).expired[: len(passed)] == passed:
         return finished
     only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
-    if not all(map(seen.file_io.exists, planned_paths(seen, _plan(seen, only)))):
+    first = islice(planned_paths(seen, _plan(seen, only)), _LOOKED_FOR)  # files go in this order
+    if not all(map(seen.file_io.exists, first)):
         return finished
     reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
     log.warning("table=%s %s: an expiry died, or EARLIEST is damaged", seen.name, reason)

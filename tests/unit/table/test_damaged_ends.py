@@ -49,6 +49,15 @@ def test_what_is_below_earliest_goes_once_retention_lets_go_of_it() -> None:
     told.check()
 
 
+def test_an_expiry_that_died_before_it_deleted_is_finished_whatever_its_limit() -> None:
+    """It passed more than goes at a time, as with `--all`; retention lets go of all of it."""
+    told = six(**{"snapshot.expire.limit": "1", "snapshot.num-retained.min": "1"})
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    told.reopened().expire_snapshots(retain_max=2, retain_min=1, older_than="1000 d")
+    assert told.files("snapshot/snapshot") == {"snapshot/snapshot-5", "snapshot/snapshot-6"}
+    told.check()
+
+
 def test_an_expiry_that_died_while_it_deleted_is_finished() -> None:
     told = six()
     told.table.compact(full=True)
