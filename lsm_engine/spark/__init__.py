@@ -6,7 +6,6 @@ processes in which Spark plans a read need few of them.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +91,10 @@ def __getattr__(name: str) -> Any:
     except ImportError as cause:
         if not (cause.name or "").startswith("pyspark"):
             raise
+        # Not by the package's name: pyspark-client and databricks-connect bring the module too.
+        here = import_module("pyspark").__version__
         raise ImportError(
-            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {version('pyspark')} is "
+            f"{name} needs PySpark 4.1 or newer, which lets Python read and write a format; {here} is "
             "here, with which the functions for DataFrames work: upsert_dataframe, read_dataframe, merge_dataframe"
         ) from cause
     globals()[name] = found

@@ -18,6 +18,7 @@ JAVA_OLDEST = 17
 _REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 _TASK_ATTEMPTS = 4
 _TASKS_PER_CORE = 2
+_SHUFFLE_PARTITIONS = 200
 _LOOPBACK = "127.0.0.1"
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -138,14 +139,15 @@ def task_goal(spark: SparkSession) -> int:
     """Return how many tasks keep all cores busy: two a core.
 
     Where the session does not know its cores, or executors come when they are needed, it is
-    `spark.sql.shuffle.partitions` (at least).
+    `spark.sql.shuffle.partitions` (at least); 200 where that is no number, such as Databricks' "auto".
     """
-    asked = int(spark.conf.get("spark.sql.shuffle.partitions", "2") or 2)
-    if not is_classic(spark):
-        return asked
-    goal = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
-    grows = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
-    return max(goal, asked) if grows else goal
+    goal = 0
+    if is_classic(spark):
+        goal = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+        if spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+            return goal
+    asked = spark.conf.get("spark.sql.shuffle.partitions", "2") or "2"
+    return max(goal, int(asked) if asked.isdigit() else _SHUFFLE_PARTITIONS)
 
 
 def task_attempts(spark: SparkSession) -> int:
