@@ -6,7 +6,6 @@ SET TBLPROPERTIES   UNSET TBLPROPERTIES
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lsm_engine.schema.changes import (
@@ -25,6 +24,7 @@ from lsm_engine.schema.changes import (
     SetOption,
 )
 from lsm_engine.spark.arrow_rows import arrow_schema_of
+from lsm_engine.spark.create_sql import comments_of
 from lsm_engine.spark.statement import Statement
 from lsm_engine.table.table import Table
 
@@ -119,11 +119,11 @@ def _parts(statement: Statement) -> list[Statement]:
     """Return what is listed in brackets, or after them, each part on its own."""
     texts = []
     if statement.word() == "(":
-        texts = statement.listed()
+        texts = statement.listed(types=True)
     else:
-        texts.append(statement.until(","))
+        texts.append(statement.until(",", types=True))
         while statement.takes(","):
-            texts.append(statement.until(","))
+            texts.append(statement.until(",", types=True))
     parts = [Statement.of(text) for text in texts]
     return [part for part in parts if part is not None]
 
@@ -139,7 +139,8 @@ def _dotted(path: Path) -> str:
 
 def _added(column: Statement) -> Iterator[SchemaChange]:
     name = _path(column)
-    kind = _type(column)
+    declared = _declared(column)
+    kind = arrow_schema_of(declared).field(0).type
     comment = default = after = None
     first = False
     while not column.done:
@@ -154,6 +155,9 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
         else:
             column.refuse("rows that are there have null in a new column: leave NOT NULL out")
     yield AddColumn(name, kind, comment=comment, first=first, after=after)
+    path = (name,) if isinstance(name, str) else name
+    for inner, text in comments_of(declared.fields[0].dataType, path):
+        yield SetColumnComment(inner, text)
     if default is not None:
         yield SetColumnDefault(_dotted(name), default)
 
@@ -162,7 +166,7 @@ def _altered(statement: Statement) -> SchemaChange:
     path = _path(statement)
     name = _dotted(path)
     if statement.takes("TYPE"):
-        return ChangeType(path, _type(statement))
+        return ChangeType(path, arrow_schema_of(_declared(statement)).field(0).type)
     if statement.takes("COMMENT"):
         return SetColumnComment(path, statement.literal())
     if statement.takes("FIRST"):
@@ -180,11 +184,11 @@ def _altered(statement: Statement) -> SchemaChange:
     return statement.refuse("TYPE, COMMENT, FIRST, AFTER, DROP NOT NULL or SET DEFAULT is expected")
 
 
-def _type(statement: Statement) -> pa.DataType:
-    """Step over a type in Spark's words."""
-    schema = StructType.fromDDL(f"c {statement.until(*_AFTER_TYPE)}")
+def _declared(statement: Statement) -> StructType:
+    """Step over a type in Spark's words; return one column of it."""
+    schema = StructType.fromDDL(f"c {statement.until(*_AFTER_TYPE, types=True)}")
     assert isinstance(schema, StructType)
-    return arrow_schema_of(schema).field(0).type
+    return schema
 
 
 def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[SchemaChange]:

@@ -1,11 +1,12 @@
 """CREATE TABLE … USING lsm as text: cut into clauses, columns as Spark reads them."""
 
+from collections.abc import Iterator
 from dataclasses import field
 from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import CharType, StructType, VarcharType
+from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType, VarcharType
 
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import sql_field
@@ -55,9 +56,7 @@ class NewTable:
         )
         try:
             changes: list[SchemaChange] = [
-                SetColumnComment(each.name, each.metadata["comment"])
-                for each in schema.fields
-                if each.metadata.get("comment")
+                SetColumnComment(path, text) for path, text in comments_of(schema)
             ]
             changes += [SetColumnDefault(name, text) for name, text in self.defaults.items()]
             if changes:
@@ -69,11 +68,30 @@ class NewTable:
             raise
 
 
+def comments_of(
+    kind: DataType, within: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the comments in a type, each with the path of its field, which begins with `within`."""
+    match kind:
+        case StructType():
+            for each in kind.fields:
+                path = (*within, each.name)
+                if each.metadata.get("comment"):
+                    yield path, each.metadata["comment"]
+                yield from comments_of(each.dataType, path)
+        case ArrayType():
+            yield from comments_of(kind.elementType, (*within, "element"))
+        case MapType():
+            yield from comments_of(kind.valueType, (*within, "value"))
+        case _:
+            return
+
+
 def create_statement(statement: Statement, name: str) -> NewTable:
     """Read a CREATE TABLE behind its table's name, up to its query; `name`: the full one."""
     columns = _Columns()
     if statement.word() == "(":
-        for part in statement.listed():
+        for part in statement.listed(types=True):
             columns.add(part)
     key: list[str] = columns.key
     options: dict[str, str] = {}
@@ -136,7 +154,10 @@ class _Columns:
             return
         first = part.tokens[0]
         name = part.name()
-        kept = [text[first.start : part.tokens[part.at - 1].end + 1], part.until(*_COLUMN_WORDS)]
+        kept = [
+            text[first.start : part.tokens[part.at - 1].end + 1],
+            part.until(*_COLUMN_WORDS, types=True),
+        ]
         while not part.done:
             if part.takes("DEFAULT"):
                 default = part.default()

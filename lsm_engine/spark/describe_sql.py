@@ -6,7 +6,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.base import core_options
 from lsm_engine.base.units import format_bytes
-from lsm_engine.schema.types import DataType, Root, ScalarType, type_text
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+    ScalarType,
+    type_text,
+)
 from lsm_engine.spark.alter_sql import properties_of
 from lsm_engine.spark.arrow_rows import spark_schema, spark_type
 from lsm_engine.spark.statement import Statement, quoted
@@ -63,7 +72,11 @@ def _facts(table: Table) -> dict[str, str]:
 
 
 def show_create_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
-    """Do a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one."""
+    """Do a SHOW CREATE TABLE: a statement for `sql` that makes an empty table like this one; of a branch, its schema.
+
+    What Spark has no words for is not given back: TIMESTAMP is of microseconds whatever its precision, BINARY(n) and
+    texts within a column lose their length, elements of arrays and values of maps may be null.
+    """
     statement.ended()
     schema = table.schema
     columns = []
@@ -79,7 +92,8 @@ def show_create_statement(spark: SparkSession, table: Table, statement: Statemen
         if field.description:
             parts.append(f"COMMENT {_text(field.description)}")
         columns.append("  " + " ".join(parts))
-    lines = [f"CREATE TABLE {table.name} (", ",\n".join(columns) + ")", "USING lsm"]
+    name = ".".join(map(quoted, table.session.name.split(".")))
+    lines = [f"CREATE TABLE {name} (", ",\n".join(columns) + ")", "USING lsm"]
     if schema.partition_keys:
         lines.append(f"PARTITIONED BY ({', '.join(map(quoted, schema.partition_keys))})")
     if schema.comment:
@@ -111,7 +125,28 @@ def _type_in_sql(kind: DataType) -> str:
     """Return a type in Spark's words; texts of a declared length keep it."""
     if isinstance(kind, ScalarType) and kind.root in (Root.CHAR, Root.VARCHAR):
         return type_text(kind.with_nullable(nullable=True))
-    return spark_type(kind).simpleString()
+    return _nested_in_sql(kind)
+
+
+def _nested_in_sql(kind: DataType) -> str:
+    match kind:
+        case ArrayType():
+            return f"array<{_nested_in_sql(kind.element)}>"
+        case MapType():
+            return f"map<{_nested_in_sql(kind.key)}, {_nested_in_sql(kind.value)}>"
+        case RowType():
+            return f"struct<{', '.join(map(_field_in_sql, kind.fields))}>"
+        case ScalarType():
+            return spark_type(kind).simpleString()
+
+
+def _field_in_sql(field: DataField) -> str:
+    parts = [f"{quoted(field.name)}: {_nested_in_sql(field.type)}"]
+    if not field.type.nullable:
+        parts.append("NOT NULL")
+    if field.description:
+        parts.append(f"COMMENT {_text(field.description)}")
+    return " ".join(parts)
 
 
 def _text(value: str) -> str:

@@ -125,14 +125,19 @@ class Statement:
             return self._part()
         return otherwise
 
-    def until(self, *words: str) -> str:
-        """Step over everything before one of these words, outside of brackets and CASE; return its text."""
+    def until(self, *words: str, types: bool = False) -> str:
+        """Step over everything before one of these words, outside of brackets and CASE; return its text.
+
+        `types`: what is read declares columns, where < and > are brackets.
+        """
         first, depth = self.at, 0
         while not self.done:
             kind = self.tokens[self.at].token_type
             if depth == 0 and (self.word() in words or kind in _CLOSE):
                 break
             depth += (kind in _OPEN) - (kind in _CLOSE)
+            if types:
+                depth += self.word().count("<") - self.word().count(">")
             self.at += 1
         if self.at == first:
             self.refuse("something is missing")
@@ -145,12 +150,12 @@ class Statement:
         first, self.at = self.tokens[self.at].start, len(self.tokens)
         return self.text[first : self.tokens[-1].end + 1]
 
-    def listed(self) -> list[str]:
-        """Step over "(a, b, …)"; return the text of each part."""
+    def listed(self, *, types: bool = False) -> list[str]:
+        """Step over "(a, b, …)"; return the text of each part. `types`: as for `until`."""
         self.needs("(")
         parts = []
         while not self.takes(")"):
-            parts.append(self.until(","))
+            parts.append(self.until(",", types=types))
             self.takes(",")
         return parts
 

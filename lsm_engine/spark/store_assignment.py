@@ -1,7 +1,8 @@
 """What a query gives, in the types of the table's columns: Spark's ANSI rules of store assignment.
 
-https://spark.apache.org/docs/latest/sql-ref-ansi-compliance.html, "Store assignment". A cast that could change a
-value without an error is left out where the session is not ANSI; such values are then checked when they are written.
+https://spark.apache.org/docs/latest/sql-ref-ansi-compliance.html, "Store assignment". FLOAT and DOUBLE
+take any number, rounded to what they hold, under these rules too. Any other cast that could change a value without an
+error is left out where the session is not ANSI; such values are then checked when they are written.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, LsmError
+from lsm_engine.spark import spark_schema
 
 pytestmark = pytest.mark.spark
 
@@ -148,6 +149,40 @@ def test_tables_are_described_and_made_again_from_the_description(run, tmp_path)
             before.fields, before.primary_keys, before.partition_keys, before.comment,
         )  # fmt: skip
         assert after.options.texts == before.options.texts
+
+
+NESTED = """
+CREATE TABLE shop.`2nd` (
+  id INT PRIMARY KEY, st STRUCT<a: INT NOT NULL, `b c`: STRING COMMENT 'it\\'s <b>, x'> NOT NULL COMMENT 'whole',
+  l ARRAY<STRUCT<x: INT NOT NULL COMMENT 'in a list', y: MAP<STRING, STRUCT<comment: STRING COMMENT 'in a map'>>>>
+) USING lsm
+"""
+
+
+def test_fields_in_columns_keep_not_null_and_comments(spark, run, tmp_path):
+    run(NESTED)
+    run("ALTER TABLE shop.`2nd` ADD COLUMNS (s STRUCT<p: INT COMMENT 'first', q: INT>, n INT)")
+    run("ALTER TABLE shop.`2nd` ADD COLUMN st.z STRUCT<u: INT, v: INT COMMENT 'last'>")
+
+    def schema():
+        with lsm.open_catalog(tmp_path / "lake") as catalog:
+            return catalog["shop.2nd"].schema
+
+    before = schema()
+    st, listed, s = before.field("st"), before.field("l"), before.field("s")
+    assert (st.description, st.type.nullable) == ("whole", False)
+    assert [(each.name, each.type.nullable, each.description) for each in st.type.fields] == [
+        ("a", False, None), ("b c", True, "it's <b>, x"), ("z", True, None),
+    ]  # fmt: skip
+    assert [each.description for each in st.type.fields[2].type.fields] == [None, "last"]
+    x, y = listed.type.element.fields
+    assert (x.description, x.type.nullable) == ("in a list", False)
+    assert y.type.value.fields[0].description == "in a map"
+    assert [each.description for each in s.type.fields] == ["first", None]
+    (statement,) = run("SHOW CREATE TABLE shop.`2nd`")[0]
+    run("DROP TABLE shop.`2nd`")
+    run(statement)
+    assert spark_schema(schema().fields) == spark_schema(before.fields)
 
 
 @pytest.mark.parametrize(
