@@ -82,6 +82,31 @@ class LsmPartitions(dg.Model, dg.Resolvable):
         return dg.StaticPartitionsDefinition(list(self.keys))
 
 
+def _checked_partitions(context: dg.ResolutionContext, given: Any) -> LsmPartitions | None:
+    if given is None:
+        return None
+    found: LsmPartitions = LsmPartitions.resolve_from_model(context, given)
+    found.definition()  # raises, with what is wrong
+    return found
+
+
+def _checked_automation(context: dg.ResolutionContext, text: str | None) -> str | None:
+    _condition(text)  # raises for what is no cron expression
+    return text
+
+
+def _checked_writer(context: dg.ResolutionContext, path: str | None) -> str | None:
+    if path is not None:
+        load_writer(path)  # raises, naming it
+    return path
+
+
+def _checked_translator(context: dg.ResolutionContext, path: str | None) -> str | None:
+    if path is not None:
+        imported(path, "translator")  # raises, naming it
+    return path
+
+
 class LsmTable(dg.Model, dg.Resolvable):
     """A table as YAML declares it."""
 
@@ -97,30 +122,35 @@ class LsmTable(dg.Model, dg.Resolvable):
     deps: Sequence[str] = Field(default=(), description="Upstream asset keys, parts joined by /")
     group: str | None = None
     owners: Sequence[str] = ()
-    writer: str | None = Field(
-        default=None,
-        description="module:function, called with (context, table), returning or yielding rows; "
-        "without one the table is written elsewhere and only watched here",
+    writer: Annotated[str | None, dg.Resolver(_checked_writer, model_field_type=str | None)] = (
+        Field(
+            default=None,
+            description="module:function, called with (context, table), returning or yielding rows; "
+            "without one the table is written elsewhere and only watched here",
+        )
     )
-    partitions: LsmPartitions | None = None
+    partitions: Annotated[
+        LsmPartitions | None,
+        dg.Resolver(_checked_partitions, model_field_type=LsmPartitions.model() | None),
+    ] = None
     partition_columns: dict[str, str] = Field(
         default_factory=dict, description="Template of each partition column, such as {key:%m}"
     )
     single_run: bool = Field(default=False, description="Whether a backfill is one run")
     retries: int = Field(default=0, ge=0, description="How often a failed write is tried again")
     retry_delay: float = Field(default=0, ge=0, description="Seconds before each retry")
-    automation: str | None = Field(
-        default=None, description="eager, on_missing, or a cron expression"
-    )
+    automation: Annotated[
+        str | None, dg.Resolver(_checked_automation, model_field_type=str | None)
+    ] = Field(default=None, description="eager, on_missing, or a cron expression")
     fresh_within_minutes: float | None = Field(
         default=None, gt=0, description="The table is late where its last write is older than this"
     )
     column_lineage: dict[str, Sequence[str]] = Field(
         default_factory=dict, description="By column: upstream columns, such as shop/orders:price"
     )
-    translator: str | None = Field(
-        default=None, description="module:class, a subclass of LsmTranslator"
-    )
+    translator: Annotated[
+        str | None, dg.Resolver(_checked_translator, model_field_type=str | None)
+    ] = Field(default=None, description="module:class, a subclass of LsmTranslator")
     tag_daily: bool = Field(default=False, description="Whether to offer a schedule of daily tags")
 
     def declaration(self) -> TableDeclaration:
@@ -240,7 +270,14 @@ def imported(path: str, what: str) -> Any:
         raise InvalidInputError(
             f"a {what} is named 'module:name'", kind=ErrorKind.INVALID_NAME, **{what: path}
         )
-    found = getattr(import_module(module), name, None)
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError as error:
+        raise InvalidInputError(
+            f"module {module!r} of a {what} cannot be imported: {error}",
+            kind=ErrorKind.INVALID_NAME,
+            **{what: path},
+        ) from error
     if not callable(found):
         raise InvalidInputError(
             f"module {module!r} has no {what} {name!r}",

@@ -75,7 +75,9 @@ def test_a_defs_yaml_makes_a_whole_table(tmp_path: Path) -> None:
     assert rows[0] == {"order_id": 1, "dt": "2024-01-01", "amount": Decimal("1.00")}
 
 
-@pytest.mark.parametrize("path", ["nowhere", "json:no_such_function", ":x", "json:"])
+@pytest.mark.parametrize(
+    "path", ["nowhere", "no.such:writer", "json:no_such_function", ":x", "json:"]
+)
 def test_a_writer_that_is_not_there_is_named(path: str) -> None:
     with pytest.raises(InvalidInputError, match="writer"):
         load_writer(path)

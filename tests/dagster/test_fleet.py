@@ -239,6 +239,10 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
         ({"table": "orders"}, "table"),
         ({"retries": -1}, "retries"),
         ({"partitions": {"every": "yearly", "start": "2024"}}, "yearly"),
+        ({"partitions": {"every": "daily", "start": "soon"}}, "soon"),
+        ({"automation": "eagr"}, "eagr"),
+        ({"writer": "no.such:writer"}, "no.such:writer"),
+        ({"translator": "json:nothing"}, "json:nothing"),
     ],
     ids=str,
 )
