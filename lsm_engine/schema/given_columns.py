@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.schema.arrow_types import arrow_fields, arrow_type
+from lsm_engine.schema.arrow_types import arrow_fields
 from lsm_engine.schema.plain_types import plain_schema
-from lsm_engine.schema.type_text import type_of_text
+from lsm_engine.schema.type_text import arrow_of_text, column_of_text, type_of_text
 from lsm_engine.schema.types import DataField
 
 _OF_PYTHON: dict[type, pa.DataType] = {
@@ -34,7 +34,8 @@ def columns_of(given: Any) -> pa.Schema:
     `given`: an Arrow schema, or whatever exports one (a polars or pandas frame, an Arrow table, a
     DuckDB result); a mapping of names to types, or pairs of them. A type is Arrow's, polars', NumPy's,
     text ("BIGINT NOT NULL", "DECIMAL(10, 2)", "ARRAY<STRING>", "int64"), or one of Python's (int, str,
-    float, bool, bytes, date, datetime, time, Decimal, list[int], dict[str, int]). Raises InvalidInputError naming the column, or what was given.
+    float, bool, bytes, date, datetime, time, Decimal, list[int], dict[str, int]). Raises InvalidInputError naming the column, or what was given, and UnsupportedError as
+    `columns_of_text` does.
     """
     if isinstance(given, pa.Schema):
         return given
@@ -69,6 +70,9 @@ def _field(pair: Any) -> pa.Field:
         )
     name, kind = pair
     if isinstance(kind, str):
+        if "(" in kind:
+            return column_of_text(str(name), kind)
+        # "binary" and "varchar" alone are of any length
         return arrow_fields([DataField(id=0, name=str(name), type=type_of_text(kind))])[0]
     return pa.field(str(name), given_type(kind, str(name)))
 
@@ -81,7 +85,7 @@ def given_type(kind: Any, column: str) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
     if isinstance(kind, str):
-        return arrow_type(type_of_text(kind))
+        return arrow_of_text(column, kind)
     origin = get_origin(kind)
     parts = [given_type(part, column) for part in get_args(kind)] if origin in (list, dict) else []
     if origin is list and len(parts) == 1:

@@ -1,5 +1,6 @@
 """Types as people write them: SQL's words, nested in angle brackets, and Arrow's names."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,13 +26,15 @@ _OTHER_WORDS = {
     "BYTEA": "BYTES",
 }
 """Of Spark, DuckDB, PostgreSQL and SQLite."""
+_ARRAY = re.compile(r"(?P<element>.*)\[\]\s*(?P<null>NOT\s+NULL|NULL)?", re.DOTALL | re.IGNORECASE)
+_NULLS = ("", "NULL", "NOT NULL")
 
 
 def type_of_text(text: str) -> DataType:
     """Return the type that a text names, such as `DECIMAL(10, 2)`, `ARRAY<INT>`, `struct<a: int>`.
 
-    SQL's words, ARRAY, MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; else
-    Arrow's names ("int64", "timestamp[us]"). Raises as `parse_type`, which reads schema files.
+    SQL's words, ARRAY, MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; those of
+    `_OTHER_WORDS` that are timestamps with a precision as well, such as `DATETIME(3)`; else Arrow's names ("int64", "timestamp[us]"). Raises as `parse_type`, which reads schema files.
     """
     try:
         return parse_type(_stored(text))
@@ -53,16 +56,29 @@ def columns_of_text(text: str) -> pa.Schema:
     anything else, UnsupportedError for nested types with members that an Arrow schema cannot carry, such
     as ARRAY<VARCHAR(10)>.
     """
-    return pa.schema(_column(name, kind) for name, kind in map(_named, _parts(text)))
+    return pa.schema(column_of_text(name, kind) for name, kind in map(_named, _parts(text)))
 
 
-def _column(name: str, kind: str) -> pa.Field:
+def column_of_text(name: str, kind: str) -> pa.Field:
+    """Return the column that a name and a type's text declare, its length included.
+
+    Raises as `columns_of_text`, whose columns these are.
+    """
     declared = type_of_text(kind)
-    field = pa.field(name, arrow_type(declared), declared.nullable)
     if isinstance(declared, ScalarType) and declared.root in BOUNDED:
-        return sql_field(name, kind)
+        return sql_field(name, type_text(declared))
+    return pa.field(name, arrow_of_text(name, kind), declared.nullable)
+
+
+def arrow_of_text(name: str, kind: str) -> pa.DataType:
+    """Return the Arrow type that holds a type's text; UnsupportedError where it would be another one.
+
+    `name`: the column's, for the message.
+    """
+    declared = type_of_text(kind)
+    held = arrow_type(declared)
     if "(" in kind:
-        carried = type_from_arrow(field.type, nullable=field.nullable, column=name, ids=FieldIds())
+        carried = type_from_arrow(held, nullable=declared.nullable, column=name, ids=FieldIds())
         if type_text(carried) != type_text(declared):
             raise UnsupportedError(
                 f"column {name!r} would become {type_text(carried)}; declare it so",
@@ -70,20 +86,27 @@ def _column(name: str, kind: str) -> pa.Field:
                 column=name,
                 type=kind,
             )
-    return field
+    return held
 
 
 def _stored(text: str) -> Any:
     """Return a type as schema files hold it: text, or an object for nested types."""
     text = text.strip()
-    if text.endswith("[]"):
-        return {"type": "ARRAY", "element": _stored(text[:-2])}
+    if (array := _ARRAY.fullmatch(text)) is not None:
+        nullable = " ".join((array["null"] or "").upper().split())
+        return {"type": f"ARRAY {nullable}".strip(), "element": _stored(array["element"])}
     word, bracket, rest = text.partition("<")
     if not bracket:
-        first, blank, more = text.partition(" ")
-        return _OTHER_WORDS.get(first.upper(), first) + blank + more
+        first = re.split(r"\W", text, maxsplit=1)[0]
+        more = text[len(first) :]
+        meant = _OTHER_WORDS.get(first.upper(), first)
+        if more.lstrip().startswith("(") and not meant.startswith("TIMESTAMP"):
+            return text  # others have no precision
+        return meant + more
     inner, closing, suffix = rest.rpartition(">")
     nullable = " ".join(suffix.upper().split())
+    if nullable not in _NULLS:
+        raise _wrong(text)
     parts = list(_parts(inner))
     match word.strip().upper(), len(parts):
         case ("ARRAY", 1) if closing:

@@ -153,7 +153,14 @@ def _parse_scalar(text: str) -> ScalarType:
         )
     name = found["name"]
     zone = (found["zone"] or "").split()
-    local = name == "TIMESTAMP_LTZ" or zone[:2] == ["WITH", "LOCAL"]
+    zoned = zone[:1] == ["WITH"]  # SQL's WITH TIME ZONE keeps the instant alone here, as everywhere
+    if zone and name != "TIMESTAMP" and (zoned or name != "TIME"):
+        raise InvalidInputError(
+            f"{text!r} is not a column type: a time zone is of a TIMESTAMP",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            type=text,
+        )
+    local = name == "TIMESTAMP_LTZ" or zoned
     name = _SYNONYMS.get(name, name)
     try:
         root = Root.TIMESTAMP_LTZ if local else Root(name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine import columns_of_text
+from lsm_engine import columns_of_text, type_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
 from lsm_engine.cli.literals import parsed, partition_values
 from lsm_engine.cli.output import Output, listed, words
@@ -119,6 +119,35 @@ def test_types_that_would_be_lost_are_refused() -> None:
         columns_of_text("x ARRAY<VARCHAR(10)>")
     with pytest.raises(UnsupportedError, match="would become"):
         columns_of_text("x TIMESTAMP(5)")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("TIMESTAMP WITH TIME ZONE", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+        ("timestamp(3) with time zone not null", "TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL"),
+        ("TIMESTAMP(3) WITHOUT TIME ZONE", "TIMESTAMP(3)"),
+        ("TIME WITHOUT TIME ZONE", "TIME(0)"),
+        ("TIMESTAMPTZ(3)", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+        ("datetime (3) NOT NULL", "TIMESTAMP(3) NOT NULL"),
+        ("INT[] NOT NULL", "ARRAY<INT> NOT NULL"),
+        ("INT NOT NULL[] null", "ARRAY<INT NOT NULL>"),
+        ("text[][] not  null", "ARRAY<ARRAY<STRING>> NOT NULL"),
+        ("ARRAY<INT[] NOT NULL>", "ARRAY<ARRAY<INT> NOT NULL>"),
+    ],
+)
+def test_types_are_those_that_the_words_mean(text: str, meant: str) -> None:
+    assert type_text(type_of_text(text)) == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["INT WITH TIME ZONE", "TIME WITH TIME ZONE", "DATE WITHOUT TIME ZONE", "TEXT(10)",
+     "ARRAY<INT> NOT NUL", "[] NOT NULL"],
+)  # fmt: skip
+def test_words_that_mean_no_type_are_refused(text: str) -> None:
+    with pytest.raises((InvalidInputError, UnsupportedError)):
+        type_of_text(text)
 
 
 def test_lengths_are_kept() -> None:

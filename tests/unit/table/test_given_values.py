@@ -179,6 +179,20 @@ def test_a_merge_that_no_row_gets_to_is_checked_all_the_same(table):
     assert table.latest_snapshot().id == 1
 
 
+def test_a_new_table_has_the_types_that_were_declared(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        short = list.__class_getitem__("VARCHAR(3)")
+        columns = {"id": "INT", "c": "varchar(3) NOT NULL", "b": "binary", "v": "VARCHAR"}
+        made = catalog.create_table("a.b", columns, primary_key="id")
+        kinds = [lsm.type_text(field.type) for field in made.schema.fields]
+        assert kinds == ["INT NOT NULL", "VARCHAR(3) NOT NULL", "BYTES", "STRING"]
+        with pytest.raises(lsm.InvalidInputError, match="longer than 3"):
+            made.upsert([{"id": 1, "c": "four"}])
+        for kind in ("ARRAY<VARCHAR(10)>", "ROW<a CHAR(2)>", "TIMESTAMP(5)", short):
+            with pytest.raises(lsm.UnsupportedError, match="column 'd' would become"):
+                catalog.create_table("a.c", {"id": "INT", "d": kind}, primary_key="id")
+
+
 @pytest.mark.parametrize("nothing", [[], pa.table({}), pd.DataFrame(), pl.DataFrame()])
 def test_frames_of_nothing_write_nothing(nothing, table):
     assert table.upsert(nothing) is None
