@@ -150,6 +150,14 @@ def test_words_that_mean_no_type_are_refused(text: str) -> None:
         type_of_text(text)
 
 
+def test_keys_of_maps_are_never_null_and_stay_of_their_type() -> None:
+    found = columns_of_text(
+        "m MAP<STRING, DECIMAL(10, 2)>, r ROW<m MAP<DECIMAL(4, 1), INT NOT NULL>>"
+    )
+    assert found.field("m").type.item_type == pa.decimal128(10, 2)
+    assert found.field("r").type.field("m").type.key_type == pa.decimal128(4, 1)
+
+
 def test_lengths_are_kept() -> None:
     found = columns_of_text("x VARCHAR(10), y CHAR(2) NOT NULL, z VARBINARY(3)")
     ids = FieldIds()
