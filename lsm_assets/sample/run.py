@@ -80,9 +80,6 @@ def main(
     it, and tagged after each period. Nothing has to be set up; everything is in one directory.
     """
     console = Console()
-    os.environ.setdefault(
-        LINEAGE_URL, SERVED_LINEAGE
-    )  # where links of snapshots lead; --ui serves it
     try:
         with _settings(warehouse, executor, on) as settings:
             _replay(settings, days, console)
@@ -103,22 +100,20 @@ class OtherSampleError(InvalidInputError):
 
 @contextmanager
 def _settings(warehouse: str | None, executor: str | None, on: str) -> Iterator[Settings]:
-    environment = dict(os.environ)
-    if executor:
-        environment[EXECUTOR] = executor
-    if on == "disk":
-        settings = settings_from(environment)
-        yield settings.with_warehouse(warehouse) if warehouse else settings
-        return
-    directory = Path(warehouse or DIRECTORY).absolute()
     before = dict(os.environ)
-    with local_s3(directory, environment) as found:
-        os.environ.update(found)  # processes of Dagster and Spark find the store there
-        try:
+    os.environ.setdefault(LINEAGE_URL, SERVED_LINEAGE)  # where links lead; --ui serves it
+    environment = {**os.environ, **({EXECUTOR: executor} if executor else {})}
+    try:
+        if on == "disk":
+            settings = settings_from(environment)
+            yield settings.with_warehouse(warehouse) if warehouse else settings
+            return
+        with local_s3(Path(warehouse or DIRECTORY).absolute(), environment) as found:
+            os.environ.update(found)  # processes of Dagster and Spark find the store there
             yield settings_from(found)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _replay(settings: Settings, count: int, console: Console) -> None:

@@ -1,5 +1,6 @@
 """What `lsm-sample` says where it cannot go on, and what its release of airports is recorded to have read."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -32,7 +33,9 @@ def settings_at(lake: Path) -> Settings:
 def sample(lake: Path, *more: str, days: int = 1) -> tuple[int, str]:
     """Return how the command ended, and what it said on one line."""
     given = ["--days", str(days), "--warehouse", str(lake), "--executor", "local", *more]
+    before = dict(os.environ)
     told = CliRunner().invoke(run.main, given)
+    assert dict(os.environ) == before  # other commands of the process lead where they did
     return told.exit_code, " ".join(told.output.split())
 
 
