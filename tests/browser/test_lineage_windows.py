@@ -72,7 +72,7 @@ def opened(url: str, profile: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("count", [10, 300, 10_000, 100_000])
+@pytest.mark.parametrize("count", [10, 300, 10_000, pytest.param(100_000, marks=pytest.mark.sweep)])
 def test_a_history_of_any_length_is_shown_in_part_and_reached_in_whole(
     tmp_path: Path, count: int
 ) -> None:

@@ -203,6 +203,7 @@ def test_a_damaged_warehouse_becomes_healthy_by_what_doctor_prints(
             assert ours.num_rows == len(newest.ask("read", path=str(path))), path
 
 
+@pytest.mark.sweep
 def test_one_fix_with_leave_to_lose_does_all_of_it(handed: Shell) -> None:
     handed("doctor", "--fix", "--yes", "--stale-after", "80 d", code=1)
     handed("doctor", "--fix", "--lossy", "--yes", "--stale-after", "80 d")
