@@ -219,6 +219,9 @@ def test_an_empty_file_becomes_a_catalog(tmp_path):
 
 
 def test_a_directory_in_its_place(tmp_path):
+    with pytest.raises(CorruptFileError, match="catalog rebuild"):
+        open_at(tmp_path)
+    (tmp_path / "mine").touch()
     with pytest.raises(InvalidInputError):
         open_at(tmp_path)
 

@@ -63,7 +63,7 @@ def joined(table, rows, is_global):
 
 
 def assert_equals_join(table, locator, rows, is_global, moves=True):
-    got = locator.locate(rows, lambda: table._newest).table.to_pylist()
+    got = locator.locate(rows, lambda: table._keys.query).table.to_pylist()
     files = {(f["partition"], f["bucket"], f["file_name"]) for f in live_files(table)}
     for one, wanted in zip(got, joined(table, rows, is_global), strict=True):
         action = wanted[0] if moves or wanted[0] != "move" else "update"
@@ -155,7 +155,7 @@ def test_every_type_answers_where_versions_have_to_be_merged(options, file_type,
         locator = Locator(with_options(table.session, index__type=name))
         assert_equals_join(table, locator, asked, name.startswith("global"))
         if options or name == "bucket":
-            said = locator.locate(asked, lambda: table._newest).how
+            said = locator.locate(asked, lambda: table._keys.query).how
             assert "through lookup files" in said[0]
 
 
@@ -188,14 +188,14 @@ def test_rows_that_deletion_vectors_have_left_are_found_by_the_index(options, in
         kinds = ["+I"] * 30 + ["-D" if step and "aggregation" not in options.values() else "+I"] * 5
         table.upsert(rows.append_column("_row_kind", pa.array(kinds)))
         asked = rows_of(rng.integers(0, 80, 100), rng.integers(0, 4, 100))
-        found = Locator(table.session).locate(asked, lambda: table._newest)
+        found = Locator(table.session).locate(asked, lambda: table._keys.query)
         assert not any("through lookup files" in text for text in found.how)
         assert all("were read" in text for text in found.how) == reads_blooms
         assert_equals_join(table, Locator(table.session), asked, not reads_blooms)
         assert table.locate(asked).schema.metadata[b"lsm.how"].decode().splitlines()
     table.alter(lsm.SetOption("write-only", "true"))
     table.upsert(rows)  # on level 0, where nothing is merged yet
-    (said,) = Locator(table.session).locate(asked, lambda: table._newest).how
+    (said,) = Locator(table.session).locate(asked, lambda: table._keys.query).how
     assert "through lookup files" in said
 
 
