@@ -200,7 +200,7 @@ def test_a_file_cut_into_parts_gives_each_row_once(table, file_format, monkeypat
     table.upsert(pa.table({"id": ids, "v": ids}))
     table.compact(full=True)
     table.upsert(pa.table({"id": ids[::1000], "v": -ids[::1000]}))
-    monkeypatch.setattr(split_read, "_PART_BYTES", 1)
+    monkeypatch.setattr("lsm_engine.table.read.scan._PART_BYTES", 1)
     monkeypatch.setattr(LocalExecutor, "__init__", lambda self: setattr(self, "threads", 3))
     (split,) = table.scan().splits()
     parts = [part for file in split.files for part in split_read.file_parts(file, 1)]
