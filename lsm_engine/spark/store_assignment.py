@@ -17,6 +17,8 @@ from lsm_engine.spark.statement import quoted
 _TEXT = (sql_types.StringType, sql_types.CharType, sql_types.VarcharType)
 _TIMES = (sql_types.TimestampType, sql_types.TimestampNTZType)
 _FLOATS = (sql_types.FloatType, sql_types.DoubleType)
+_TIME_OF_DAY = [sql_types.TimeType] if hasattr(sql_types, "TimeType") else []  # since PySpark 4.1
+_CHECKED_WHEN_WRITTEN: list[type] = [sql_types.IntegralType, *_TIME_OF_DAY]
 
 
 def assigned(
@@ -50,7 +52,8 @@ def stored(
 ) -> Column:
     """Return the value of a clause cast to the type of its column. Text is read as what the column holds.
 
-    Whole numbers are left as they are where the session is not ANSI. Raises InvalidInputError for what neither fits.
+    Whole numbers, where the session is not ANSI, and times of day of another precision are left as they are: what does
+    not fit is refused when it is written. Raises InvalidInputError for what neither fits.
     """
     kind = wanted.dataType
     if given.simpleString() == kind.simpleString():  # may differ in what can be null
@@ -59,7 +62,7 @@ def stored(
         return value.cast(kind)
     if is_ansi and isinstance(given, _TEXT) and isinstance(kind, sql_types.AtomicType):
         return value.cast(kind)
-    if isinstance(given, sql_types.IntegralType) and isinstance(kind, sql_types.IntegralType):
+    if any(isinstance(given, one) and isinstance(kind, one) for one in _CHECKED_WHEN_WRITTEN):
         return value
     raise InvalidInputError(
         f"column {wanted.name!r} takes {kind.simpleString()}, not {given.simpleString()}; cast it first",

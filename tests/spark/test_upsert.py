@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as sql
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, StorageError
@@ -230,3 +231,15 @@ def test_a_merge_takes_a_dataframe(spark, new_table):
     )
     assert row_counts_of(made.properties) == RowCounts(updated=20, inserted=70)
     assert by_id(table.scan().to_arrow()).equals(by_id(reference.scan().to_arrow()))
+
+
+def test_a_merge_refuses_a_time_of_day_with_more_digits_than_its_column(spark, new_table):
+    table = on_spark(new_table("spark"), spark)
+    table.upsert(rows(0, 2))
+    source = spark.createDataFrame(rows(0, 1)).withColumn("at", sql.expr("TIME'10:00:00.123456'"))
+    with pytest.raises(lsm.LsmError, match="at"):
+        table.merge(source).when_matched_update_all().execute()
+    source = source.withColumn("at", sql.expr("TIME'10:00:00.123'"))
+    table.merge(source).when_matched_update_all().execute()
+    (at,) = table.scan(where="id = 0").to_arrow()["at"].to_pylist()
+    assert at.isoformat() == "10:00:00.123000"
