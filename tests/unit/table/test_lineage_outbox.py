@@ -35,9 +35,10 @@ from tests.unit.catalog.stories import Story, add, data_file, dump, upsert_and_c
 SPAWN = multiprocessing.get_context("spawn")
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 NAME = TableName(database="db", table="t")
-STEP_MILLIS = 100
 LOCKED_SECONDS = float(os.environ.get("LSM_LOCKED_SECONDS", "0"))
 """Commits go on for so long while the catalog is locked; 60 shows that no wait adds up."""
+STEP_MILLIS = 100 if LOCKED_SECONDS else 1000
+"""A wait for the lock takes three seconds; beside other tests a step that waits for nothing can take some hundred."""
 
 
 @pytest.fixture
