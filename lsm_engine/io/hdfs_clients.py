@@ -6,7 +6,6 @@ logs in as HADOOP_USER_NAME or by Kerberos.
 """
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,21 +19,17 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
-from lsm_engine.io.in_flight import OwnProcess
+from lsm_engine.io.shared_clients import SharedClients
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import (
     HDFS,
     HDFS_CONFIGURATION,
     StorageOptions,
-    require_environment,
 )
 
 FAILURES = (OSError, RuntimeError, ValueError)
 """What the library raises for answers."""
 
-_lock = threading.Lock()
-_made: dict[tuple[str, str, StorageOptions], tuple[str, Any]] = {}  # of the newest environment
-_owner = OwnProcess()
 # The library has no class for most answers: it shows the Java class of the NameNode's.
 _ANSWER = re.compile(
     r'RPCError\("(?:[A-Za-z0-9_$]+\.)*([A-Za-z0-9_$]+)", "(.*?)(?:\\n|"\)|$)', re.S
@@ -49,27 +44,6 @@ _REMEDIES = {
     "NSQuotaExceededException": "the directory's quota of names is used up; delete some, then retry",
     "StandbyException": "no NameNode is active; try again later",
 }
-
-
-def client_of(location: StorageLocation, options: StorageOptions, environment: str) -> Any:
-    """Return the client of a cluster as an `environment_mark` has it, made on first use.
-
-    Raises InvalidOptionError if it cannot be made, or not any more, as the environment is another by now.
-    """
-    with _lock:
-        _owner.require(location.text)
-        key = (location.scheme, location.authority, options)
-        of, found = _made.get(key, ("", None))
-        if found is None or of != environment:
-            require_environment(location.text, location.scheme, environment)
-            found = _client(location, options)
-            _made[key] = environment, found
-        return found
-
-
-def require_own_process(location: StorageLocation) -> None:
-    """Raise StorageError in a process that was forked from one that had made clients."""
-    _owner.require(location.text)
 
 
 def _client(location: StorageLocation, options: StorageOptions) -> Any:
@@ -95,6 +69,9 @@ def _client(location: StorageLocation, options: StorageOptions) -> Any:
             "name service of the configuration (hadoop-conf-dir, HADOOP_CONF_DIR)",
             location=location.text,
         ) from cause
+
+
+shared = SharedClients(_client)
 
 
 @contextmanager

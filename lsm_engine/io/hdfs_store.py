@@ -22,9 +22,8 @@ from lsm_engine.io.file_io import FileStatus, StoreFacts, check_path
 from lsm_engine.io.hdfs_clients import (
     FAILURES,
     answer_of,
-    client_of,
     naming_path,
-    require_own_process,
+    shared,
     to_error,
 )
 from lsm_engine.io.in_flight import at_once, begin
@@ -50,7 +49,7 @@ def move_directory(
 
     Raises AlreadyExistsError, with nothing changed, if the target exists.
     """
-    client = client_of(target, options, environment_mark(target.scheme))
+    client = shared.client_of(target, options, environment_mark(target.scheme))
     with naming_path(target.prefix, target.text):
         client.mkdirs(f"/{target.prefix.rpartition('/')[0]}", create_parent=True)
         with contextlib.suppress(FileNotFoundError):
@@ -303,9 +302,9 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
 
     @property
     def _client(self) -> Any:
-        require_own_process(self.location)
+        shared.require_own_process(self.location)
         if self._made is None:
-            self._made = client_of(self.location, self.options, self.environment)
+            self._made = shared.client_of(self.location, self.options, self.environment)
         return self._made
 
     def _real(self, path: str) -> str:

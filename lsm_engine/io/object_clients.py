@@ -1,8 +1,6 @@
 """Clients of object stores, made by obstore from a location and storage options.
 
-One pair per bucket, process, options and environment, so that tables share connections; who has used one
-keeps it when the environment changes. A client of a process that has forked since does not work,
-and would wait for ever: that is found out before a request.
+One pair per bucket, options and environment, so that tables share connections (`SharedClients`).
 """
 
 import os
@@ -19,10 +17,10 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lsm_engine.base.errors import InvalidOptionError, UnsupportedError
-from lsm_engine.io.in_flight import OwnProcess
 from lsm_engine.io.object_answers import to_configuration_error
+from lsm_engine.io.shared_clients import SharedClients
 from lsm_engine.io.storage_location import StorageLocation
-from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions, require_environment
+from lsm_engine.io.storage_options import AZURE, GCS, S3, StorageOptions
 
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "10min"}
 _ONCE = {"max_retries": 0, "retry_timeout": timedelta(0)}
@@ -33,8 +31,6 @@ _PATIENT = {
 }
 _MEMORY = "memory"
 _lock = threading.Lock()
-_made: dict[Any, tuple[str, "Clients"]] = {}  # of the newest environment
-_owner = OwnProcess()
 
 
 class Clients:
@@ -62,25 +58,7 @@ class Clients:
                 self.once, self.patient = once, patient
 
 
-def clients_of(location: StorageLocation, options: StorageOptions, environment: str) -> Clients:
-    """Return the clients of a bucket as an `environment_mark` has it, made on first use.
-
-    Raises InvalidOptionError for options, and if they are not made yet and the environment is another by now.
-    """
-    with _lock:
-        _owner.require(location.text)
-        key = (location.scheme, location.authority, options)
-        of, found = _made.get(key, ("", None))
-        if found is None or of != environment:
-            require_environment(location.text, location.scheme, environment)
-            found = Clients(location, options)
-            _made[key] = environment, found
-        return found
-
-
-def require_own_process(location: StorageLocation) -> None:
-    """Raise StorageError in a process that was forked from one that had made clients."""
-    _owner.require(location.text)
+shared = SharedClients(Clients)
 
 
 def _pair(location: StorageLocation, options: StorageOptions) -> tuple[Any, Any, str]:

@@ -13,7 +13,7 @@ from obstore.exceptions import BaseError
 from lsm_engine.base.errors import CommitUnknownError
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
-from lsm_engine.io.object_clients import Clients, clients_of, require_own_process
+from lsm_engine.io.object_clients import Clients, shared
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import StorageOptions, environment_mark
 
@@ -47,9 +47,9 @@ class Requests:
     @property
     def clients(self) -> Clients:
         """The clients of this process, the same ones from the first use on."""
-        require_own_process(self.location)
+        shared.require_own_process(self.location)
         if self._clients is None:
-            self._clients = clients_of(self.location, self.options, self.environment)
+            self._clients = shared.client_of(self.location, self.options, self.environment)
         return self._clients
 
     def at(self, location: StorageLocation) -> "Requests":

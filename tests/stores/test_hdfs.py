@@ -219,7 +219,7 @@ def in_safe_mode(files, source, target):
 def with_name_node(monkeypatch):
     def made(answer):
         name_node = NameNode(answer)
-        monkeypatch.setattr("lsm_engine.io.hdfs_store.client_of", lambda *_: name_node)
+        monkeypatch.setattr("lsm_engine.io.hdfs_store.shared.client_of", lambda *_: name_node)
         return name_node, HdfsFileIO(parse_location("hdfs://nn/db.db/t"))
 
     return made

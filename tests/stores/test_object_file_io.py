@@ -260,7 +260,8 @@ def test_s3mock_is_refused_at_each_start(monkeypatch: pytest.MonkeyPatch) -> Non
     starts = int(os.environ.get("LSM_PROBE_STARTS", "1"))
     with servers.s3mock() as server:
         for _ in range(starts):
-            monkeypatch.setattr(object_clients, "_made", {})  # a process that has asked nothing yet
+            # A process that has asked nothing yet.
+            monkeypatch.setattr(object_clients.shared, "_made", {})
             storage = stored(server)
             with pytest.raises(UnsupportedError, match="conditional creates"):
                 storage.publish("a", b"1")
