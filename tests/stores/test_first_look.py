@@ -10,41 +10,20 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.kept_documents import KeptDocuments, forget_documents
+from lsm_engine.io.kept_documents import KeptDocuments
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.publish_probe import MARKER
 from lsm_engine.io.storage_location import parse_location
 from lsm_engine.plan.named_manifests import MANIFESTS, named_manifests, with_manifests
-from lsm_engine.store import manifests, newest
+from lsm_engine.store import newest
+from tests.stores.small_tables import QUIET, SCHEMA, forget_all, small_table, upsert
 from tests.unit.plan.facts import manifest
-
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-QUIET = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
 
 
 @pytest.fixture
 def table(tmp_path):
-    url, warehouse = (
-        f"sqlite:///{tmp_path}/c.db",
-        f"memory://{tmp_path.name.replace('_', '-')}/lake",
-    )
-    with lsm.open_catalog(url, warehouse=warehouse) as catalog:
-        made = catalog.create_table("a.t", SCHEMA, primary_key=["k"], options=QUIET)
-    for number in range(3):
-        upsert(made, number)
-    return made
-
-
-def upsert(table, number):
-    table.upsert(pa.table({"k": [number], "v": [number]}, schema=SCHEMA))
-
-
-def forget_all():
-    """Make this process one that has read nothing yet."""
-    manifests._shared.clear()
-    newest._known.clear()
-    forget_documents()
+    return small_table(tmp_path, 3)
 
 
 def keys(table):

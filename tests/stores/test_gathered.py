@@ -7,14 +7,12 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.io.kept_documents import KeptDocuments, forget_documents
+from lsm_engine.io.kept_documents import KeptDocuments
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.storage_location import parse_location
-from lsm_engine.store import manifests, newest
 from lsm_engine.table.history import expire as expiry
+from tests.stores.small_tables import SCHEMA, forget_all, small_table
 
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-QUIET = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
 DIRECTORIES = ["snapshot", "tag", "consumer"]
 
 
@@ -25,22 +23,7 @@ def storage(tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    where = f"memory://{tmp_path.name.replace('_', '-')}/lake"
-    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=where) as catalog:
-        made = catalog.create_table("a.t", SCHEMA, primary_key=["k"], options=QUIET)
-    for number in range(5):
-        upsert(made, number)
-    return made
-
-
-def upsert(table, number):
-    table.upsert(pa.table({"k": [number], "v": [number]}, schema=SCHEMA))
-
-
-def forget_all():
-    manifests._shared.clear()
-    newest._known.clear()
-    forget_documents()
+    return small_table(tmp_path, 5)
 
 
 def expire(table, **more):

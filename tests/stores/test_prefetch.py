@@ -16,6 +16,7 @@ from lsm_engine.io.storage_location import parse_location
 from lsm_engine.io.storage_options import NO_OPTIONS
 from lsm_engine.store import manifests
 from lsm_engine.table.ground.executor import LocalExecutor
+from tests.stores.small_tables import forget_all
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -170,7 +171,7 @@ def test_manifests_that_nobody_came_for_are_forgotten(monkeypatch):
         for number in range(12):
             table.upsert([{"id": number, "v": number}])
         session = catalog.table("a.t").session
-        manifests._shared.clear()  # as in a process that has written none of them
+        forget_all()
         metas = session.manifest_metas(session.snapshots.latest())
         paths = [session.paths.manifest(meta.file_name) for meta in metas]
         ahead = session.manifests.ahead(metas)
@@ -187,7 +188,7 @@ def test_manifests_and_small_files_are_read_together(monkeypatch):
         for number in range(24):
             table.upsert([{"id": number, "v": number}])
         again = catalog.table("a.t")
-        manifests._shared.clear()  # as in a process that has written none of them
+        forget_all()
         watched = Watched(monkeypatch, millis=20)
         decoded = []
         together = manifests.decode_small_manifests
@@ -215,7 +216,7 @@ def test_of_manifests_that_are_decoded_together_the_damaged_one_is_named(damage)
         session = catalog.table("a.t").session
         path = session.paths.manifest(session.manifest_metas(table.latest_snapshot())[2].file_name)
         session.file_io.replace(path, damage)
-        manifests._shared.clear()
+        forget_all()
         with pytest.raises(CorruptFileError) as raised:
             table.to_arrow()
         assert path in str(raised.value)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.io.kept_documents import forget_documents
-from lsm_engine.store import manifests, newest
+from lsm_engine.store import newest
 from tests.stores.chaos_proxy import chaos_proxy
 from tests.stores.meters import LogicalMeter, Meter, ProxyMeter
 from tests.stores.servers import StoreServer
+from tests.stores.small_tables import forget_all
 from tests.stores.stored_tables import location, options
 
 BENCH = os.environ.get("LSM_STORE_BENCH") == "1"
@@ -92,13 +92,6 @@ def measured(
         made = Measured(ProxyMeter(proxy, DELAY), tmp_path, where, dict(options(proxy.server)))
         yield made
         made.catalog.close()
-
-
-def forget_all() -> None:
-    """Make this process one that has read nothing yet."""
-    manifests._shared.clear()
-    newest._known.clear()
-    forget_documents()
 
 
 def test_writing(measured: Measured) -> None:

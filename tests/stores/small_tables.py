@@ -1,0 +1,33 @@
+"""Tables of a few rows on a store in memory, and a process that has read nothing of them yet."""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import lsm_engine as lsm
+from lsm_engine.io.kept_documents import forget_documents
+from lsm_engine.store import manifests, newest
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+QUIET = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
+
+
+def small_table(directory: Path, commits: int) -> lsm.Table:
+    """A table of one row a commit."""
+    where = f"memory://{directory.name.replace('_', '-')}/lake"
+    with lsm.open_catalog(f"sqlite:///{directory}/c.db", warehouse=where) as catalog:
+        made = catalog.create_table("a.t", SCHEMA, primary_key=["k"], options=QUIET)
+    for number in range(commits):
+        upsert(made, number)
+    return made
+
+
+def upsert(table: lsm.Table, number: int) -> None:
+    table.upsert(pa.table({"k": [number], "v": [number]}, schema=SCHEMA))
+
+
+def forget_all() -> None:
+    """Make this process one that has read nothing yet."""
+    manifests._shared.clear()
+    newest._known.clear()
+    forget_documents()
