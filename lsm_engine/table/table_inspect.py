@@ -54,7 +54,7 @@ class TableInspect:
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Return a system table; docs/formats.md lists them and their columns.
+        """Return a system table; docs/system-tables.md lists them and their columns.
 
         snapshots, compactions, schemas, options, tags, branches, consumers and aggregation_fields
         describe the table; files, file_key_ranges, file_indexes, partitions, buckets, manifests, manifest_lists
