@@ -6,7 +6,7 @@ Temporaries are `.<name>.<id>.tmp` beside their target, as on a disk.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hdfs_native import WriteOptions
@@ -33,8 +33,6 @@ from lsm_engine.io.prefetched import Prefetched
 from lsm_engine.io.remote_file_io import RemoteFileIO
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions, environment_mark
-
-_READ_AT_ONCE = 16
 
 
 def open_store(location: StorageLocation, options: StorageOptions = NO_OPTIONS) -> "HdfsFileIO":
@@ -78,19 +76,6 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
     def _read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         with self._naming(path):
             return _range(self._client.read(self._real(path)), offset, length)
-
-    def read_many(
-        self, paths: Iterable[str], length: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Yield files in the order asked, some of them read ahead."""
-
-        def read(path: str) -> tuple[str, bytes | None]:
-            try:
-                return path, self.read(path, length=length)
-            except NotFoundError:
-                return path, None
-
-        return at_once(read, paths, width=_READ_AT_ONCE)
 
     def read_ranges(
         self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None

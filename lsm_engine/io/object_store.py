@@ -41,7 +41,6 @@ from lsm_engine.io.together import settle
 _DELETED_AT_ONCE = 1000
 _LISTED_AT_ONCE = 1000
 _COALESCED_BYTES = 512 << 10
-_READ_AT_ONCE = 16
 _PARTS_UNDER_WAY = 2
 
 
@@ -126,19 +125,6 @@ class ObjectFileIO(UploadsInParts):
                 raise
 
         return self._requests.send("GET", path, get)
-
-    def read_many(
-        self, paths: Iterable[str], length: int | None = None
-    ) -> Iterator[tuple[str, bytes | None]]:
-        """Yield files in the order asked, some of them read ahead."""
-
-        def read(path: str) -> tuple[str, bytes | None]:
-            try:
-                return path, self.read(path, length=length)
-            except NotFoundError:
-                return path, None
-
-        return at_once(read, paths, width=_READ_AT_ONCE)
 
     def read_ranges(
         self, path: str, ranges: Sequence[tuple[int, int]], *, size: int | None = None

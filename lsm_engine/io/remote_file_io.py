@@ -1,9 +1,15 @@
-"""What the FileIOs over a network share: the identity of the store."""
+"""What the FileIOs over a network share: the identity of the store, and reading many files at once."""
 
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lsm_engine.base.errors import NotFoundError
+from lsm_engine.io.in_flight import at_once
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions, environment_mark
+
+_READ_AT_ONCE = 16
 
 
 class RemoteFileIO:
@@ -34,3 +40,20 @@ class RemoteFileIO:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.location, self.options)
+
+    @abstractmethod
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return a file's bytes from `offset`."""
+
+    def read_many(
+        self, paths: Iterable[str], length: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Yield files in the order asked, some of them read ahead."""
+
+        def read(path: str) -> tuple[str, bytes | None]:
+            try:
+                return path, self.read(path, length=length)
+            except NotFoundError:
+                return path, None
+
+        return at_once(read, paths, width=_READ_AT_ONCE)
