@@ -39,18 +39,23 @@ def record_commits(url, warehouse, me, gate):
     catalog.close()
 
 
-def test_eight_processes_record_fifty_commits_each(tmp_path):
-    url = f"sqlite:///{tmp_path}/catalog.db"  # not there yet: they race to make it, too
-    gate = SPAWN.Barrier(PROCESSES)
+def record_at_once(url: str, warehouse: str, processes: int) -> None:
+    """Record commits in as many processes as there are, all of which begin at the same moment."""
+    gate = SPAWN.Barrier(processes)
     workers = [
-        SPAWN.Process(target=record_commits, args=(url, str(tmp_path), me, gate))
-        for me in range(PROCESSES)
+        SPAWN.Process(target=record_commits, args=(url, warehouse, me, gate))
+        for me in range(processes)
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(timeout=120)
-    assert [worker.exitcode for worker in workers] == [0] * PROCESSES
+    assert [worker.exitcode for worker in workers] == [0] * processes
+
+
+def test_eight_processes_record_fifty_commits_each(tmp_path):
+    url = f"sqlite:///{tmp_path}/catalog.db"  # not there yet: they race to make it, too
+    record_at_once(url, str(tmp_path), PROCESSES)
     catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
     names = [f"t{number}" for number in range(PROCESSES // 2)]
     assert catalog.list_tables("shop") == names

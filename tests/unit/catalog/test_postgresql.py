@@ -20,7 +20,7 @@ from lsm_engine.catalog.names import TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.catalog.views import VIEW_NAMES
 from tests.unit.catalog.stories import MILLIS, ORDERS, Story, add, data_file, dump
-from tests.unit.catalog.test_many_processes import COMMITS, SPAWN, record_commits
+from tests.unit.catalog.test_many_processes import COMMITS, record_at_once
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.float64())])
 PROCESSES = 4
@@ -63,16 +63,7 @@ def test_threads_open_at_once_and_one_makes_the_tables(postgres, tmp_path) -> No
 @pytest.mark.slow
 def test_processes_record_at_once(postgres, tmp_path) -> None:
     url = postgres.fresh_url()
-    gate = SPAWN.Barrier(PROCESSES)
-    workers = [
-        SPAWN.Process(target=record_commits, args=(url, str(tmp_path), me, gate))
-        for me in range(PROCESSES)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=120)
-    assert [worker.exitcode for worker in workers] == [0] * PROCESSES
+    record_at_once(url, str(tmp_path), PROCESSES)
     catalog = SqlCatalog.open(url, warehouse=str(tmp_path))
     for number in range(PROCESSES // 2):
         table = TableName(database="shop", table=f"t{number}")

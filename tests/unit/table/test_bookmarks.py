@@ -11,12 +11,9 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.table.compact import compact
-from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.write import land
-from lsm_engine.testing.memory_file_io import MemoryFileIO
-from tests.model.world import components, reopen
+from tests.unit.table import memory_lake
 
-COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 LOOKUP = {"changelog-producer": "lookup"}
 FULL = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"}
 PRODUCERS = {
@@ -29,24 +26,12 @@ each_producer = pytest.mark.parametrize("options", PRODUCERS.values(), ids=PRODU
 by_compactions = pytest.mark.parametrize("options", [LOOKUP, FULL], ids=["lookup", "full"])
 
 
-class Lake:
-    """One table in memory, opened as often as there are writers."""
+class Lake(memory_lake.Lake):
+    """Writers that return bookmarks."""
 
     def __init__(self, **options: str) -> None:
-        self.parts = components(MemoryFileIO())
-        create_table(
-            self.parts.file_io,
-            COLUMNS,
-            primary_key=("k",),
-            partitioned_by=(),
-            options={"bucket": "1", **options},
-            comment=None,
-            clock=self.parts.clock,
-        )
+        super().__init__(**options)
         self.table = self.open()
-
-    def open(self) -> lsm.Table:
-        return reopen(self.parts)
 
     def put(self, value: int, *keys: int) -> Any:
         return self.open().upsert([{"k": key, "v": value} for key in keys])

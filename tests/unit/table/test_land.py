@@ -12,33 +12,15 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.table.compact import compact, postponed_buckets
 from lsm_engine.table.compact.compact_plan import plan_compaction
-from lsm_engine.table.ddl.create import create_table
-from lsm_engine.testing.memory_file_io import MemoryFileIO
-from tests.model.world import components, reopen
+from tests.unit.table import memory_lake
 
-COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 FIRST_ROW = {"merge-engine": "first-row"}
 VECTORS = {"deletion-vectors.enabled": "true"}
 hidden = pytest.mark.parametrize("options", [FIRST_ROW, VECTORS], ids=["first-row", "vectors"])
 
 
-class Lake:
-    """One table in memory, opened as often as there are writers."""
-
-    def __init__(self, **options: str) -> None:
-        self.parts = components(MemoryFileIO())
-        create_table(
-            self.parts.file_io,
-            COLUMNS,
-            primary_key=("k",),
-            partitioned_by=(),
-            options={"bucket": "1", **options},
-            comment=None,
-            clock=self.parts.clock,
-        )
-
-    def open(self) -> lsm.Table:
-        return reopen(self.parts)
+class Lake(memory_lake.Lake):
+    """What can be read, and options set meanwhile."""
 
     def present(self) -> list[int]:
         return sorted(self.open().scan().to_arrow()["k"].to_pylist())
