@@ -56,7 +56,7 @@ class ProcessDirectory:
         path = os.path.join(self.path, STATE)
         with contextlib.suppress(OSError):
             with open(f"{path}.new", "w", encoding="utf-8") as sink:
-                json.dump(state, sink)
+                sink.write(json.dumps(state))  # in one piece: that is compiled, dump is not
             os.replace(f"{path}.new", path)
 
     def close(self) -> None:
