@@ -1,7 +1,7 @@
 """The options of one table: as text, read typed, and refused by name where unsupported."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ _CHANGELOG_FILES: tuple[tuple[Option[Any], str, str], ...] = (
 )
 """An option of changelog files, the one of all files that it stands for, and that one per level."""
 _OF_CHANGELOG_FILES = "changelog-file.*"
+_UNSUPPORTED = "*"
 
 
 @record
@@ -73,6 +74,41 @@ class TableOptions:
     def with_texts(self, changes: Mapping[str, str]) -> "TableOptions":
         """Return a copy with `changes` on top."""
         return TableOptions(texts=MappingProxyType({**self.texts, **changes}))
+
+    @property
+    def unsupported(self) -> "tuple[UnsupportedOption, ...]":
+        """Every option that this version does not support, harmless ones included."""
+        known: tuple[UnsupportedOption, ...] | None = self._values.get(_UNSUPPORTED)
+        if known is None:
+            known = self._values.setdefault(_UNSUPPORTED, tuple(_unsupported_among(self)))
+        return known
+
+    def require_readable(self) -> None:
+        """Raise UnsupportedError, naming the options, for values that stand in the way of reading."""
+        self._refuse({Verdict.REFUSES_READING})
+
+    def require_writable(self) -> None:
+        """Raise UnsupportedError, naming the options, for values that stand in the way of writing.
+
+        Unknown options do: what writers owe them is not known.
+        """
+        self._refuse({Verdict.REFUSES_READING, Verdict.REFUSES_WRITING, Verdict.UNKNOWN})
+
+    def _refuse(self, verdicts: set[Verdict]) -> None:
+        refusing = [one for one in self.unsupported if one.verdict in verdicts]
+        if not refusing:
+            return
+        first = refusing[0]
+        option = core_options.find(first.key)
+        if isinstance(option, Option):
+            option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
+        more = "".join(f"; also {one}" for one in refusing[1:])
+        raise UnsupportedError(
+            f"option {first.key!r} = {first.text!r} is not supported by this version "
+            f"({first.reason}); nothing was read or written{more}",
+            option=first.key,
+            value=first.text,
+        )
 
     # Derived defaults (semantics section 1).
 
@@ -155,7 +191,7 @@ def given_options(texts: Mapping[str, object]) -> TableOptions:
                 f"no such table option{hint}", kind=ErrorKind.UNKNOWN_OPTION, key=key
             )
     options = TableOptions(texts=MappingProxyType(plain))
-    refuse_unsupported(options, (ExternalAccess.READ, ExternalAccess.WRITE))
+    options.require_writable()
     return options
 
 
@@ -179,6 +215,10 @@ class UnsupportedOption:
 
 def unsupported_options(options: TableOptions) -> list[UnsupportedOption]:
     """Return every option of a table that this version does not support, harmless ones included."""
+    return list(options.unsupported)
+
+
+def _unsupported_among(options: TableOptions) -> list[UnsupportedOption]:
     found = []
     # The table's own options first: a merge engine means more than what it does to one column.
     for key, text in sorted(options.texts.items(), key=lambda item: item[0].startswith("fields.")):
@@ -213,30 +253,6 @@ def _unsupported(key: str, text: str, guards: ExternalAccess, reason: str) -> Un
     reads = guards is ExternalAccess.READ
     verdict = Verdict.REFUSES_READING if reads else Verdict.REFUSES_WRITING
     return UnsupportedOption(key=key, text=text, verdict=verdict, reason=reason)
-
-
-def refuse_unsupported(options: TableOptions, accesses: Iterable[ExternalAccess]) -> None:
-    """Raise UnsupportedError, naming the options, for values that stand in the way of an access.
-
-    Unknown options stand in the way of writing: what writers owe them is not known.
-    """
-    verdicts = {Verdict.REFUSES_READING}
-    if ExternalAccess.WRITE in accesses:
-        verdicts |= {Verdict.REFUSES_WRITING, Verdict.UNKNOWN}
-    refusing = [one for one in unsupported_options(options) if one.verdict in verdicts]
-    if not refusing:
-        return
-    first = refusing[0]
-    option = core_options.find(first.key)
-    if isinstance(option, Option):
-        option.parsed(first.text)  # raises InvalidOptionError for a value that nobody knows
-    more = "".join(f"; also {one}" for one in refusing[1:])
-    raise UnsupportedError(
-        f"option {first.key!r} = {first.text!r} is not supported by this version ({first.reason}); "
-        f"nothing was read or written{more}",
-        option=first.key,
-        value=first.text,
-    )
 
 
 def _as_text(value: object) -> str:

@@ -21,8 +21,8 @@ from lsm_engine.table.history.fast_forward import FastForwardReport
 from lsm_engine.table.history.orphans import OrphanReport
 from lsm_engine.table.history.rollback import RollbackReport
 from lsm_engine.table.history.rollback_plan import snapshot_to_return_to
-from lsm_engine.table.tags import auto_tags, branch, expire_tags, tag
-from lsm_engine.table.tags.auto_tags import AutoTagReport
+from lsm_engine.table.tags import branch, expire_tags, tag
+from lsm_engine.table.tags.auto_tags import AutoTagReport, AutoTags
 from lsm_engine.table.tags.branch import Branch
 from lsm_engine.table.tags.expire_tags import TagExpiryReport
 
@@ -224,7 +224,7 @@ class TableHistory:
         dry_run: bool = False,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> AutoTagReport:
         """Create the tags that `tag.automatic-creation` asks for and no commit has made yet."""
-        return auto_tags.create_due_tags(self.session, dry_run=dry_run)
+        return AutoTags(self.session).create_due(dry_run=dry_run)
 
     # --- branches --------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from lsm_engine.base.modes import ExternalAccess
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.forget import forget
@@ -159,7 +157,7 @@ class TableMaintenance:
         Raises NotFoundError for an empty trash, InvalidInputError if the table has new
         snapshots, so that those of the trash no longer fit.
         """
-        refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
+        self.session.options.require_writable()
         return trash.undo(self.session, name)
 
     def empty_trash(
@@ -169,7 +167,7 @@ class TableMaintenance:
         everything: bool = False,
     ) -> TrashReport:
         """Delete the files of records older than `maintenance.trash-retained`, or `everything`."""
-        refuse_unsupported(self.session.options, [ExternalAccess.WRITE])
+        self.session.options.require_writable()
         return trash.empty(self.session, everything=everything, dry_run=dry_run)
 
     def _upkeep(self, commit_user: str | None) -> CommitIdentity:

@@ -210,6 +210,11 @@ def session_of(store: SnapshotStore, name: str = "") -> Any:
     return session
 
 
+ALL_BUT_ONE = expire.Retention(
+    retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=1000
+)
+
+
 def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "") -> object:
     """Take all but the newest, in the order of table/history/expire and table/tags/removal."""
     del report
@@ -222,7 +227,7 @@ def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "")
     if choice.expired:
         try:
             session = session_of(store, name)
-            expire._raise_fence(session, session, choice)
+            expire._Expiry(session, ALL_BUT_ONE, dry_run=False)._raise_fence(choice)
         except CommitConflictError:
             store.mend_earliest()
             return "conflict"

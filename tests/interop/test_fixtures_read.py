@@ -17,7 +17,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.modes import ChangelogProducer, CommitKind
 from lsm_engine.table.changes.changelog_splits import merged_delta
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, read_changes
-from lsm_engine.table.tags.roots import delta_entries
+from lsm_engine.table.tags.roots import Roots
 from tests.interop.canonical import Row, canonical_rows, difference, exact_nanos
 from tests.interop.fixture_tables import FixtureTable, on_disk
 
@@ -135,7 +135,7 @@ def test_delta_of_every_snapshot(fixture: FixtureTable) -> None:
         found = [
             batch
             for split in merged_delta(
-                table.session, snapshot.id, list(delta_entries(table.session, [snapshot]))
+                table.session, snapshot.id, list(Roots(table.session).delta_entries([snapshot]))
             )
             for batch in read_changes(
                 table.session.context({file.schema_id for file in split.all_files}),

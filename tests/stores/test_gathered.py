@@ -102,14 +102,14 @@ def test_what_only_a_tag_or_a_branch_keeps_outlives_an_expiry(table, is_new):
 
 def test_a_tag_of_another_process_that_comes_before_the_fence_is_seen(table, monkeypatch):
     """Between the first look, which saw no directory of tags, and the one that counts."""
-    real = expiry._raise_fence
+    real = expiry._Expiry._raise_fence
 
-    def tagged_first(session, *more):
+    def tagged_first(run, choice):
         lsm.open_table(table.location).create_tag("late", snapshot_id=2)
-        return real(session, *more)
+        return real(run, choice)
 
     forget_all()
-    monkeypatch.setattr(expiry, "_raise_fence", tagged_first)
+    monkeypatch.setattr(expiry._Expiry, "_raise_fence", tagged_first)
     assert len(expire(lsm.open_table(table.location)).snapshot_ids) == 4
     assert sorted(table.scan(tag="late").to_arrow()["k"].to_pylist()) == [0, 1]
     assert table.verify(deep=True).is_clean

@@ -57,7 +57,7 @@ from lsm_engine.table.commit.replaced import is_replaced, require_not_built_on
 from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.auto_tags import tag_after_commit
+from lsm_engine.table.tags.auto_tags import AutoTags
 
 WRITER_VERSION = f"lsm-engine-{VERSION}"
 LOOKBACK_SNAPSHOTS = 100
@@ -121,7 +121,7 @@ def propose(
         published = made or published
         planned_on = made or planned_on
     if published is not None:
-        tag_after_commit(session, published)
+        AutoTags(session).after_commit(published)
     return published
 
 

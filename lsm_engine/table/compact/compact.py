@@ -8,8 +8,7 @@ from functools import partial
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
-from lsm_engine.base.modes import CommitKind, ExternalAccess
-from lsm_engine.base.table_options import refuse_unsupported
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.commit.retries import Retries
@@ -38,7 +37,7 @@ def compact(
     buckets: Sequence[int] | None = None,
 ) -> Snapshot | None:
     """Merge sorted runs where that is due (or all of them); None if nothing was."""
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     base = session.snapshots.latest()
     if base is None:
         return None

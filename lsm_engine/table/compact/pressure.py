@@ -6,7 +6,7 @@ from lsm_engine.plan.pressure import BucketPressure, pressures
 from lsm_engine.plan.pressure_forecast import BucketForecast, arrivals_of, forecasts
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.roots import delta_entries
+from lsm_engine.table.tags.roots import Roots
 
 _COMMITS_SEEN = 100
 
@@ -42,5 +42,5 @@ def bucket_forecasts(session: TableSession) -> list[BucketForecast]:
     # The oldest commit opens the span; what it wrote came before.
     span = session.clock.now_millis() - newest[-1].time_millis
     counted = [each for each in writes if each.id != newest[-1].id]
-    arrivals = arrivals_of(delta_entries(session, counted))
+    arrivals = arrivals_of(Roots(session).delta_entries(counted))
     return list(forecasts(bucket_pressures(session), arrivals, span_millis=max(span, 0)))

@@ -18,9 +18,8 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     InvalidOptionError,
 )
-from lsm_engine.base.modes import ExternalAccess, FileSource
+from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
@@ -90,7 +89,7 @@ def rescale(
     all of them have it already. Doing it again after a failure goes on with what is left.
     """
     _check(session.schema, buckets)
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     covers = None if partitions is None else PartitionTest(session.schema, partitions)
     if session.schema.bucket_mode.policy.is_fixed:
         session = session.with_schema(_with_buckets(session, buckets))

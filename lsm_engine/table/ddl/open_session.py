@@ -7,9 +7,8 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.other_options import Verdict
-from lsm_engine.base.table_options import refuse_unsupported, unsupported_options
+from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
@@ -71,7 +70,7 @@ def load_schema(file_io: FileIO, location: str) -> TableSchema:
             kind=ErrorKind.NO_SUCH_TABLE,
             location=location,
         )
-    refuse_unsupported(schema.options, [ExternalAccess.READ])
+    schema.options.require_readable()
     refuse_row_tracking(schema)
     for one in unsupported_options(schema.options):
         if one.verdict is Verdict.UNKNOWN:

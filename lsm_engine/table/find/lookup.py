@@ -19,8 +19,6 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
-from lsm_engine.base.modes import ExternalAccess
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
@@ -83,7 +81,7 @@ class TableQuery:
                 "SQL is to_duckdb() or to_polars()",
                 given=type(cache).__name__,
             )
-        refuse_unsupported(session.options, [ExternalAccess.READ])
+        session.options.require_readable()
         self._session = session
         self._schema = session.schema
         self._cache = process_cache() if cache is None else cache

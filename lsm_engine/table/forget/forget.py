@@ -15,9 +15,8 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     UnsupportedError,
 )
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions, refuse_unsupported
+from lsm_engine.base.table_options import TableOptions
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.retention import Retention
 from lsm_engine.table.forget.forget_plan import (
@@ -88,7 +87,7 @@ def forget(session: TableSession, keys: Any, scope: ForgetScope, *, dry_run: boo
 
     Raises InvalidInputError, with nothing changed, where the plan has refusals.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     if session.paths.branch_name:
         raise UnsupportedError(
             "keys are forgotten in a table with all its branches; go on from the table",

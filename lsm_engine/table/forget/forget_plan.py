@@ -20,8 +20,8 @@ from lsm_engine.table.history.orphans import (
     metadata_paths,
     reachable_paths,
 )
-from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.branch import on_branch
+from lsm_engine.table.tags.roots import Roots
 
 
 @record
@@ -162,7 +162,7 @@ class RootFindings:
         """Return what has to be written anew of a root; None: it holds no key."""
         live = line.live_entries(snapshot)
         holding = self._files.holding(line, live)
-        names = roots.tag_names(line, snapshot) if is_tag else roots.metadata_names(line, snapshot)
+        names = Roots(line).tag_names(snapshot) if is_tag else Roots(line).metadata_names(snapshot)
         paths = set(metadata_paths(line.paths, names)) & self._traces
         stale = list(indexes_with_hashes(line, snapshot, self._keys, _without(live, holding)))
         is_named = not is_tag and line.paths.snapshot_file(snapshot.id) in self._traces

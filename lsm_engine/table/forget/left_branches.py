@@ -5,20 +5,20 @@ from collections.abc import Collection, Iterator
 from lsm_engine.base.units import parse_age
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.history.orphans import everywhere, history_paths, root_paths
-from lsm_engine.table.tags import roots
+from lsm_engine.table.history.orphans import history_paths, root_paths
 from lsm_engine.table.tags.branch import delete
+from lsm_engine.table.tags.roots import Roots, other_branches
 
 
 def left_branches(session: TableSession, traces: Collection[str]) -> Iterator[str]:
     """Yield the names of those that hold a key themselves, or keep a file that does."""
     store = BranchStore(session.file_io, session.paths)
-    for line in roots.other_branches(session):
+    for line in other_branches(session):
         name = line.paths.branch_name
         if store.exists(name):
             continue
         own = {status.path for status in store.files(name)}
-        named = history_paths(line) | root_paths(line, roots.kept_tags(line, everywhere))
+        named = history_paths(line) | root_paths(line, Roots(line).kept_tags())
         if not (own | named).isdisjoint(traces):
             yield name
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, LsmError
-from lsm_engine.base.modes import CommitKind, EntryKind, ExternalAccess
-from lsm_engine.base.table_options import TableOptions, refuse_unsupported
+from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.io.clock import Clock, IdSource
@@ -185,7 +185,7 @@ class TableSession:
         if snapshot.schema_id == self.schema.id:
             return self
         schema = self.schemas.load(snapshot.schema_id)
-        refuse_unsupported(schema.options, [ExternalAccess.READ])
+        schema.options.require_readable()
         return self.with_schema(schema)
 
     def newest_of_writer(self) -> Snapshot | None:
@@ -278,7 +278,7 @@ class TableSession:
         Raises UnsupportedError for tables with an option, row ids or indexes that writers would have
         to support and this version does not.
         """
-        refuse_unsupported(self.options, [ExternalAccess.WRITE])
+        self.options.require_writable()
         if base is not None:
             if not self.schema.tracks_rows:
                 refuse_row_ids(base, table=self.name)

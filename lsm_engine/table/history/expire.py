@@ -6,19 +6,18 @@ outlived their snapshots go last, by a retention of their own.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions, refuse_unsupported
+from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.paths import EARLIEST
-from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import (
     ExpirePlan,
     MetadataNames,
@@ -35,8 +34,9 @@ from lsm_engine.table.history import expire_changelogs, trash
 from lsm_engine.table.history.consumer import consumers_over
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
 from lsm_engine.table.history.rollback_plan import refuse_unfinished, refuse_while_rolled_back
-from lsm_engine.table.tags import expire_tags, roots
+from lsm_engine.table.tags import expire_tags
 from lsm_engine.table.tags.removal import carry_out, planned_paths
+from lsm_engine.table.tags.roots import Roots
 
 log = logging.getLogger(__name__)
 _LOOKED_FOR = 1000  # of the files that a dead expiry would have deleted first
@@ -110,142 +110,136 @@ def retention_of(
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:
     """Take away the snapshots that retention does not keep; nothing if any root is unreadable."""
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
-    seen = session.gathered()
-    over = consumers_over(seen)
-    tags = expire_tags.expire_tags(seen, dry_run=dry_run, automatic=True).names
-    if not dry_run:
-        for consumer in over:
-            seen.consumers.delete(consumer)
-    positions = _positions(seen, over)
-    there = seen.snapshots.stable_listing()
-    refuse_unfinished(there)
-    marked = believed(seen.snapshots.earliest_hint(), there[-1].id if there else 0)
-    needed = () if session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
-    choice = _with_passed(
-        seen,
-        there,
-        marked,
-        lambda some, limit=retention.expire_limit: choose_expired(
-            some,
-            replace(retention, expire_limit=limit),
-            now_millis=session.clock.now_millis(),
-            consumer_next_ids=needed,
-        ),
-    )
-    if choice.expired and not dry_run:
-        seen = _announced(session, seen, choice)
-    plan = _plan(seen, choice)
-    log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
-    if not dry_run and not plan.is_empty:
-        carry_out(seen, plan)
-        names = tuple(file.file_name for file in plan.data_files)
-        expired = tuple(snapshot.id for snapshot in plan.expired)
-        session.notify(lambda listener: listener.expired(session.name, expired, names))
-    changelogs = expire_changelogs.expire_changelogs(
-        seen, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
-    )
-    if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
-        trash.empty(session, everything=False, dry_run=False)
-    return ExpiryReport(
-        plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
-    )
+    session.options.require_writable()
+    return _Expiry(session, retention, dry_run=dry_run).run()
 
 
-def _with_passed(
-    seen: TableSession,
-    there: Sequence[Snapshot],
-    marked: int,
-    choose: Callable[..., ExpiryChoice],
-) -> ExpiryChoice:
-    """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
+class _Expiry:
+    """One expiry. `_seen` is the table as roots are read of it: as it was, once EARLIEST has moved as it is."""
 
-    Where retention keeps some of that and none of its files is deleted yet, EARLIEST may be damaged instead:
-    nothing expires then, until retention lets go of all that is below EARLIEST.
-    """
-    passed = tuple(one for one in there if one.id < marked)
-    choice = choose(there[len(passed) :])
-    finished = replace(choice, expired=(*passed, *choice.expired))
-    if not passed or choose(there, NO_LIMIT).expired[: len(passed)] == passed:
-        return finished
-    only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
-    first = islice(planned_paths(seen, _plan(seen, only)), _LOOKED_FOR)  # files go in this order
-    if not all(map(seen.file_io.exists, first)):
-        return finished
-    reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
-    log.warning("table=%s %s: an expiry died, or EARLIEST is damaged", seen.name, reason)
-    return replace(only, expired=(), reason=f"{reason}; see lsm verify")
+    def __init__(self, session: TableSession, retention: Retention, *, dry_run: bool) -> None:
+        self._session = session
+        self._seen = session.gathered()
+        self._retention = retention
+        self._dry_run = dry_run
 
+    def run(self) -> ExpiryReport:
+        """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
+        session, retention, dry_run = self._session, self._retention, self._dry_run
+        over = consumers_over(self._seen)
+        tags = expire_tags.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
+        if not dry_run:
+            for consumer in over:
+                self._seen.consumers.delete(consumer)
+        there = [one for one in self._seen.consumers.list() if one.name not in over]
+        positions = [one.next_snapshot_id for one in there]
+        choice = self._choose(positions)
+        if choice.expired and not dry_run:
+            self._announce(choice)
+        plan = self._plan(choice)
+        log.info("expiry plan table=%s snapshots=%d", session.name, len(plan.expired))
+        if not dry_run and not plan.is_empty:
+            carry_out(self._seen, plan)
+            names = tuple(file.file_name for file in plan.data_files)
+            expired = tuple(snapshot.id for snapshot in plan.expired)
+            session.notify(lambda listener: listener.expired(session.name, expired, names))
+        changelogs = expire_changelogs.expire_changelogs(
+            self._seen, retention, snapshots=choice.kept, consumers=positions, dry_run=dry_run
+        )
+        if session.options[core_options.MAINTENANCE_TRASH_RETAINED] is not None and not dry_run:
+            trash.empty(session, everything=False, dry_run=False)
+        return ExpiryReport(
+            plan=plan, dry_run=dry_run, changelogs=changelogs, tags=tags, consumers=over
+        )
 
-def _announced(session: TableSession, seen: TableSession, choice: ExpiryChoice) -> TableSession:
-    """Let other writers know of an expiry; return the table as it is once they do, for its plan.
+    def _choose(self, positions: Sequence[int]) -> ExpiryChoice:
+        """Return what expires: also what lies below EARLIEST, of an expiry that died, or goes on.
 
-    EARLIEST moves before the roots are read that count. They are read once before that, too: a root
-    that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
-    where it is: another expiry that found it there may be deleting what it has passed. The next expiry
-    takes the snapshots that are left.
-    """
-    _plan(seen, choice)
-    refuse_while_rolled_back(seen, choice.kept[-1])
-    try:
-        return _raise_fence(session, seen, choice)
-    except CommitConflictError:
-        session.snapshots.mend_earliest()
-        raise
+        Where retention keeps some of that and none of its files is deleted yet, EARLIEST may be damaged
+        instead: nothing expires then, until retention lets go of all that is below EARLIEST.
+        `positions`: the next snapshots of consumers.
+        """
+        there = self._seen.snapshots.stable_listing()
+        refuse_unfinished(there)
+        marked = believed(self._seen.snapshots.earliest_hint(), there[-1].id if there else 0)
+        choose = partial(
+            choose_expired,
+            now_millis=self._session.clock.now_millis(),
+            consumer_next_ids=(
+                () if self._session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
+            ),
+        )
+        passed = tuple(one for one in there if one.id < marked)
+        choice = choose(there[len(passed) :], self._retention)
+        finished = replace(choice, expired=(*passed, *choice.expired))
+        unlimited = replace(self._retention, expire_limit=NO_LIMIT)
+        if not passed or choose(there, unlimited).expired[: len(passed)] == passed:
+            return finished
+        only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
+        # Files go in this order.
+        first = islice(planned_paths(self._seen, self._plan(only)), _LOOKED_FOR)
+        if not all(map(self._seen.file_io.exists, first)):
+            return finished
+        reason = f"EARLIEST is {marked}, past snapshots from {passed[0].id} on that retention keeps"
+        log.warning(
+            "table=%s %s: an expiry died, or EARLIEST is damaged", self._session.name, reason
+        )
+        return replace(only, expired=(), reason=f"{reason}; see lsm verify")
 
+    def _announce(self, choice: ExpiryChoice) -> None:
+        """Let other writers know of an expiry; the plan is then made of the table as it is once they do.
 
-def _raise_fence(session: TableSession, seen: TableSession, choice: ExpiryChoice) -> TableSession:
-    """Move EARLIEST to what is kept, then look whether a rollback is in the way.
+        EARLIEST moves before the roots are read that count. They are read once before that, too: a root
+        that cannot be read is met while nothing has changed. Whatever fails after that leaves EARLIEST
+        where it is: another expiry that found it there may be deleting what it has passed. The next
+        expiry takes the snapshots that are left.
+        """
+        self._plan(choice)
+        refuse_while_rolled_back(self._seen, choice.kept[-1])
+        try:
+            self._raise_fence(choice)
+        except CommitConflictError:
+            self._session.snapshots.mend_earliest()
+            raise
 
-    Who tags one of the others from now on sees it and gives up, and who did before is a root that the
-    plan sees (decisions/0004); a writer that lands on one of their ids sees it, too (decisions/0034).
-    """
-    paths = session.paths
-    known = [paths.snapshot_file(one.id) for one in (*choice.expired, *choice.kept)]
-    later = seen
+    def _raise_fence(self, choice: ExpiryChoice) -> None:
+        """Move EARLIEST to what is kept, then look whether a rollback is in the way.
 
-    def moved() -> SnapshotStore:
-        nonlocal later
-        later = session.gathered([*known, paths.snapshot_hint(EARLIEST)])
-        return later.snapshots
+        Who tags one of the others from now on sees it and gives up, and who did before is a root that
+        the plan sees (decisions/0004); a writer that lands on one of their ids sees it, too
+        (decisions/0034).
+        """
+        session, before = self._session, self._seen
+        hint = session.paths.snapshot_hint(EARLIEST)
+        known = [session.paths.snapshot_file(one.id) for one in (*choice.expired, *choice.kept)]
 
-    seen.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id, moved)
-    if later is seen:
-        moved()
-    durable: bool = session.options[core_options.COMMIT_FSYNC]
-    if durable:  # no power cut may bring ids back that were passed
-        session.file_io.sync([paths.snapshot_hint(EARLIEST)])
-    refuse_while_rolled_back(later, choice.kept[-1])
-    return later
+        def moved() -> SnapshotStore:
+            self._seen = session.gathered([*known, hint])
+            return self._seen.snapshots
 
+        before.snapshots.advance_earliest(choice.kept[0].id, choice.kept[-1].id, moved)
+        if self._seen is before:
+            moved()
+        if session.options[core_options.COMMIT_FSYNC]:
+            session.file_io.sync([hint])  # no power cut may bring ids back that were passed
+        refuse_while_rolled_back(self._seen, choice.kept[-1])
 
-def _positions(session: TableSession, over: Sequence[str]) -> list[int]:
-    """Return the next snapshot of each consumer but those whose time is over."""
-    return [one.next_snapshot_id for one in session.consumers.list() if one.name not in over]
-
-
-def _plan(session: TableSession, choice: ExpiryChoice) -> ExpirePlan:
-    again = session.file_io.facts.is_far  # a request for each costs more than what they drive out
-    replayed = roots.delta_entries(session, snapshots_to_replay(choice), keeps=again)
-    candidates = dead_candidates(replayed)
-    buckets = candidate_buckets(candidates)
-
-    def holds(partition: bytes, bucket: int) -> bool:
-        return (partition, bucket) in buckets
-
-    outlived: tuple[Snapshot, ...] = ()
-    if changelogs_outlive(session.options):
-        outlived = choice.expired
-    feeds = [*session.changelogs.all(), *outlived]
-    kept = roots.kept_roots(session, choice.kept, holds, changelogs=feeds)
-    names = MetadataNames.union(
-        roots.expiring_names(session, one) for one in roots.together(session, choice.expired)
-    )
-    return plan_expiry(
-        choice,
-        candidates,
-        changelogs=roots.changelog_entries(session, choice.expired, keeps=False),
-        names=names,
-        kept=kept,
-        outlived=outlived,
-    )
+    def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
+        seen, roots = self._seen, Roots(self._seen)
+        again = seen.file_io.facts.is_far  # a request for each costs more than what they drive out
+        replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
+        candidates = dead_candidates(replayed)
+        outlived = choice.expired if changelogs_outlive(seen.options) else ()
+        feeds = [*seen.changelogs.all(), *outlived]
+        kept = roots.kept_roots(choice.kept, candidate_buckets(candidates), changelogs=feeds)
+        names = MetadataNames.union(
+            roots.expiring_names(one) for one in roots.together(choice.expired)
+        )
+        return plan_expiry(
+            choice,
+            candidates,
+            changelogs=roots.changelog_entries(choice.expired, keeps=False),
+            names=names,
+            kept=kept,
+            outlived=outlived,
+        )

@@ -9,8 +9,8 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames, plan_changelog_expiry
 from lsm_engine.plan.retention import Retention, choose_expired_changelogs
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import carry_out
+from lsm_engine.table.tags.roots import Roots
 
 
 def changelogs_outlive(options: TableOptions) -> bool:
@@ -92,21 +92,18 @@ def _plan(
     snapshots: Sequence[Snapshot],
     reason: str,
 ) -> ExpirePlan:
-    fed = [one for one in expired if roots.fed_by_deltas(session, one)]
-    data = list(roots.delta_entries(session, fed, keeps=False))
+    roots = Roots(session)
+    fed = [one for one in expired if roots.fed_by_deltas(one)]
+    data = list(roots.delta_entries(fed, keeps=False))
     buckets = {(entry.partition, entry.bucket) for entry in data}
-
-    def holds(partition: bytes, bucket: int) -> bool:
-        return (partition, bucket) in buckets
-
-    names = MetadataNames.union(roots.expiring_names(session, one) for one in expired)
+    names = MetadataNames.union(roots.expiring_names(one) for one in expired)
     kept = roots.kept_roots(
-        session, snapshots, holds, changelogs=[one for one in there if one not in expired]
+        snapshots, buckets, changelogs=[one for one in there if one not in expired]
     )
     return plan_changelog_expiry(
         expired,
         [entry for entry in data if entry.kind is EntryKind.ADD],
-        roots.changelog_entries(session, expired, keeps=False),
+        roots.changelog_entries(expired, keeps=False),
         names=names,
         kept=kept,
         reason=reason,

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
-from lsm_engine.base.modes import CommitKind, ExternalAccess
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import parse_age
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
@@ -38,7 +37,7 @@ def expire_partitions(
 
     Partitions whose values spell no time are kept. Raises InvalidOptionError where no age is known.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     if not session.schema.partition_keys:
         raise InvalidInputError(
             "the table has no partitions; nothing can expire", table=session.name

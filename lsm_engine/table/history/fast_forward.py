@@ -8,9 +8,7 @@ committed since is never dropped unless that is asked for; then main is rolled b
 from collections.abc import Sequence
 
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.ownership import same_state
@@ -60,7 +58,7 @@ def fast_forward(
 
     Raises CommitConflictError where that would be needed, or where both changed the schema.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     if session.paths.branch_name:
         raise InvalidInputError("only the table itself is fast-forwarded", branch=name)
     branch = on_branch(session, name)

@@ -10,9 +10,8 @@ from itertools import chain
 from typing import Any
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import EntryKind, ExternalAccess
+from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import format_bytes, parse_age
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
@@ -25,8 +24,8 @@ from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import keep_in_trash
+from lsm_engine.table.tags.roots import Roots, branches
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ def remove_orphans(
     Raises what reading a root raises, before anything is deleted. `force` allows ages below a day,
     for tables that nobody is writing to.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     age = parse_age(older_than)
     file_io = session.file_io
     acts: tuple[Callable[[], Any], ...] = (
@@ -107,7 +106,7 @@ def _uploads(session: TableSession) -> tuple[Sequence[UnfinishedUpload], str | N
 def _ghosts(session: TableSession) -> dict[str, tuple[TableSession, Snapshot]]:
     return {
         branch.paths.snapshot_file(one.id): (branch, one)
-        for branch in roots.branches(session)
+        for branch in branches(session)
         for one in branch.snapshots.stable_listing_with_ghosts()[1]
     }
 
@@ -157,7 +156,7 @@ def _listed(
         yield from (status for status in file_io.list(directory) if not status.is_directory)
     of_people = [
         directory
-        for branch in roots.branches(session)
+        for branch in branches(session)
         for directory in (
             branch.paths.snapshot_directory,
             branch.paths.schema_directory,
@@ -213,12 +212,12 @@ def reachable_paths(session: TableSession, *, besides: str | None = None) -> set
     `besides`: a trash record that is no root.
     """
     reachable: set[str] = set()
-    for branch in roots.branches(session):
+    for branch in branches(session):
         reachable |= history_paths(branch)
-        reachable |= root_paths(branch, roots.kept_tags(branch, everywhere))
+        reachable |= root_paths(branch, Roots(branch).kept_tags())
     for one in TrashStore(session.file_io, session.paths).list():
         if one.name != besides:
-            reachable |= root_paths(session, roots.record_roots(session, one, everywhere))
+            reachable |= root_paths(session, Roots(session).record_roots(one))
             reachable.update(one.paths)
     return reachable
 
@@ -229,11 +228,11 @@ def history_paths(branch: TableSession) -> set[str]:
     found = root_paths(
         branch,
         chain(
-            roots.kept_snapshots(branch, snapshots, everywhere),
-            roots.kept_changelogs(branch, branch.changelogs.all()),
+            Roots(branch).kept_snapshots(snapshots),
+            Roots(branch).kept_changelogs(branch.changelogs.all()),
         ),
     )
-    for entry in roots.changelog_entries(branch, snapshots):
+    for entry in Roots(branch).changelog_entries(snapshots):
         found.update(entry_paths(branch, entry))
     return found
 
@@ -247,11 +246,6 @@ def root_paths(session: TableSession, found: Iterable[KeptRoot]) -> set[str]:
             if entry.kind is EntryKind.ADD:
                 paths.update(entry_paths(session, entry))
     return paths
-
-
-def everywhere(_: bytes, __: int) -> bool:
-    """Every bucket is read."""
-    return True
 
 
 def metadata_paths(paths: TablePaths, names: MetadataNames) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Make a former state the newest one, in a commit of its own: history stays, writers may go on."""
 
-from lsm_engine.base.modes import CommitKind, ExternalAccess
-from lsm_engine.base.table_options import refuse_unsupported
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
 from lsm_engine.table.commit.commit import propose
@@ -14,7 +13,7 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
     A commit that lands first is undone by it like those before: the answer is the target's state.
     But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     target_entries = {entry.identity: entry for entry in session.live_entries(target)}
 
     def difference(base: Snapshot | None) -> LiveChange | None:

@@ -13,9 +13,7 @@ from dataclasses import replace as changed
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -38,9 +36,9 @@ from lsm_engine.table.history.rollback_plan import (
     signs_of,
     under_way,
 )
-from lsm_engine.table.tags import roots
 from lsm_engine.table.tags import tag as tags
 from lsm_engine.table.tags.removal import keep_in_trash, notify_removed
+from lsm_engine.table.tags.roots import Roots
 from lsm_engine.table.tags.tag import is_there, without_changelog
 
 
@@ -65,7 +63,7 @@ def rollback(session: TableSession, target: Snapshot, *, dry_run: bool) -> Rollb
 
     Raises CommitConflictError while another rollback, or an expiry of the target, is under way.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     plan = plan_rollback(session, target)
     if not dry_run and plan.is_empty:
         _take_down(session, signs_of(session, target))  # of one who died when all was done
@@ -278,12 +276,13 @@ def _taken(plan: RollbackPlan) -> ExpirePlan:
 
 def _only_theirs(session: TableSession, plan: RollbackPlan) -> list[str]:
     """Return the files that only what goes still names, for the trash to keep."""
+    roots = Roots(session)
     states = {one.delta_manifest_list: one for one in plan.snapshots}
     states |= {tag.snapshot.delta_manifest_list: tag.snapshot for tag in plan.tags}
     paths: dict[str, None] = {}
     names = MetadataNames()
     for one in states.values():
-        names |= roots.tag_names(session, one)
-        for entry in (*session.live_entries(one), *roots.changelog_entries(session, [one])):
+        names |= roots.tag_names(one)
+        for entry in (*session.live_entries(one), *roots.changelog_entries([one])):
             paths |= dict.fromkeys(entry_paths(session, entry))
     return [*paths, *metadata_paths(session.paths, names)]

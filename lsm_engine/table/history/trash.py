@@ -18,8 +18,8 @@ from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.history.orphans import everywhere, reachable_paths, root_paths
-from lsm_engine.table.tags import roots
+from lsm_engine.table.history.orphans import reachable_paths, root_paths
+from lsm_engine.table.tags.roots import Roots
 
 
 @record
@@ -156,7 +156,7 @@ def empty(session: TableSession, *, everything: bool, dry_run: bool) -> TrashRep
     emptied: list[str] = []
     for one in over:
         reachable = reachable_paths(session, besides=one.name)
-        held = root_paths(session, roots.record_roots(session, one, everywhere))
+        held = root_paths(session, Roots(session).record_roots(one))
         paths = [
             path for path in dict.fromkeys([*one.paths, *sorted(held)]) if path not in reachable
         ]

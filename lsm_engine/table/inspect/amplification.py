@@ -2,7 +2,7 @@
 
 from lsm_engine.plan.amplification import Amplification, amplification
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.roots import delta_entries
+from lsm_engine.table.tags.roots import Roots
 
 
 def measured(session: TableSession, *, commit_count: int | None = None) -> Amplification:
@@ -10,6 +10,9 @@ def measured(session: TableSession, *, commit_count: int | None = None) -> Ampli
     newest = list(session.snapshots.newest_first(limit=commit_count))
     live = session.live_entries(newest[0]) if newest else []
     return amplification(
-        ((each.commit_kind, list(delta_entries(session, [each]))) for each in reversed(newest)),
+        (
+            (each.commit_kind, list(Roots(session).delta_entries([each])))
+            for each in reversed(newest)
+        ),
         live,
     )

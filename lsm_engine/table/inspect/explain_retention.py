@@ -19,7 +19,7 @@ from lsm_engine.plan.retention import NO_LIMIT, Retention
 from lsm_engine.plan.retention_pins import RetentionSimulation, pins_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire import expire
-from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.roots import Roots
 
 _NUMBERED = re.compile(r"^(snapshot|changelog) \d+")
 
@@ -66,14 +66,10 @@ def simulate_retention(
     expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()
     kept = [snapshot for snapshot in snapshots if snapshot.id not in expired]
-    history = dead_candidates(roots.delta_entries(session, snapshots[1:]))
-    buckets = candidate_buckets(history)
-
-    def holds(partition: bytes, bucket: int) -> bool:
-        return (partition, bucket) in buckets
+    history = dead_candidates(Roots(session).delta_entries(snapshots[1:]))
 
     held: dict[str, list[PhysicalFile]] = {}
-    for root in roots.kept_roots(session, kept, holds, besides=report.tags):
+    for root in Roots(session).kept_roots(kept, candidate_buckets(history), besides=report.tags):
         held.setdefault(_NUMBERED.sub(r"\1s", root.name), []).extend(_files(root.entries))
     return RetentionSimulation(
         table=session.name,

@@ -25,7 +25,7 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Root
 from lsm_engine.table.integrity.origins import identity, is_there, older_versions
 from lsm_engine.table.read.split_read import BucketReader
-from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.roots import Roots
 
 
 @record
@@ -82,7 +82,7 @@ def _changelogs(
         if number <= above:
             continue
         try:
-            entries = list(roots.changelog_entries(session, [listed[number]]))
+            entries = list(Roots(session).changelog_entries([listed[number]]))
         except LsmError:
             continue
         for entry in entries:

@@ -145,13 +145,9 @@ def older_versions(
         return None
     newest = session.snapshots.latest()
     bucket = (lost.partition, lost.bucket)
-
-    def holds(partition: bytes, number: int) -> bool:
-        return (partition, number) == bucket
-
-    live = {identity(one) for one in _live(session, newest, holds) or ()}
+    live = {identity(one) for one in _live(session, newest, bucket) or ()}
     for branch, root, snapshot in every_root(session):
-        entries = _live(branch, snapshot, holds)
+        entries = _live(branch, snapshot, bucket)
         if entries is None:
             continue
         overlapping = [
@@ -169,11 +165,11 @@ def older_versions(
 
 
 def _live(
-    session: TableSession, snapshot: Snapshot | None, holds: roots.Holds
+    session: TableSession, snapshot: Snapshot | None, bucket: tuple[bytes, int]
 ) -> list[ManifestEntry] | None:
     if snapshot is None:
         return []
     try:
-        return session.live_entries(snapshot, holds)
+        return session.live_entries(snapshot, lambda *one: one == bucket)
     except LsmError:
         return None

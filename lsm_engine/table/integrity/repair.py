@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from lsm_engine.base.errors import CorruptFileError, LsmError
-from lsm_engine.base.modes import CommitKind, ExternalAccess
+from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.base.units import counted
 from lsm_engine.io.paths import LATEST
 from lsm_engine.meta.manifest import ManifestEntry
@@ -61,7 +60,7 @@ def remove_unexisting_files(
     A file counts as missing only if the storage reports so twice: it is not there, and its
     directory, listed until two answers agree, does not have it.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     base = session.snapshots.latest()
     lost = [] if base is None else _lost(session, base)
     stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
@@ -82,7 +81,7 @@ def remove_damaged_files(
     `restore_files` gives back what it can; this is for what is left. Older snapshots and tags keep
     naming the files.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     base = session.snapshots.latest()
     found = () if base is None else verify(session, snapshot_id=base.id, deep=True).damaged_files
     bad = {one.path for one in found if one.stake is not None}
@@ -130,7 +129,7 @@ def compact_manifest(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
     """Write the manifests of the newest state anew, without entries of missing files."""
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     base = session.snapshots.latest()
     metas = [] if base is None else session.manifest_metas(base)
     stale = sum(meta.deleted_file_count for meta in metas)
@@ -151,7 +150,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     Data is not touched. Raises CorruptFileError if the newest snapshot itself is broken: go back to
     one that is not.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     ids = session.snapshots.listed_ids()
     whole: int | None = None
     for number in reversed(ids):
@@ -180,7 +179,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     of rows are left to the removal of orphans. LATEST is pointed at it, where it names a snapshot that is
     not there: other clients go by that. Raises CorruptFileError if no snapshot can be read.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     snapshots = session.snapshots
     ids, broken = snapshots.listed_ids(), []
     for number in reversed(ids):
@@ -211,7 +210,7 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
     outlived their snapshots, all up to the newest broken one, as readers follow them without gaps. Their
     files are left to the removal of orphans.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     trash = TrashStore(session.file_io, session.paths)
     verified = VerifiedFileStore(session.file_io, session.paths)
     report = verify(session)
@@ -271,7 +270,7 @@ def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: boo
     One empty snapshot is left, and the schema. Nothing but the trash, where there is one, gives
     anything back. A kill leaves part of it done; doing it again finishes.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     store = branch.branches(session)
     found = [
         *(f"branch {name}" for name in store.directories()),

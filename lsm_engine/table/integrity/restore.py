@@ -13,9 +13,8 @@ from itertools import takewhile
 import pyarrow as pa
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.modes import CommitKind, ExternalAccess, FileSource
+from lsm_engine.base.modes import CommitKind, FileSource
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
@@ -101,7 +100,7 @@ def restore_files(session: TableSession, who: CommitIdentity, *, dry_run: bool) 
     A plan counts rows as manifests do; acting checks every rebuilt file against the checksum in its
     manifest entry. What nothing holds stays as it is: `remove_damaged_files` lets go of it.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     damaged = verify(session, deep=True).damaged_files
     stakes = {one.path: one.stake for one in damaged if one.stake is not None}
     entries = entries_at(session, stakes)

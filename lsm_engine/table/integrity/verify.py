@@ -43,7 +43,7 @@ from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
 from lsm_engine.table.integrity.verify_totals import wrong_between, wrong_total
-from lsm_engine.table.tags import roots
+from lsm_engine.table.tags.roots import Roots, other_branches
 from lsm_engine.table.tags.tag import is_there
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def verify(
     else:
         found = [("", _verify_branch(session, rows if deep else None))]
         branches = BranchStore(session.file_io, session.paths)
-        for branch in () if session.paths.branch_name else roots.other_branches(session):
+        for branch in () if session.paths.branch_name else other_branches(session):
             name = branch.paths.branch_name
             if branches.exists(name):  # else of a creation or a deletion that died: nobody reads it
                 found.append((name, _verify_branch(branch, rows if deep else None)))
@@ -262,7 +262,7 @@ class _Verification:
 
     def _fed(self, one: Snapshot) -> Iterator[Finding]:
         try:
-            (kept,) = roots.kept_changelogs(self._session, [one])
+            (kept,) = Roots(self._session).kept_changelogs([one])
         except LsmError as error:
             yield finding_of(error)
             return

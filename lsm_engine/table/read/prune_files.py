@@ -71,31 +71,7 @@ def prune_files(
     `pushed` is the part of `predicate` that reads only key and partition columns: only that may
     take away a file by itself, the rest may take away a section (plan/scan).
     """
-    metas = [] if snapshot is None else session.manifest_metas(snapshot)
-    steps = _PushedFilter(session.schema, pushed)
-    kept, counts = steps.manifests(metas)
-    rows = live_rows(
-        session.manifests,
-        kept,
-        steps.keep if pushed is not None else None,
-        # Without a filter nobody looks at statistics, which are most of what entries hold; entries
-        # of smaller tables are kept whole, for the next scan.
-        WITHOUT_STATS if predicate is None and _are_many(kept) else None,
-    )
-    if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
-        # Rows that wait for a bucket (below 0) are not visible yet.
-        rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
-    count = 0 if rows is None else rows.num_rows
-    many = rows if predicate is None and count >= MANY_FILES else None
-    entries = [] if rows is None or many is not None else entries_of(rows)
-    return PrunedFiles(
-        entries=entries,
-        many=many,
-        manifests=counts,
-        file_count=count + steps.dropped,
-        kept_after=steps.kept_after(count),
-        value_match=None if predicate is None else _value_match(session, entries, predicate),
-    )
+    return _Pruning(session, predicate, pushed).of(snapshot)
 
 
 def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
@@ -150,19 +126,50 @@ class _Buckets:
         return may_match
 
 
-class _PushedFilter:
-    """The pushed filter against manifests and then their entries, with its counts.
+class _Pruning:
+    """A filter against manifests and then their entries, with its counts.
 
     ADD and DELETE of one file carry the same facts, so both stay or both go.
     """
 
-    def __init__(self, schema: TableSchema, pushed: Predicate | None) -> None:
-        self._schema = schema
+    def __init__(
+        self, session: TableSession, predicate: Predicate | None, pushed: Predicate | None
+    ) -> None:
+        self._session = session
+        self._schema = session.schema
+        self._predicate = predicate
         self._pushed = pushed
-        self._buckets = None if pushed is None else _Buckets(schema, pushed)
+        self._buckets = None if pushed is None else _Buckets(session.schema, pushed)
         self._dropped: Counter[str] = Counter()
 
-    def manifests(
+    def of(self, snapshot: Snapshot | None) -> PrunedFiles:
+        """Return the live files that are left."""
+        metas = [] if snapshot is None else self._session.manifest_metas(snapshot)
+        kept, counts = self._manifests(metas)
+        rows = live_rows(
+            self._session.manifests,
+            kept,
+            None if self._pushed is None else self._keep,
+            # Without a filter nobody looks at statistics, which are most of what entries hold; entries
+            # of smaller tables are kept whole, for the next scan.
+            WITHOUT_STATS if self._predicate is None and _are_many(kept) else None,
+        )
+        if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
+            # Rows that wait for a bucket (below 0) are not visible yet.
+            rows = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
+        count = 0 if rows is None else rows.num_rows
+        many = rows if self._predicate is None and count >= MANY_FILES else None
+        entries = [] if rows is None or many is not None else entries_of(rows)
+        return PrunedFiles(
+            entries=entries,
+            many=many,
+            manifests=counts,
+            file_count=count + self._dropped_count,
+            kept_after=self._kept_after(count),
+            value_match=self._value_match(entries),
+        )
+
+    def _manifests(
         self, metas: Sequence[ManifestFileMeta]
     ) -> tuple[list[ManifestFileMeta], PruneCounts]:
         """Return the manifests that may list a match."""
@@ -179,20 +186,20 @@ class _PushedFilter:
         return kept, prune_counts(len(metas), steps)
 
     @property
-    def dropped(self) -> int:
+    def _dropped_count(self) -> int:
         """Entries taken out: ADD entries less DELETE entries, so files."""
         return sum(self._dropped.values())
 
-    def kept_after(self, kept: int) -> tuple[tuple[str, int], ...]:
+    def _kept_after(self, kept: int) -> tuple[tuple[str, int], ...]:
         """Return what was left after each step, given what was left after the last."""
-        left = kept + self.dropped
+        left = kept + self._dropped_count
         steps = []
         for step in ("by_partition", "by_bucket", "by_key_range"):
             left -= self._dropped[step]
             steps.append((step, left))
         return tuple(steps)
 
-    def keep(self, entries: pa.Table) -> Mask:
+    def _keep(self, entries: pa.Table) -> Mask:
         """Return which entries of one manifest the filter leaves."""
         assert self._pushed is not None
         left = np.ones(entries.num_rows, np.bool_)
@@ -234,6 +241,36 @@ class _PushedFilter:
         stats = _stats(entries, KEY_STATS)
         return stored_mask(self._pushed, stats, covered_columns(fields, fields))
 
+    def _value_match(
+        self, entries: Sequence[ManifestEntry]
+    ) -> Callable[[DataFileMeta], bool] | None:
+        """Return whether a file's own statistics allow a match, worked out per layout of them."""
+        predicate = self._predicate
+        if predicate is None:
+            return None
+        files = (entry.file for entry in entries)
+        without: set[str] = set()
+        replaced = self._replaced(entries) if self._schema.evolves_data else None
+        for layout in stats_layouts(files, self._schema, self._session.schemas.load, replaced):
+            mask = stored_mask(predicate, layout.stats, layout.covered)
+            without |= {
+                file.file_name for file, may in zip(layout.files, mask, strict=True) if not may
+            }
+        return lambda file: file.file_name not in without
+
+    def _replaced(self, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
+        """Return, by file name, the columns that newer files have: its statistics do not count."""
+        schemas = self._session.context(entry.file.schema_id for entry in entries).schemas
+        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+        for entry in entries:
+            buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+        found: dict[str, frozenset[int]] = {}
+        for files in buckets.values():
+            for group in column_groups(files):
+                if len(group) > 1:
+                    found |= replaced_columns(group, self._schema, schemas)
+        return found
+
 
 def _stats(entries: pa.Table, prefix: str) -> StoredStats:
     return StoredStats(
@@ -242,33 +279,6 @@ def _stats(entries: pa.Table, prefix: str) -> StoredStats:
         null_counts=_whole(entries.column(f"{prefix}._NULL_COUNTS")),
         row_counts=_whole(entries.column(ROW_COUNT)),
     )
-
-
-def _value_match(
-    session: TableSession, entries: Sequence[ManifestEntry], predicate: Predicate
-) -> Callable[[DataFileMeta], bool]:
-    """Return whether a file's own statistics allow a match, worked out per layout of statistics."""
-    files = (entry.file for entry in entries)
-    without: set[str] = set()
-    replaced = _replaced(session, entries) if session.schema.evolves_data else None
-    for layout in stats_layouts(files, session.schema, session.schemas.load, replaced):
-        mask = stored_mask(predicate, layout.stats, layout.covered)
-        without |= {file.file_name for file, may in zip(layout.files, mask, strict=True) if not may}
-    return lambda file: file.file_name not in without
-
-
-def _replaced(session: TableSession, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
-    """Return, by file name, the columns that newer files have: its statistics do not count."""
-    schemas = session.context(entry.file.schema_id for entry in entries).schemas
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    for entry in entries:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
-    found: dict[str, frozenset[int]] = {}
-    for files in buckets.values():
-        for group in column_groups(files):
-            if len(group) > 1:
-                found |= replaced_columns(group, session.schema, schemas)
-    return found
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -35,26 +35,102 @@ class AutoTagReport:
         return f"{would}create {len(self.created)} tags, {would}remove {len(self.removed)}"
 
 
-def tag_after_commit(session: TableSession, made: Snapshot) -> None:
-    """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
-    if session.options[core_options.TAG_AUTOMATIC_CREATION] == "none":
-        return
-    try:
-        create_due_tags(session, [made])
-    except LsmError as error:
-        log.warning("table %s was not tagged by itself: %s", session.name, error)
+class AutoTags:
+    """The automatic tags of one table."""
 
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._options = session.options
+        self._mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
 
-def create_due_tags(
-    session: TableSession, snapshots: Iterable[Snapshot] | None = None, *, dry_run: bool = False
-) -> AutoTagReport:
-    """Create the tags that are due for some snapshots, by default all since the last such tag."""
-    mode = session.options[core_options.TAG_AUTOMATIC_CREATION]
-    if mode == "none":
-        return AutoTagReport(dry_run=dry_run)
-    if mode == "batch":
-        return _tag_batch(session, snapshots, dry_run=dry_run)
-    return _tag_periods(session, snapshots, mode, dry_run=dry_run)
+    def after_commit(self, made: Snapshot) -> None:
+        """Tag what a commit made, if it closes a period. What fails is logged: the commit stands."""
+        try:
+            self.create_due([made])
+        except LsmError as error:
+            log.warning("table %s was not tagged by itself: %s", self._session.name, error)
+
+    def create_due(
+        self, snapshots: Iterable[Snapshot] | None = None, *, dry_run: bool = False
+    ) -> AutoTagReport:
+        """Create the tags that are due for some snapshots, by default all since the last such tag."""
+        if self._mode == "none":
+            return AutoTagReport(dry_run=dry_run)
+        if self._mode == "batch":
+            return self._tag_batch(snapshots, dry_run=dry_run)
+        return self._tag_periods(snapshots, dry_run=dry_run)
+
+    def _tag_periods(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
+        options, periods = self._options, periods_of(self._options)
+        there = automatic_tags(self._session.tags.list(), periods)
+        last = max(there, default=None)
+        since = there[last].snapshot.id if last is not None else 0
+        if snapshots is None:
+            snapshots = [one for one in self._session.snapshots.all() if one.id > since]
+        names = [tag.name for tag in there.values()]
+        created: list[str] = []
+        for snapshot in snapshots:
+            moment = wall_clock(options, snapshot, self._mode)
+            if moment is None:
+                continue
+            complete = options[core_options.TAG_AUTOMATIC_COMPLETION]
+            for start in periods.due(moment, last, complete=complete):
+                last = start
+                name = periods.name_of(start)
+                if name not in names and (dry_run or self._create(name, snapshot)):
+                    created.append(name)
+                    names.append(name)
+        removed = surplus(names, options[core_options.TAG_NUM_RETAINED_MAX])
+        if not dry_run:
+            self._remove(removed)
+        return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
+
+    def _tag_batch(self, snapshots: Iterable[Snapshot] | None, *, dry_run: bool) -> AutoTagReport:
+        """One tag a day, or of one name, that always stands at the newest commit."""
+        options = self._options
+        newest = (
+            max(snapshots or (), key=lambda one: one.id, default=None)
+            or self._session.snapshots.latest()
+        )
+        if newest is None:
+            return AutoTagReport(dry_run=dry_run)
+        moment = wall_clock(options, newest, "process-time")
+        name = options[core_options.TAG_BATCH_CUSTOMIZED_NAME] or (
+            f"{BATCH_PREFIX}{moment:%Y-%m-%d}" if moment is not None else ""
+        )
+        old = self._session.tags.find(name)
+        if not dry_run:
+            lifetime = options[core_options.TAG_DEFAULT_TIME_RETAINED]
+            if old is None:
+                self._create(name, newest)
+            elif old.snapshot.id < newest.id:
+                tags.moved(self._session, old, newest, lifetime)
+        known = {one.name for one in self._session.tags.list() if one.name.startswith(BATCH_PREFIX)}
+        removed = surplus(sorted(known | {name}), options[core_options.TAG_NUM_RETAINED_MAX])
+        if not dry_run:
+            self._remove(removed)
+        return AutoTagReport(
+            created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
+        )
+
+    def _create(self, name: str, snapshot: Snapshot) -> bool:
+        """Create one tag; False if somebody else has, or the snapshot is deleted."""
+        lifetime = self._options[core_options.TAG_DEFAULT_TIME_RETAINED]
+        try:
+            tags.of(self._session, name, snapshot, lifetime, numeric=True)
+        except AlreadyExistsError:
+            return False
+        except NotFoundError:
+            log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
+            return False
+        return True
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                tags.delete(self._session, name, kind="expire-tags")
+            except NotFoundError:
+                log.info("tag %s was deleted already", name)
 
 
 def periods_of(options: TableOptions) -> TagPeriods:
@@ -88,82 +164,3 @@ def _zone(name: str | None) -> tzinfo | None:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as cause:
         raise InvalidOptionError(f"there is no time zone {name!r}", value=name) from cause
-
-
-def _tag_periods(
-    session: TableSession, snapshots: Iterable[Snapshot] | None, mode: str, *, dry_run: bool
-) -> AutoTagReport:
-    options, periods = session.options, periods_of(session.options)
-    there = automatic_tags(session.tags.list(), periods)
-    last = max(there, default=None)
-    since = there[last].snapshot.id if last is not None else 0
-    if snapshots is None:
-        snapshots = [one for one in session.snapshots.all() if one.id > since]
-    names = [tag.name for tag in there.values()]
-    created: list[str] = []
-    for snapshot in snapshots:
-        moment = wall_clock(options, snapshot, mode)
-        if moment is None:
-            continue
-        complete = options[core_options.TAG_AUTOMATIC_COMPLETION]
-        for start in periods.due(moment, last, complete=complete):
-            last = start
-            name = periods.name_of(start)
-            if name not in names and (dry_run or _create(session, name, snapshot)):
-                created.append(name)
-                names.append(name)
-    removed = surplus(names, options[core_options.TAG_NUM_RETAINED_MAX])
-    if not dry_run:
-        _remove(session, removed)
-    return AutoTagReport(created=tuple(created), removed=tuple(removed), dry_run=dry_run)
-
-
-def _tag_batch(
-    session: TableSession, snapshots: Iterable[Snapshot] | None, *, dry_run: bool
-) -> AutoTagReport:
-    """One tag a day, or of one name, that always stands at the newest commit."""
-    options = session.options
-    newest = (
-        max(snapshots or (), key=lambda one: one.id, default=None) or session.snapshots.latest()
-    )
-    if newest is None:
-        return AutoTagReport(dry_run=dry_run)
-    moment = wall_clock(options, newest, "process-time")
-    name = options[core_options.TAG_BATCH_CUSTOMIZED_NAME] or (
-        f"{BATCH_PREFIX}{moment:%Y-%m-%d}" if moment is not None else ""
-    )
-    old = session.tags.find(name)
-    if not dry_run:
-        lifetime = options[core_options.TAG_DEFAULT_TIME_RETAINED]
-        if old is None:
-            _create(session, name, newest)
-        elif old.snapshot.id < newest.id:
-            tags.moved(session, old, newest, lifetime)
-    known = {one.name for one in session.tags.list() if one.name.startswith(BATCH_PREFIX)}
-    removed = surplus(sorted(known | {name}), options[core_options.TAG_NUM_RETAINED_MAX])
-    if not dry_run:
-        _remove(session, removed)
-    return AutoTagReport(
-        created=() if old is not None else (name,), removed=tuple(removed), dry_run=dry_run
-    )
-
-
-def _create(session: TableSession, name: str, snapshot: Snapshot) -> bool:
-    """Create one tag; False if somebody else has, or the snapshot is deleted."""
-    lifetime = session.options[core_options.TAG_DEFAULT_TIME_RETAINED]
-    try:
-        tags.of(session, name, snapshot, lifetime, numeric=True)
-    except AlreadyExistsError:
-        return False
-    except NotFoundError:
-        log.info("snapshot %d expired before it was tagged %s", snapshot.id, name)
-        return False
-    return True
-
-
-def _remove(session: TableSession, names: Iterable[str]) -> None:
-    for name in names:
-        try:
-            tags.delete(session, name, kind="expire-tags")
-        except NotFoundError:
-            log.info("tag %s was deleted already", name)

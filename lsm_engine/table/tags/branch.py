@@ -16,9 +16,7 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsupportedError,
 )
-from lsm_engine.base.modes import ExternalAccess
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import refuse_unsupported
 from lsm_engine.codec.documents import encode_schema, encode_snapshot, encode_tag
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import empty_plan
@@ -64,7 +62,7 @@ def on_branch(session: TableSession, name: str) -> TableSession:
     schema = SchemaStore(session.file_io, paths).latest()
     if schema is None:
         raise _missing(name)
-    refuse_unsupported(schema.options, [ExternalAccess.READ])
+    schema.options.require_readable()
     shown = name or MAIN_BRANCH
     listeners = tuple(one.on_branch(shown) for one in session.components.listeners)
     components = replace(session.components, listeners=listeners)
@@ -76,7 +74,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
 
     Of any number of makers of one name one succeeds. What a maker that died has left goes first.
     """
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     checked_branch_name(name)
     store = branches(session)
     if store.exists(name):
@@ -126,7 +124,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
 
 def delete(session: TableSession, name: str) -> None:
     """Delete a branch. A kill leaves it whole or deleted; deleting again removes what was left."""
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     store = branches(session)
     _require_not_fallen_back_on(session, name)
     _take(session, store, name)
@@ -162,7 +160,7 @@ def _take(session: TableSession, store: BranchStore, name: str) -> None:
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
     """Give a branch another name. A kill may leave both; renaming again finishes."""
-    refuse_unsupported(session.options, [ExternalAccess.WRITE])
+    session.options.require_writable()
     checked_branch_name(new_name)
     _require_not_fallen_back_on(session, name)
     store = branches(session)

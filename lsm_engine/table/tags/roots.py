@@ -5,7 +5,7 @@ Roots are the snapshots, tags and long-lived changelogs of main and of every bra
 the trash.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -22,7 +22,8 @@ from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
 
-Holds = Callable[[bytes, int], bool]
+Buckets = Container[tuple[bytes, int]] | None
+"""Partition and bucket of the entries that are asked for; None: all."""
 _TOGETHER = 16  # snapshots whose lists are fetched at once
 _EXPECTED = 32  # manifests of them
 
@@ -49,282 +50,270 @@ def _branch(session: TableSession, branch: str) -> TableSession:
     return opened
 
 
-def _shown(session: TableSession, what: str) -> str:
-    branch = session.paths.branch_name
-    return f"{what} of branch {branch!r}" if branch else what
+class Roots:
+    """What each root of one branch names, and every root that is kept."""
 
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
 
-# --- what one root names -------------------------------------------------------------------------
-
-
-def metadata_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
-    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-    if snapshot.changelog_manifest_list is not None:
-        lists.append(snapshot.changelog_manifest_list)
-    names = [_list_names(session, snapshot, name) for name in lists]
-    return MetadataNames.union([*names, _index_names(session, snapshot)])
-
-
-def tag_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return all metadata files that a tag names. Nothing reads a changelog through a tag."""
-    names = _list_names(session, snapshot, snapshot.base_manifest_list)
-    names |= _list_names(session, snapshot, snapshot.delta_manifest_list)
-    return names | _index_names(session, snapshot)
-
-
-def expiring_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return what an expiring snapshot names; what an earlier, killed expiry deleted is left out."""
-    names = MetadataNames()
-    lists = (
-        snapshot.base_manifest_list,
-        snapshot.delta_manifest_list,
-        snapshot.changelog_manifest_list,
-    )
-    for name in lists:
-        if name is not None:
-            names |= MetadataNames(manifest_lists=frozenset([name]))
-            names |= _names_if_there(session, snapshot, name)
-    try:
-        return names | _index_names(session, snapshot)
-    except NotFoundError:
-        return names
-
-
-def _list_names(session: TableSession, snapshot: Snapshot, name: str) -> MetadataNames:
-    metas = session.manifest_list(snapshot, name)
-    return MetadataNames(
-        manifest_lists=frozenset([name]),
-        manifests=frozenset(meta.file_name for meta in metas),
-    )
-
-
-def _names_if_there(session: TableSession, snapshot: Snapshot, name: str) -> MetadataNames:
-    try:
-        return _list_names(session, snapshot, name)
-    except NotFoundError:
-        return MetadataNames()
-
-
-def _index_names(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    statistics = frozenset([snapshot.statistics] if snapshot.statistics else [])
-    entries = session.index_entries(snapshot)
-    if snapshot.index_manifest is None:
-        return MetadataNames(statistics=statistics)
-    return MetadataNames(
-        index_manifests=frozenset([snapshot.index_manifest]),
-        index_files=frozenset(entry.index_file.file_name for entry in entries),
-        statistics=statistics,
-    )
-
-
-def together(session: TableSession, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
-    """Yield snapshots; from afar their manifest lists and new manifests are fetched some at a time."""
-    if not session.file_io.facts.is_far:
-        yield from snapshots
-        return
-    rest = iter(snapshots)
-    while some := list(islice(rest, _TOGETHER)):
-        lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
-        session.manifests.expect(chain.from_iterable(lists))
-        added = [meta.file_name for one in some for meta in _metas_if_there(session, one)]
-        session.manifests.expect(added[:_EXPECTED])
-        yield from some
-
-
-def _metas_if_there(session: TableSession, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
-    try:
-        return session.manifest_list(snapshot, snapshot.delta_manifest_list)
-    except NotFoundError:
-        return ()
-
-
-def delta_entries(
-    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
-) -> Iterator[ManifestEntry]:
-    """Yield the entries of delta lists; those that a killed expiry has deleted are left out.
-
-    `keeps`: they may be asked for again; what goes would only drive out what stays.
-    """
-    for snapshot in together(session, snapshots):
-        yield from _entries_if_there(session, snapshot, snapshot.delta_manifest_list, keeps=keeps)
-
-
-def changelog_entries(
-    session: TableSession, snapshots: Iterable[Snapshot], *, keeps: bool = True
-) -> Iterator[ManifestEntry]:
-    """Yield the entries of changelog lists; those already deleted are left out. `keeps`: as above."""
-    for snapshot in snapshots:
+    def metadata_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return all metadata files that a snapshot names; NotFoundError if a list is missing."""
+        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         if snapshot.changelog_manifest_list is not None:
-            yield from _entries_if_there(
-                session, snapshot, snapshot.changelog_manifest_list, keeps=keeps
-            )
+            lists.append(snapshot.changelog_manifest_list)
+        names = [self._list_names(snapshot, name) for name in lists]
+        return MetadataNames.union([*names, self._index_names(snapshot)])
 
+    def tag_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return all metadata files that a tag names. Nothing reads a changelog through a tag."""
+        names = self._list_names(snapshot, snapshot.base_manifest_list)
+        names |= self._list_names(snapshot, snapshot.delta_manifest_list)
+        return names | self._index_names(snapshot)
 
-def _entries_if_there(
-    session: TableSession, snapshot: Snapshot, name: str, *, keeps: bool = True
-) -> Iterator[ManifestEntry]:
-    try:
-        metas = session.manifest_list(snapshot, name)
-    except NotFoundError:
-        return
-    for meta in metas:
+    def expiring_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Return what an expiring snapshot names, but what a killed expiry has deleted."""
+        names = MetadataNames()
+        lists = (
+            snapshot.base_manifest_list,
+            snapshot.delta_manifest_list,
+            snapshot.changelog_manifest_list,
+        )
+        for name in lists:
+            if name is not None:
+                names |= MetadataNames(manifest_lists=frozenset([name]))
+                names |= self._names_if_there(snapshot, name)
         try:
-            yield from session.manifests.read_entries(meta, keeps=keeps)
+            return names | self._index_names(snapshot)
         except NotFoundError:
-            continue
+            return names
 
+    def _list_names(self, snapshot: Snapshot, name: str) -> MetadataNames:
+        metas = self._session.manifest_list(snapshot, name)
+        return MetadataNames(
+            manifest_lists=frozenset([name]),
+            manifests=frozenset(meta.file_name for meta in metas),
+        )
 
-def fed_by_deltas(session: TableSession, changelog: Snapshot) -> bool:
-    """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
-    return (
-        changelog.changelog_manifest_list is None
-        and changelog.commit_kind is CommitKind.APPEND
-        and session.options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
-    )
+    def _names_if_there(self, snapshot: Snapshot, name: str) -> MetadataNames:
+        try:
+            return self._list_names(snapshot, name)
+        except NotFoundError:
+            return MetadataNames()
 
+    def _index_names(self, snapshot: Snapshot) -> MetadataNames:
+        statistics = frozenset([snapshot.statistics] if snapshot.statistics else [])
+        entries = self._session.index_entries(snapshot)
+        if snapshot.index_manifest is None:
+            return MetadataNames(statistics=statistics)
+        return MetadataNames(
+            index_manifests=frozenset([snapshot.index_manifest]),
+            index_files=frozenset(entry.index_file.file_name for entry in entries),
+            statistics=statistics,
+        )
 
-# --- roots that are kept -----------------------------------------------------------------------------
+    def together(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
+        """Yield snapshots; from afar their lists and new manifests are fetched some at a time."""
+        if not self._session.file_io.facts.is_far:
+            yield from snapshots
+            return
+        rest = iter(snapshots)
+        while some := list(islice(rest, _TOGETHER)):
+            lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
+            self._session.manifests.expect(chain.from_iterable(lists))
+            added = [meta.file_name for one in some for meta in self._metas_if_there(one)]
+            self._session.manifests.expect(added[:_EXPECTED])
+            yield from some
 
+    def _metas_if_there(self, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
+        try:
+            return self._session.manifest_list(snapshot, snapshot.delta_manifest_list)
+        except NotFoundError:
+            return ()
 
-def kept_roots(
-    session: TableSession,
-    kept: Iterable[Snapshot],
-    holds: Holds,
-    *,
-    changelogs: Iterable[Snapshot] | None = None,
-    besides: Iterable[str] = (),
-) -> Iterator[KeptRoot]:
-    """Yield every root that is kept: tags, `kept` snapshots and changelogs of the session's branch, and
-    all of the other branches and the trash.
+    def delta_entries(
+        self, snapshots: Iterable[Snapshot], *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries of delta lists; those that a killed expiry has deleted are left out.
 
-    `changelogs` None: those there are. `besides`: tags of the session's branch that go. One root is
-    held at a time: there may be tens of thousands.
-    """
-    feeds = session.changelogs.all() if changelogs is None else changelogs
-    yield from kept_tags(session, holds, besides=besides)
-    yield from kept_snapshots(session, kept, holds)
-    yield from kept_changelogs(session, feeds)
-    for branch in (one.gathered() for one in other_branches(session)):
-        snapshots = branch.snapshots.stable_listing()
-        yield from kept_tags(branch, holds)
-        yield from kept_snapshots(branch, snapshots, holds)
-        yield from kept_changelogs(branch, branch.changelogs.all())
+        `keeps`: they may be asked for again; what goes would only drive out what stays.
+        """
+        for snapshot in self.together(snapshots):
+            yield from self._entries_if_there(snapshot, snapshot.delta_manifest_list, keeps=keeps)
+
+    def changelog_entries(
+        self, snapshots: Iterable[Snapshot], *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        """Yield the entries of changelog lists; deleted ones are left out. `keeps`: as above."""
+        for snapshot in snapshots:
+            if snapshot.changelog_manifest_list is not None:
+                yield from self._entries_if_there(
+                    snapshot, snapshot.changelog_manifest_list, keeps=keeps
+                )
+
+    def _entries_if_there(
+        self, snapshot: Snapshot, name: str, *, keeps: bool = True
+    ) -> Iterator[ManifestEntry]:
+        try:
+            metas = self._session.manifest_list(snapshot, name)
+        except NotFoundError:
+            return
+        for meta in metas:
+            try:
+                yield from self._session.manifests.read_entries(meta, keeps=keeps)
+            except NotFoundError:
+                continue
+
+    def fed_by_deltas(self, changelog: Snapshot) -> bool:
+        """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
+        return (
+            changelog.changelog_manifest_list is None
+            and changelog.commit_kind is CommitKind.APPEND
+            and self._session.options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
+        )
+
+    def kept_roots(
+        self,
+        kept: Iterable[Snapshot],
+        buckets: Buckets = None,
+        *,
+        changelogs: Iterable[Snapshot] | None = None,
+        besides: Iterable[str] = (),
+    ) -> Iterator[KeptRoot]:
+        """Yield every root that is kept: tags, `kept` snapshots and changelogs of this branch, and
+        all of the other branches and the trash.
+
+        `changelogs` None: those there are. `besides`: tags of this branch that go. One root is
+        held at a time: there may be tens of thousands.
+        """
+        feeds = self._session.changelogs.all() if changelogs is None else changelogs
+        yield from self.kept_tags(buckets, besides=besides)
+        yield from self.kept_snapshots(kept, buckets)
+        yield from self.kept_changelogs(feeds)
+        for branch in (one.gathered() for one in other_branches(self._session)):
+            yield from Roots(branch).of_other_branch(buckets)
+        yield from self.kept_trash(buckets)
+
+    def of_other_branch(self, buckets: Buckets) -> Iterator[KeptRoot]:
+        """Yield the roots of a branch that nothing is taken from."""
+        snapshots = self._session.snapshots.stable_listing()
+        yield from self.kept_tags(buckets)
+        yield from self.kept_snapshots(snapshots, buckets)
+        yield from self.kept_changelogs(self._session.changelogs.all())
         yield KeptRoot(
-            name=_shown(branch, "changelogs of snapshots"),
+            name=self._shown("changelogs of snapshots"),
             entries=(),
             names=MetadataNames(),
-            changelog=changelog_entries(branch, snapshots),
+            changelog=self.changelog_entries(snapshots),
         )
-    yield from kept_trash(session, holds)
 
+    def kept_snapshots(
+        self, kept: Iterable[Snapshot], buckets: Buckets = None
+    ) -> Iterator[KeptRoot]:
+        """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
 
-def kept_snapshots(
-    session: TableSession, kept: Iterable[Snapshot], holds: Holds
-) -> Iterator[KeptRoot]:
-    """Yield kept snapshots as roots: the first with its whole state, the others with their deltas.
-
-    Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots below the EARLIEST hint,
-    which an expiry that died has begun to delete, whatever is still there is kept.
-    """
-    marked = session.snapshots.earliest_hint() or 0
-    before: Snapshot | None = None
-    for snapshot in together(session, kept):
-        name = _shown(session, f"snapshot {snapshot.id}")
-        if snapshot.id < marked:
-            lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-            entries = [
-                entry for one in lists for entry in _entries_if_there(session, snapshot, one)
-            ]
-            yield KeptRoot(name=name, entries=entries, names=_whats_left(session, snapshot))
-            continue
-        names = metadata_names(session, snapshot)
-        goes_on = before is not None and follows(snapshot, before)
-        before = snapshot
-        entries = (
-            session.live_entries(snapshot, holds)
-            if not goes_on or rollback_target(snapshot) is not None
-            else list(
-                _delta(session, session.manifest_list(snapshot, snapshot.delta_manifest_list))
+        Behind a gap, and for the seal of a rollback, the whole state is yielded again. Of snapshots
+        below the EARLIEST hint, which an expiry that died has begun to delete, whatever is still there
+        is kept.
+        """
+        marked = self._session.snapshots.earliest_hint() or 0
+        before: Snapshot | None = None
+        for snapshot in self.together(kept):
+            name = self._shown(f"snapshot {snapshot.id}")
+            if snapshot.id < marked:
+                lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+                entries = [
+                    entry for one in lists for entry in self._entries_if_there(snapshot, one)
+                ]
+                yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
+                continue
+            names = self.metadata_names(snapshot)
+            goes_on = before is not None and follows(snapshot, before)
+            before = snapshot
+            entries = (
+                self._live(snapshot, buckets)
+                if not goes_on or rollback_target(snapshot) is not None
+                else list(
+                    self._delta(self._session.manifest_list(snapshot, snapshot.delta_manifest_list))
+                )
             )
-        )
-        yield KeptRoot(name=name, entries=entries, names=names)
+            yield KeptRoot(name=name, entries=entries, names=names)
 
-
-def _whats_left(session: TableSession, snapshot: Snapshot) -> MetadataNames:
-    """Return the metadata of a half-deleted snapshot: what it names and what those name."""
-    return expiring_names(session, snapshot) | MetadataNames(
-        index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
-        statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
-    )
-
-
-def kept_tags(
-    session: TableSession, holds: Holds, *, besides: Iterable[str] = ()
-) -> Iterator[KeptRoot]:
-    """Yield tags as roots, but those named `besides`."""
-    removed = set(besides)
-    for tag in session.tags.stable_listing():
-        if tag.name not in removed:
-            yield _tag_root(session, tag, holds)
-
-
-def _tag_root(session: TableSession, tag: Tag, holds: Holds) -> KeptRoot:
-    return KeptRoot(
-        name=_shown(session, f"tag {tag.name!r}"),
-        entries=session.live_entries(tag.snapshot, holds),
-        names=tag_names(session, tag.snapshot),
-    )
-
-
-def kept_changelogs(session: TableSession, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
-    """Yield long-lived changelogs as roots: their changelog files, or the new files of the snapshot.
-
-    Of those below their EARLIEST hint, as of snapshots, whatever is still there.
-    """
-    marked = session.changelogs.earliest_hint() or 0
-    for one in changelogs:
-        names = MetadataNames()
-        entries: list[ManifestEntry] = []
-        feed: list[ManifestEntry] = []
-        listed = one.changelog_manifest_list
-        if listed is not None and one.id < marked:
-            names = MetadataNames(manifest_lists=frozenset([listed]))
-            names |= _names_if_there(session, one, listed)
-            feed = list(_entries_if_there(session, one, listed))
-        elif listed is not None:
-            names = _list_names(session, one, listed)
-            feed = list(_delta(session, session.manifest_list(one, listed)))
-        elif fed_by_deltas(session, one):
-            names = _names_if_there(session, one, one.delta_manifest_list)
-            entries = list(_entries_if_there(session, one, one.delta_manifest_list))
-        yield KeptRoot(
-            name=_shown(session, f"changelog {one.id}"),
-            entries=entries,
-            names=names,
-            changelog=feed,
+    def _whats_left(self, snapshot: Snapshot) -> MetadataNames:
+        """Return the metadata of a half-deleted snapshot: what it names and what those name."""
+        return self.expiring_names(snapshot) | MetadataNames(
+            index_manifests=frozenset([snapshot.index_manifest] if snapshot.index_manifest else []),
+            statistics=frozenset([snapshot.statistics] if snapshot.statistics else []),
         )
 
+    def kept_tags(
+        self, buckets: Buckets = None, *, besides: Iterable[str] = ()
+    ) -> Iterator[KeptRoot]:
+        """Yield tags as roots, but those named `besides`."""
+        removed = set(besides)
+        for tag in self._session.tags.stable_listing():
+            if tag.name not in removed:
+                yield self._tag_root(tag, buckets)
 
-def kept_trash(session: TableSession, holds: Holds) -> Iterator[KeptRoot]:
-    """Yield what the records of the trash hold as roots: it may be asked back."""
-    for one in TrashStore(session.file_io, session.paths).list():
-        yield from record_roots(session, one, holds)
+    def _tag_root(self, tag: Tag, buckets: Buckets) -> KeptRoot:
+        return KeptRoot(
+            name=self._shown(f"tag {tag.name!r}"),
+            entries=self._live(tag.snapshot, buckets),
+            names=self.tag_names(tag.snapshot),
+        )
 
+    def kept_changelogs(self, changelogs: Iterable[Snapshot]) -> Iterator[KeptRoot]:
+        """Yield long-lived changelogs as roots: their changelog files, or the snapshot's new files.
 
-def record_roots(session: TableSession, one: TrashRecord, holds: Holds) -> Iterator[KeptRoot]:
-    """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
-    names, file_names = kept_by_record(one)
-    yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
-    roots = chain(
-        kept_snapshots(session, one.snapshots, holds),
-        (_tag_root(session, tag, holds) for tag in one.tags),
-        kept_changelogs(session, one.changelogs),
-    )
-    for root in roots:
-        yield replace(root, name=f"{root.name} in {one.name}")
+        Of those below their EARLIEST hint, as of snapshots, whatever is still there.
+        """
+        marked = self._session.changelogs.earliest_hint() or 0
+        for one in changelogs:
+            names = MetadataNames()
+            entries: list[ManifestEntry] = []
+            feed: list[ManifestEntry] = []
+            listed = one.changelog_manifest_list
+            if listed is not None and one.id < marked:
+                names = MetadataNames(manifest_lists=frozenset([listed]))
+                names |= self._names_if_there(one, listed)
+                feed = list(self._entries_if_there(one, listed))
+            elif listed is not None:
+                names = self._list_names(one, listed)
+                feed = list(self._delta(self._session.manifest_list(one, listed)))
+            elif self.fed_by_deltas(one):
+                names = self._names_if_there(one, one.delta_manifest_list)
+                entries = list(self._entries_if_there(one, one.delta_manifest_list))
+            yield KeptRoot(
+                name=self._shown(f"changelog {one.id}"),
+                entries=entries,
+                names=names,
+                changelog=feed,
+            )
 
+    def kept_trash(self, buckets: Buckets) -> Iterator[KeptRoot]:
+        """Yield what the records of the trash hold as roots: it may be asked back."""
+        for one in TrashStore(self._session.file_io, self._session.paths).list():
+            yield from self.record_roots(one, buckets)
 
-def _delta(session: TableSession, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
-    for meta in metas:
-        yield from session.manifests.read_entries(meta)
+    def record_roots(self, one: TrashRecord, buckets: Buckets = None) -> Iterator[KeptRoot]:
+        """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
+        names, file_names = kept_by_record(one)
+        yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
+        roots = chain(
+            self.kept_snapshots(one.snapshots, buckets),
+            (self._tag_root(tag, buckets) for tag in one.tags),
+            self.kept_changelogs(one.changelogs),
+        )
+        for root in roots:
+            yield replace(root, name=f"{root.name} in {one.name}")
+
+    def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
+        holds = None if buckets is None else lambda *bucket: bucket in buckets
+        return self._session.live_entries(snapshot, holds)
+
+    def _delta(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+        for meta in metas:
+            yield from self._session.manifests.read_entries(meta)
+
+    def _shown(self, what: str) -> str:
+        branch = self._session.paths.branch_name
+        return f"{what} of branch {branch!r}" if branch else what

@@ -23,8 +23,8 @@ from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.tags import same_tag
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags import roots
 from lsm_engine.table.tags.removal import carry_out
+from lsm_engine.table.tags.roots import Roots
 
 log = logging.getLogger(__name__)
 
@@ -178,17 +178,15 @@ def plan_removal(
     session: TableSession, tags: list[Tag], *, besides: Iterable[str], reason: str
 ) -> ExpirePlan:
     """Plan what goes with tags whose snapshots are deleted. `besides`: names that are no roots."""
+    roots = Roots(session)
     state: list[ManifestEntry] = []
     names = MetadataNames()
     for tag in tags:
         state += session.live_entries(tag.snapshot)
-        names |= roots.tag_names(session, tag.snapshot)
+        names |= roots.tag_names(tag.snapshot)
     buckets = {(entry.partition, entry.bucket) for entry in state}
 
-    def holds(partition: bytes, bucket: int) -> bool:
-        return (partition, bucket) in buckets
-
-    kept = roots.kept_roots(session, session.snapshots.stable_listing(), holds, besides=besides)
+    kept = roots.kept_roots(session.snapshots.stable_listing(), buckets, besides=besides)
     return plan_tag_removal(state, names, kept, reason=reason, tags=tags)
 
 

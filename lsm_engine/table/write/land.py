@@ -35,7 +35,7 @@ from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import stage_incoming
-from lsm_engine.table.tags.roots import delta_entries
+from lsm_engine.table.tags.roots import Roots
 from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
 from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
 
@@ -119,7 +119,7 @@ def _changed(
 
 def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) -> WriteResult:
     """Do what follows a write whose rows a replay found committed: the first try may have died."""
-    buckets = {(entry.partition, entry.bucket) for entry in delta_entries(session, [made])}
+    buckets = {(entry.partition, entry.bucket) for entry in Roots(session).delta_entries([made])}
     return _followed_up(session, identity, made, frozenset(buckets))
 
 
