@@ -1,7 +1,7 @@
 """Avro files → Arrow tables: no Python object per record, only the columns asked for."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -50,16 +50,17 @@ def decode_table(
     return AvroRecords(container, flat=flat).decode(columns)
 
 
-def decode_joined(files: Mapping[str, bytes]) -> tuple[pa.Table, list[int]] | None:
+def decode_joined(
+    opened: Sequence[Container], columns: Collection[str] | None = None
+) -> tuple[pa.Table, list[int]] | None:
     """Return the records of small files, one file's behind the other's, and how many each has.
 
-    `files`: content by name. What a small file costs is mostly work per column. None where their
+    `columns` None: all of them. What a small file costs is mostly work per column. None where their
     schemas differ. What is raised may name another of them: decode them one by one to learn which.
     """
-    opened = [read_container(data, file_name=name) for name, data in files.items()]
     if any(container.schema != opened[0].schema for container in opened):
         return None
-    table = AvroRecords(opened[0], flat=True).decode(behind=opened[1:])
+    table = AvroRecords(opened[0], flat=True).decode(columns, behind=opened[1:])
     return table, [container.row_count for container in opened]
 
 

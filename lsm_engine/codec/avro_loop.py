@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words
-from lsm_engine.kernels.compiled import compiled
+from lsm_engine.kernels.compiled import compiled, compiled_with
 
 Table: TypeAlias = npt.NDArray[np.int64]  # two-dimensional
 
@@ -47,7 +47,23 @@ REASONS = {
 }
 
 
-@compiled
+_WORD = (1 << 64) - 1
+
+
+def _varint_of_python(data: Any, position: int, end: int) -> tuple[int, int]:
+    """Do what `_varint` does, with Python's numbers: most take one byte."""
+    value = shift = 0
+    for place in range(position, min(position + 10, end)):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            value &= _WORD
+            return (value >> 1) ^ -(value & 1), place + 1
+        shift += 7
+    return 0, -ENDS_EARLY
+
+
+@compiled_with(plain=_varint_of_python)
 def _varint(data: Bytes, position: int, end: int) -> tuple[Any, int]:
     """Return a zigzag number and the position behind it."""
     value = np.uint64(0)
@@ -191,7 +207,12 @@ def _record(
     return position
 
 
-@compiled
+def _steps(data: Bytes, blocks: Table, ops: Table, *_: object) -> int:
+    """Return about how many steps all records take; one has as many bytes as a name or more."""
+    return max(int(blocks[:, 2].sum()) * len(ops), len(data) >> 4)
+
+
+@compiled_with(work=_steps)
 def run_blocks(
     data: Bytes,
     blocks: Table,  # rows of (start, end, record count)

@@ -4,11 +4,13 @@ Every function takes one combination of types, so each is compiled once per mach
 second for each, then cached beside the sources) and costs a cold start nothing but loading.
 """
 
+from typing import Any
+
 import numpy as np
 
 from lsm_engine.codec.arrow_buffers import offsets_of
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, Words
-from lsm_engine.kernels.compiled import compiled
+from lsm_engine.kernels.compiled import compiled, compiled_with
 
 
 def read_only(data: Bytes) -> Bytes:
@@ -18,7 +20,13 @@ def read_only(data: Bytes) -> Bytes:
     return view
 
 
-@compiled
+def _copy_slices(source: Any, starts: Any, offsets: Any, target: Any) -> None:
+    for row, begin in enumerate(starts):
+        place, end = offsets[row], offsets[row + 1]
+        target[place:end] = source[begin : begin + end - place]
+
+
+@compiled_with(plain=_copy_slices, work=lambda source, starts, offsets, target: len(starts))
 def copy_pieces(source: Bytes, starts: Longs, offsets: Longs, target: Bytes) -> None:
     """Copy piece i from `source[starts[i]:]` to `target[offsets[i]:offsets[i + 1]]`.
 

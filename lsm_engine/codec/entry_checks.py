@@ -1,6 +1,6 @@
 """Entries of manifests as columns: what no entry may say, and many small files decoded together."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.codec.avro import decode_joined
+from lsm_engine.codec.avro_container import Container, read_container
 from lsm_engine.codec.manifest_columns import (
     ENTRY_VERSION,
     MANIFEST_COLUMNS,
@@ -23,15 +24,28 @@ def decode_small_manifests(files: Mapping[str, bytes]) -> list[pa.Table] | None:
 
     None where they must be decoded one by one. What is raised may name another of them.
     """
-    found = decode_joined(files)
+    opened = [read_container(data, file_name=name) for name, data in files.items()]
+    found = joined_manifests(opened, MANIFEST_COLUMNS)
     if found is None:
         return None
-    joined, counts = found
-    name, names = next(iter(files)), tuple(MANIFEST_COLUMNS)
-    table = known_columns(joined, MANIFEST_COLUMNS, names, file_name=name, version=ENTRY_VERSION)
-    checked_entries(table, name)
+    table, counts = found
     ends = accumulate(counts)
     return [table.slice(end - count, count) for count, end in zip(counts, ends, strict=True)]
+
+
+def joined_manifests(
+    opened: Sequence[Container], columns: Collection[str]
+) -> tuple[pa.Table, list[int]] | None:
+    """Return some columns of small manifests, one's entries behind the other's, and how many each has.
+
+    None, and what is raised, as of `decode_small_manifests`.
+    """
+    found = decode_joined(opened, {*columns, "_VERSION"})
+    if found is None:
+        return None
+    name, chosen = opened[0].file_name, [one for one in MANIFEST_COLUMNS if one in columns]
+    table = known_columns(found[0], MANIFEST_COLUMNS, chosen, file_name=name, version=ENTRY_VERSION)
+    return checked_entries(table, name), found[1]
 
 
 def checked_entries(table: pa.Table, file_name: str) -> pa.Table:

@@ -4,7 +4,7 @@ Manifests are large, so they are decoded into columns; only entries that survive
 need become records (`entries_of`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.codec.avro import decode_joined
-from lsm_engine.codec.avro_container import ContainerEncoder
+from lsm_engine.codec.avro_container import Container, ContainerEncoder
 from lsm_engine.codec.avro_schemas import (
     CHECKSUM,
     FOOTER_CHECKSUM,
@@ -251,15 +251,15 @@ def decode_manifest_list(data: bytes, *, file_name: str) -> list[ManifestFileMet
     return _metas_of(decode_manifest_list_table(data, file_name=file_name))
 
 
-def decode_manifest_lists(files: Mapping[str, bytes]) -> list[list[ManifestFileMeta]]:
-    """Return the manifests of small lists, content by name: many cost little more than one.
+def decode_manifest_lists(opened: Sequence[Container]) -> list[list[ManifestFileMeta]]:
+    """Return the manifests of small lists: many cost little more than one.
 
     Of lists whose schemas differ, nothing. What is raised may name another of them.
     """
-    joined = decode_joined(files)
+    joined = decode_joined(opened)
     if joined is None:
         return []
-    name, known = next(iter(files)), MANIFEST_LIST_COLUMNS
+    name, known = opened[0].file_name, MANIFEST_LIST_COLUMNS
     table = known_columns(joined[0], known, [*known], file_name=name, version=ENTRY_VERSION)
     _check_list(table, name)
     metas = iter(_metas_of(table))

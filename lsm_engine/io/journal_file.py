@@ -10,7 +10,8 @@ import logging
 import os
 
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.local import LocalFileIO, sync_path
+from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.local_sync import sync_path
 from lsm_engine.io.storage_errors import to_storage_error
 
 log = logging.getLogger(__name__)

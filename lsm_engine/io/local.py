@@ -18,6 +18,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
 from lsm_engine.io.file_io import FileStatus, check_path
+from lsm_engine.io.local_sync import sync_and_close, sync_path
 from lsm_engine.io.one_by_one import OneByOne
 from lsm_engine.io.storage_errors import to_storage_error
 
@@ -56,6 +57,12 @@ class LocalFileIO(OneByOne):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(LocalFileIO, durable=self.durable), (self.root,)
+
+    def undurable(self) -> "LocalFileIO":
+        """Return the same directory, where nobody waits for the disk; links are not followed again."""
+        other = object.__new__(LocalFileIO)
+        vars(other).update(vars(self), durable=False, _made=set(), _known=dict(self._known))
+        return other
 
     # Reading.
 
@@ -216,7 +223,7 @@ class LocalFileIO(OneByOne):
                     os.stat(self._followed(path))
                     continue
                 descriptor, real = self._opened(path)
-                _sync_and_close(descriptor)
+                sync_and_close(descriptor)
             while real != self._real_root:
                 real = os.path.dirname(real)
                 directories[real] = path
@@ -263,8 +270,8 @@ class LocalFileIO(OneByOne):
         return known
 
     def _inside(self, path: str, part: str) -> str:
-        real = os.path.join(self._real_root, part)
-        if not part or "/" in part or os.path.islink(real):  # nothing else leads elsewhere
+        real = os.path.join(self._real_root, part) if part else self._real_root
+        if "/" in part or os.path.islink(real):  # nothing else leads elsewhere
             real = os.path.realpath(real)
         if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
             raise UnsafePathError("a link leads out of the table's directory", path=path)
@@ -386,15 +393,3 @@ def _read_all(descriptor: int, offset: int, length: int | None) -> bytes:
         left -= len(piece)
         offset += len(piece)
     return b"".join(pieces)
-
-
-def sync_path(real: str) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    _sync_and_close(os.open(real, os.O_RDONLY | os.O_CLOEXEC))
-
-
-def _sync_and_close(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

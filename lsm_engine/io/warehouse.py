@@ -15,20 +15,23 @@ from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import move_remote, open_remote
 
 
-def open_directory(
-    location: str, *, durable: bool = True, storage: StorageOptions = NO_OPTIONS
-) -> FileIO:
+def open_directory(location: str, *, storage: StorageOptions = NO_OPTIONS) -> FileIO:
     """Return storage rooted at a table's directory, which need not exist yet.
 
-    `durable` false: nothing waits for the disk (option commit.fsync). `storage`: endpoints and
-    credentials, for locations with a scheme. Raises UnsafePathError for a scheme that no store has and
-    for text that no path can be, UnsupportedError where a store's library is not installed.
+    `storage`: endpoints and credentials, for locations with a scheme. Raises UnsafePathError for a scheme
+    that no store has and for text that no path can be, UnsupportedError where a store's library is not
+    installed.
     """
     if scheme_of(location) is not None:
         return open_remote(location, storage)
     plain = plain_path(location)
     check_path_text(plain)
-    return LocalFileIO(os.path.abspath(plain), durable=durable)
+    return LocalFileIO(os.path.abspath(plain))
+
+
+def undurable(file_io: FileIO) -> FileIO:
+    """Return the same storage, where nothing waits for a disk of this machine (option commit.fsync)."""
+    return file_io.undurable() if isinstance(file_io, LocalFileIO) else file_io
 
 
 def table_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> list[str]:

@@ -1,6 +1,5 @@
 """Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
 
-import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,14 +11,12 @@ from cachetools import LRUCache
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
-from lsm_engine.codec.avro_container import read_container
 from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.entry_checks import decode_small_manifests
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
-    decode_manifest_lists,
     encode_index_manifest,
     encode_manifest,
     encode_manifest_list,
@@ -48,7 +45,8 @@ BYTES_MAX = 256 << 20
 """What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
 _AHEAD = 32
 _TOGETHER = 64  # manifests of at most so many bytes are decoded at once
-_SMALL_BYTES = 16 << 10
+SMALL_BYTES = 16 << 10
+"""Of so many bytes at most a manifest is decoded with others."""
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
@@ -83,7 +81,7 @@ class ManifestStore:
     ) -> None:
         """`tracks_rows`: the table's options know of row ids; else they are refused."""
         self._table = table
-        self._tracks_rows = tracks_rows
+        self.tracks_rows = tracks_rows
         self._file_io = file_io
         self._paths = paths
         is_far = file_io.facts.is_far
@@ -105,7 +103,7 @@ class ManifestStore:
         count = manifest.added_file_count + manifest.deleted_file_count
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
         decode = partial(decode_manifest, columns=needed, expected_count=count)
-        refuse = self._refuse_entries
+        refuse = self.refuse_entries
         if columns is None:
             return self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=keeps)
         found = self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=False)
@@ -152,17 +150,17 @@ class ManifestStore:
 
         Whatever is wrong with one is left to `read`.
         """
-        small = [one for one in metas if one.file_size <= _SMALL_BYTES and self._is_wanted(one, of)]
+        small = [one for one in metas if one.file_size <= SMALL_BYTES and self._is_wanted(one, of)]
         if len(small) < 2:
             return metas
         with suppress(LsmError):
             files = {
-                self._paths.manifest(meta.file_name): self._bytes(meta.file_name, meta.checksum)
+                self._paths.manifest(meta.file_name): self.content(meta.file_name, meta.checksum)
                 for meta in small
             }
             for meta, entries in zip(small, decode_small_manifests(files) or (), strict=False):
                 if entries.num_rows == meta.added_file_count + meta.deleted_file_count:
-                    self._refuse_entries(entries, file_name=meta.file_name, table=self._table)
+                    self.refuse_entries(entries, file_name=meta.file_name, table=self._table)
                     self._keep(meta.file_name, entries)
         return metas
 
@@ -200,10 +198,6 @@ class ManifestStore:
         `checksum`: of the list, as the snapshot keeps it (`Snapshot.checksum_of`).
         """
         return list(self._kept_or(name, decode_manifest_list, self._refuse_list, checksum))
-
-    def list_bytes(self, name: str, checksum: int | None) -> bytes:
-        """Return the content of a manifest list, for `take_list` to be given what it holds."""
-        return self._bytes(name, checksum)
 
     def take_list(self, name: str, metas: list[ManifestFileMeta]) -> None:
         """Keep a manifest list that was decoded elsewhere, unless it is one that is refused."""
@@ -267,15 +261,16 @@ class ManifestStore:
         with self._lock:
             self._kept.pop(self._key(name), None)
 
-    def _refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
+    def refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
+        """Raise UnsupportedError for entries, of GATE_COLUMNS at least, that this table cannot have."""
         refuse_foreign_entries(entries, file_name=file_name, table=table)
-        if not self._tracks_rows:
+        if not self.tracks_rows:
             refuse_row_id_entries(entries, file_name=file_name, table=table)
 
     def _refuse_list(
         self, metas: Sequence[ManifestFileMeta], *, file_name: str, table: str
     ) -> None:
-        if not self._tracks_rows:
+        if not self.tracks_rows:
             refuse_row_id_list(metas, file_name=file_name, table=table)
 
     def _write(
@@ -308,11 +303,11 @@ class ManifestStore:
                 kept: T = self._kept[key]
                 return kept
         path = self._paths.manifest(name)
-        found = decode(self._bytes(name, checksum), file_name=path)
+        found = decode(self.content(name, checksum), file_name=path)
         refuse(found, file_name=path, table=self._table)
         return self._keep(name, found) if keeps else found
 
-    def _bytes(self, name: str, checksum: int | None) -> bytes:
+    def content(self, name: str, checksum: int | None) -> bytes:
         """Return the content of a metadata file, its size and checksum looked at."""
         path = self._paths.manifest(name)
         data = self._file_io.read(path, length=BYTES_MAX + 1)
@@ -334,31 +329,12 @@ class ManifestStore:
         return found
 
 
-def keep_lists(wanted: Iterable[tuple[ManifestStore, str, int | None]]) -> None:
-    """Read manifest lists of many tables, decoded in one go, and keep them: (store, name, checksum) of each.
-
-    Whatever is wrong with one is left to `read_list`.
-    """
-    by_schema: dict[str, list[tuple[ManifestStore, str, bytes]]] = {}
-    for store, name, checksum in wanted:
-        with suppress(LsmError):
-            data = store.list_bytes(name, checksum)
-            schema = json.dumps(read_container(data, file_name=name).schema)
-            by_schema.setdefault(schema, []).append((store, name, data))
-    for some in by_schema.values():
-        with suppress(LsmError):
-            # Tables that were copied from each other have lists of the same names.
-            files = {f"{name} of {at}": data for at, (_, name, data) in enumerate(some)}
-            for (store, name, _), metas in zip(some, decode_manifest_lists(files), strict=True):
-                store.take_list(name, metas)
-
-
 def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMeta]]:
     """Yield manifests in order, as many at a time as may be decoded together."""
     batch: list[ManifestFileMeta] = []
     for meta in metas:
         batch.append(meta)
-        if len(batch) == _TOGETHER or meta.file_size > _SMALL_BYTES:
+        if len(batch) == _TOGETHER or meta.file_size > SMALL_BYTES:
             yield batch
             batch = []
     yield batch

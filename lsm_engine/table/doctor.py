@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -10,7 +9,6 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.io.storage_location import scheme_of
-from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.catalog_drift import LineageDrift, catalog_findings, lineage_drift
 from lsm_engine.plan.diagnosis import findings
 from lsm_engine.plan.health import (
@@ -20,12 +18,12 @@ from lsm_engine.plan.health import (
     LiveSnapshots,
     TableFacts,
 )
-from lsm_engine.store.manifests import keep_lists
-from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health import examine, report_of
 from lsm_engine.table.inspect.health_facts import table_facts, unreadable
+from lsm_engine.table.inspect.live_totals import keep_newest_lists
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog
+from lsm_engine.table.warehouse_tables import TOGETHER, NewestState, newest_of
 
 N = TypeVar("N")
 T = TypeVar("T")
@@ -35,9 +33,6 @@ _IN_FLIGHT = 16
 _BEFORE_OLDEST = 100
 """Ids before a table's oldest snapshot that its lineage is asked for: of an expiry that was not recorded."""
 _NO_SNAPSHOTS = LiveSnapshots(first=1, newest=0, lists={})
-_TOGETHER = 200
-"""Tables of a disk whose manifest lists are decoded together: most of the time is spent on each call."""
-_Opened = tuple[TableSession, Snapshot | None]
 _LookedAt = tuple[str, Mapping[str, LiveSnapshots], tuple[Finding, ...]]
 """A table, the snapshots that it and its branches have (by branch, main is ""), and what is wrong with it."""
 
@@ -67,11 +62,15 @@ def doctor(
     for name in set(names) - set(known) - set(found):
         target.table(name)  # raises, with what it may have meant
 
-    def looked_at(name: str, opened: _Opened | None = None) -> _LookedAt:
+    def looked_at(state: NewestState) -> _LookedAt:
+        name = state.name
         try:
-            session, newest = opened or (target.table_in_warehouse(name).session, None)
+            if state.table is None:
+                assert state.problem is not None
+                raise state.problem
             # What takes long is not based on what was the newest when the tables were opened.
-            facts = table_facts(session, chosen, newest if chosen is Depth.SHALLOW else None)
+            newest = state.newest if chosen is Depth.SHALLOW else None
+            facts = table_facts(state.table.session, chosen, newest)
             judged = report_of(facts, chosen, stale_millis=stale_millis).findings
             return name, _live_snapshots(facts), judged
         except LsmError as error:
@@ -105,15 +104,15 @@ def _depth(text: str) -> Depth:
 
 
 def _examined(
-    catalog: Catalog, work: Callable[..., _LookedAt], names: Sequence[str]
+    catalog: Catalog, work: Callable[[NewestState], _LookedAt], names: Sequence[str]
 ) -> Iterator[_LookedAt]:
     if scheme_of(catalog.warehouse) is not None:
-        yield from _mapped(catalog, work, names)
+        yield from _mapped(catalog, lambda name: work(catalog.newest_state(name)), names)
         return
-    for at in range(0, len(names), _TOGETHER):
-        some = names[at : at + _TOGETHER]
-        opened = _opened_together(catalog, some)
-        yield from (work(name, opened.get(name)) for name in some)
+    for at in range(0, len(names), TOGETHER):
+        some = list(catalog.newest_states(names[at : at + TOGETHER]))
+        keep_newest_lists(newest_of(some))
+        yield from map(work, some)
 
 
 def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Iterator[T]:
@@ -122,23 +121,6 @@ def _mapped(catalog: Catalog, work: Callable[[N], T], names: Sequence[N]) -> Ite
         return
     with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-doctor") as pool:
         yield from pool.map(work, names)
-
-
-def _opened_together(catalog: Catalog, names: Sequence[str]) -> dict[str, _Opened]:
-    """Open tables and read the manifest lists of their newest snapshots; what cannot be read is left out."""
-    opened: dict[str, _Opened] = {}
-    lists = []
-    for name in names:
-        with suppress(LsmError):
-            session = catalog.table_in_warehouse(name).session
-            if (newest := session.snapshots.latest()) is not None:
-                lists += [
-                    (session.manifests, each, newest.checksum_of(each))
-                    for each in (newest.base_manifest_list, newest.delta_manifest_list)
-                ]
-            opened[name] = session, newest
-    keep_lists(lists)
-    return opened
 
 
 def _live_snapshots(facts: TableFacts) -> Mapping[str, LiveSnapshots]:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Self
 
@@ -49,8 +50,10 @@ from lsm_engine.table.inspect.explain_row import RowOrigin, row_origin
 from lsm_engine.table.lineage_listener import CatalogListener
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse_registry import CatalogRegistry
-from lsm_engine.table.warehouse_tables import Named, catalog_table
+from lsm_engine.table.warehouse_tables import NewestState, catalog_table
 
+_IN_FLIGHT = 16
+"""Tables of an object store that are read together: most of the time is spent on waiting."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -237,6 +240,27 @@ class Catalog(CatalogRegistry, NamedElsewhere):
         """Open a table where its directory has to be, whether the catalog knows it or not."""
         return self._opened(name, self._names.table_location(TableName.parse(name)))
 
+    def newest_states(self, names: Iterable[str] | None = None) -> Iterator[NewestState]:
+        """Yield tables of the warehouse (None: all that the catalog knows) with their newest snapshots.
+
+        One that cannot be opened or read has its error. In an object store several are read together.
+        """
+        wanted = self.list_tables() if names is None else names
+        if scheme_of(self.warehouse) is None:  # on a disk, threads would only wait for each other
+            yield from map(self.newest_state, wanted)
+            return
+        with ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="lsm-tables") as pool:
+            yield from pool.map(self.newest_state, wanted)
+
+    def newest_state(self, name: str) -> NewestState:
+        """Return a table of the warehouse with its newest snapshot, or the error of either."""
+        table = None
+        try:
+            table = self.table_in_warehouse(name)
+            return NewestState(name=name, table=table, newest=table.latest_snapshot())
+        except LsmError as error:
+            return NewestState(name=name, table=table, problem=error)
+
     def _opened(self, name: str, location: str) -> Table:
         file_io, schema = open_directory_of_table(location, self._storage)
         components = Components(
@@ -312,21 +336,13 @@ class Catalog(CatalogRegistry, NamedElsewhere):
 
         A table that cannot be opened has its error in `tables`. `where` keeps some rows.
         """
-        return catalog_table(self._named_tables(), name, where=where, columns=columns)
+        return catalog_table(self.newest_states(), name, where=where, columns=columns)
 
     def write_lineage_page(self) -> str:
         """Draw the lineage of all tables into the warehouse, in place of the page there; its location."""
         page = lineage_page(self.lineage).encode()
         self._directory(self.warehouse).replace(LINEAGE_PAGE, page)
         return f"{self.warehouse}/{LINEAGE_PAGE}"
-
-    def _named_tables(self) -> Iterator[Named]:
-        for name in self.list_tables():
-            database, _, table = name.partition(".")
-            try:
-                yield Named(database=database, name=table, table=self.table(name))
-            except LsmError as error:
-                yield Named(database=database, name=table, table=None, problem=str(error))
 
     def _known(self, name: TableName) -> TableInfo:
         try:

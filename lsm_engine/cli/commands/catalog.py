@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 
-from lsm_engine import InvalidOptionError, LsmError, absolute_warehouse, columns_of_text
+from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import FORMATS, open_row_files
@@ -33,17 +33,16 @@ def tables(call: Call, database: str | None) -> None:
     Rows are those of the newest snapshot's files, before merging; `lsm count` counts exactly.
     """
     catalog = call.catalog()
-    names = catalog.list_databases() if database is None else [database]
+    within = [database] if database is not None else catalog.list_databases()
+    names = [f"{each}.{table}" for each in within for table in catalog.list_tables(each)]
     rows = []
-    for name in [f"{each}.{table}" for each in names for table in catalog.list_tables(each)]:
-        row: dict[str, object] = {"table": name}
-        try:
-            table = catalog.table(name)
-            newest = table.latest_snapshot()
-        except LsmError as error:
+    for state in catalog.newest_states(names):
+        row: dict[str, object] = {"table": state.name}
+        if state.table is None or state.problem is not None:
             # One table that this version refuses must not hide the others.
-            rows.append({**row, "problem": error.message})
+            rows.append({**row, "problem": state.problem and state.problem.message})
             continue
+        table, newest = state.table, state.newest
         row |= {
             "snapshot_id": None if newest is None else newest.id,
             "rows": 0 if newest is None else newest.total_record_count,

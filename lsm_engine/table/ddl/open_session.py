@@ -13,7 +13,7 @@ from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
-from lsm_engine.io.warehouse import open_directory
+from lsm_engine.io.warehouse import open_directory, undurable
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.newest import expect_newest
 from lsm_engine.store.schemas import SchemaStore
@@ -54,9 +54,7 @@ def open_directory_of_table(
     file_io = open_directory(location, storage=storage)
     expect_newest(file_io, TablePaths())
     schema = load_schema(file_io, location)
-    if not file_io.facts.is_far and not schema.options[core_options.COMMIT_FSYNC]:
-        file_io = open_directory(location, durable=False, storage=storage)
-    return file_io, schema
+    return file_io if schema.options[core_options.COMMIT_FSYNC] else undurable(file_io), schema
 
 
 def load_schema(file_io: FileIO, location: str) -> TableSchema:

@@ -14,7 +14,9 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.cli.ui.routes import Site
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.store import manifests
+from lsm_engine.store import manifests, manifests_together
+from lsm_engine.table import warehouse_tables
+from tests.unit.cli.test_loading import COMPILERS, loaded
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 TABLES, SNAPSHOTS = 60, 230
@@ -89,19 +91,67 @@ def test_tables_are_listed_from_their_newest_snapshots(many, files) -> None:
 
 def test_a_shallow_doctor_decodes_the_lists_of_all_tables_at_once(many, files, monkeypatch) -> None:
     decoded: list[int] = []
-    together = manifests.decode_manifest_lists
+    together = manifests_together.decode_manifest_lists
 
     def at_once(opened):
         decoded.append(len(opened))
         return together(opened)
 
-    monkeypatch.setattr(manifests, "decode_manifest_lists", at_once)
+    monkeypatch.setattr(manifests_together, "decode_manifest_lists", at_once)
     monkeypatch.setattr(manifests, "decode_manifest_list", None)  # none by itself
     assert many.json("doctor", "--shallow") == []
     assert decoded == [2 * TABLES]
     assert files["manifest"] == 0  # lists tell that there is no debt
     assert files["manifest-list"] == 2 * TABLES
     assert sum(files.values()) <= 18 * TABLES, files
+
+
+@pytest.mark.parametrize("words", [("doctor", "--shallow"), ("show", "sys.tables"), ("tables",)])
+def test_a_look_at_many_tables_needs_no_compiler(many, words) -> None:
+    modules, _ = loaded("--warehouse", many.warehouse, *words)
+    assert modules.isdisjoint({*COMPILERS, "pandas"})
+
+
+def test_sys_tables_decodes_the_manifests_of_all_tables_together(many, files, monkeypatch) -> None:
+    monkeypatch.setattr(warehouse_tables, "partitions", None)  # none by itself
+    rows = many.json("show", "sys.tables")
+    assert len(rows) == TABLES
+    assert {(row["record_count"], row["file_count"], row["problem"]) for row in rows} == {
+        (3, 3, None)
+    }
+    assert files["manifest"] == 3 * TABLES
+    assert sum(files.values()) <= 14 * TABLES, files
+
+
+def test_sys_tables_counts_as_each_table_does(many) -> None:
+    """Files that were compacted away, that a branch gives, of which one manifest is damaged, or none."""
+    with many.catalog() as catalog:
+        compacted = catalog["shop.t05"]
+        for number in range(7):
+            compacted.upsert([{"id": number, "name": "y"}])
+        compacted.compact(full=True)
+        compacted.upsert([{"id": 1, "name": "z"}])
+        catalog.create_table("shop.empty", COLUMNS, primary_key="id")
+        parts = pa.schema([*COLUMNS, ("day", pa.string())])
+        falls_back = catalog.create_table(
+            "shop.falls_back", parts, primary_key=["id", "day"], partitioned_by="day"
+        )
+        falls_back.create_branch("other")
+        falls_back.branch("other").upsert([{"id": 1, "name": "x", "day": "monday"}])
+        falls_back.alter(lsm.SetOption(key="scan.fallback-branch", value="other"))
+        damaged = catalog["shop.t07"]
+        manifest = next(Path(damaged.location, "manifest").glob("manifest-[0-9a-f]*-0"))
+        manifest.write_bytes(manifest.read_bytes()[:-40] + bytes(40))
+        rows = {row["table_name"]: row for row in many.json("show", "sys.tables")}
+        assert manifest.name in rows["t07"]["problem"]
+        assert rows["t07"]["file_count"] is None
+        for name in ("t05", "t06", "empty", "falls_back"):
+            held = catalog[f"shop.{name}"].system("partitions").to_pylist()
+            assert rows[name]["problem"] is None
+            for column in ("record_count", "file_size_in_bytes", "file_count"):
+                assert rows[name][column] == sum(row[column] for row in held), (name, column)
+        assert rows["t05"]["file_count"] == 2
+        assert rows["falls_back"]["record_count"] == 1
 
 
 def test_a_damaged_list_is_found_among_many_tables(many) -> None:

@@ -1,0 +1,16 @@
+"""Waiting for a disk of this machine."""
+
+import os
+
+
+def sync_path(real: str) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
+    sync_and_close(os.open(real, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def sync_and_close(descriptor: int) -> None:
+    """Wait until what was written to a file is on the disk, and close it."""
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
