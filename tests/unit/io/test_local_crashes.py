@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lsm_engine.io import local
+from lsm_engine.io import local, local_sync
 from lsm_engine.io.local import LocalFileIO
 from tests.fault.recording_file_io import Crash
 
@@ -56,6 +56,7 @@ def killed_at_each_call(monkeypatch, tmp_path, prepare, act):
             system = DyingOs(at, after=after)
             with monkeypatch.context() as patch:
                 patch.setattr(local, "os", system)
+                patch.setattr(local_sync, "os", system)
                 try:
                     act(LocalFileIO(str(root)))
                 except Crash:
@@ -120,6 +121,7 @@ def test_delete_and_remove(monkeypatch, tmp_path):
 def test_a_publish_waits_for_the_disk_only_when_durable(monkeypatch, tmp_path, durable):
     system = DyingOs(1000)
     monkeypatch.setattr(local, "os", system)
+    monkeypatch.setattr(local_sync, "os", system)
     LocalFileIO(str(tmp_path), durable=durable).publish("s/a", DATA)
     assert system.calls == [
         "makedirs",
