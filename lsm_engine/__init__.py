@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lsm_engine.catalog.names import TableName
     from lsm_engine.catalog.openlineage import NAMESPACE as OPENLINEAGE_NAMESPACE
     from lsm_engine.catalog.openlineage import run_events as openlineage_events
-    from lsm_engine.catalog.provenance import RUN_DAGSTER_ID, provenance_properties
+    from lsm_engine.catalog.provenance import RESTORED, RUN_DAGSTER_ID, provenance_properties
     from lsm_engine.catalog.provenance import Input as LineageInput
     from lsm_engine.catalog.provenance import Run as LineageRun
     from lsm_engine.io.clock import Clock, SystemClock, SystemIds
@@ -122,6 +122,7 @@ __all__ = [
     "KEY_VERSION_FACTS",
     "LINEAGE_PAGE",
     "OPENLINEAGE_NAMESPACE",
+    "RESTORED",
     "ROW_ID",
     "RUN_DAGSTER_ID",
     "SNAPSHOT_VERSION",
@@ -285,6 +286,7 @@ _HOMES = {
     "OrphanReport": "table.history.orphans",
     "Predicate": "prune.where",
     "PruneCounts": "plan.explain",
+    "RESTORED": "catalog.provenance",
     "RUN_DAGSTER_ID": "catalog.provenance",
     "RemoveOption": "schema.changes",
     "RenameColumn": "schema.changes",

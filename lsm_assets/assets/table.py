@@ -9,8 +9,10 @@ import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
 from lsm_assets.ledger.asset_partitions import kept_versions
 from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.feed import feed_user, hold_back_partial_inputs
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import (
+    dagster_run_of,
     files_event,
     recorded,
     run_properties,
@@ -27,6 +29,9 @@ from lsm_engine import Snapshot
 
 Writer = Callable[[dg.AssetExecutionContext, lsm.Table], Any]
 """Yields or returns changes (or bare rows, which mean an upsert); None for no change at all."""
+
+FEED_RETRIES = 3
+"""How often a step that carries changes over begins anew because another run was faster."""
 
 
 def write_table(
@@ -52,6 +57,7 @@ def write_table(
         yield files_event(declaration.keys, looked)
         yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
     version, kept = _versions(context, declaration, table)
+    hold_back_partial_inputs(context.get_step_execution_context(), context.resources.lsm)
     yield _materialised(context, declaration, table, newest, commits, version)
     # Dagster gives all partitions of a run one version: those that keep theirs get it back.
     yield from unchanged_events(context, declaration, kept, version)
@@ -81,10 +87,15 @@ def _commit(
     number: int,
     inputs: tuple[Input, ...],
 ) -> Snapshot | None:
-    """Commit one change under a name of its own, so that a retried step repeats it by key."""
+    """Commit one change under a name of its own, so that a retried step repeats it by key.
+
+    Changes that are carried over have the name of what they go on from. Where another run has committed
+    that meanwhile, the step is run again: it has more to carry over, or nothing.
+    """
+    feeding = feed_user(change.properties)
     identity: dict[str, Any] = {
-        "commit_user": f"dagster-{context.run.run_id}-{context.retry_number}",
-        "commit_identifier": number,
+        "commit_user": feeding or f"dagster-{context.run.run_id}-{context.retry_number}",
+        "commit_identifier": 0 if feeding else number,
         "properties": run_properties(context, declaration.keys, AssetKind.TABLE, inputs)
         | ({LABEL_PROPERTY: change.label} if change.label else {})
         | dict(change.properties),
@@ -96,6 +107,13 @@ def _commit(
             snapshot = table.delete(change.keys, **identity)
         case Overwrite():
             snapshot = table.overwrite(change.rows, change.partition, **identity)
+    if feeding and snapshot is not None and dagster_run_of(snapshot) != context.run.run_id:
+        context.log.info(
+            "another run has carried these changes over table=%s snapshot=%s",
+            declaration.name,
+            snapshot.id,
+        )
+        raise dg.RetryRequested(max_retries=FEED_RETRIES)
     if snapshot is None:
         context.log.info("nothing to commit table=%s what=%r", declaration.name, change.label)
     else:

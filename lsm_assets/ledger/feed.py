@@ -1,47 +1,48 @@
 """Feed a table from another one's changes: each change once, whatever dies, and expiry waits for the feed.
 
-How far a feed has come is a property of the commit that carried the changes over, so that both are there or
-neither is. A consumer of the upstream table keeps its expiry away from what has not been carried over.
+How far a feed has come is a property of the commit that carried the changes over (`fed_mark`). A run
+commits under a name made of the mark that it goes on from, so that of two runs at once one commits. A
+consumer of the upstream table keeps its expiry away from what has not been carried over.
 """
 
-import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import dagster as dg
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from dagster._core.execution.context.system import StepExecutionContext
 
 import lsm_engine as lsm
 from lsm_assets.ledger.commits import NOTHING, is_taken_back
+from lsm_assets.ledger.fed_mark import FED, FED_ON, fed_mark
 from lsm_assets.model.keys import AssetKind, TableKeys, keys_of
 from lsm_assets.model.pins import Pin
-from lsm_assets.model.versions import TableVersion, parse_version, version_of
+from lsm_assets.model.versions import TableVersion, version_of
 from lsm_assets.resources import LsmResource
 from lsm_engine import (
+    CommitKind,
     ExpiredError,
     Lineage,
-    NotFoundError,
+    LsmError,
     Snapshot,
-    TableName,
     core_options,
+    given_options,
     record,
 )
 
-FED = "lsm.fed."
-"""With the name of an upstream table: the snapshot property that says up to where it was read."""
-
-_PAGE = 1_000
-"""Commits that the lineage is asked for at a time."""
+log = logging.getLogger(__name__)
 
 
 @record
 class Changes:
     """Changes of an upstream table in (`after`, `upto`]: `rows` with `_row_kind` and the columns asked for.
 
-    Commit what is made of them with these `properties`, all of it in one commit, then call
-    `acknowledge`: it lets the upstream table expire what the commits of the table have carried over.
-    Rows of which nothing is made, so that there is no commit, come again with the next call.
+    Commit what is made of them with these `properties`, all of it in one commit that carries over the
+    changes of no other table, then call `acknowledge`: it lets the upstream table expire what the commits
+    of the table have carried over. Rows of which nothing is made, so that there is no commit, come again
+    with the next call.
     """
 
     rows: pa.Table
@@ -59,15 +60,18 @@ def changes_to_feed(
 ) -> Changes | None:
     """Return what changed in an upstream table since `table` was last fed from it; None: nothing.
 
-    The upstream table needs a `changelog-producer`. Where its first changes have expired, a table that
-    was never fed gets the rows that are there instead, each as a +I. The lineage of the commit names
-    the changes as its input. Raises dagster.Failure, with what to do, where changes that were carried
-    over have been rolled back upstream, where it is not known any more what was carried over, and
-    where there is nothing to carry over until a compaction of the upstream table tells its changes.
+    An upstream table with a primary key needs a `changelog-producer`. What overwrites and restores did
+    to it is told as well. Where its first changes cannot be told any more, a table that was never fed gets
+    the rows that are there instead, each as a +I. The lineage of the commit names the changes as its input.
+    Raises dagster.Failure, with what to do, where changes that were carried over have been rolled back
+    upstream, where changes are lost, where it is not known any more what was carried over, and where
+    there is nothing to carry over until a compaction of the upstream table tells its changes.
     """
     resource: LsmResource = context.resources.lsm
     upstream, lineage = resource.catalog.table(keys_of(key).name), resource.catalog.lineage
-    newest, fed = upstream.latest_snapshot(), fed_upto(table, upstream.name, lineage)
+    _require_changelog(upstream)
+    newest, mark = upstream.latest_snapshot(), fed_mark(table, upstream.name, lineage)
+    fed = mark.upto
     if is_taken_back(upstream, lineage, fed):
         raise dg.Failure(
             f"{table.name} was fed from {upstream.name} up to snapshot {fed.snapshot_id}, which is no "
@@ -76,99 +80,154 @@ def changes_to_feed(
         )
     if newest is None:
         return None
-    upto, rows = _rows_after(upstream, fed, newest, columns)
+    rows = _rows_after(table.name, upstream, fed, newest, columns)
+    waits = _awaits_compaction(upstream, newest)
     if rows is None or not rows.num_rows:
-        if _awaits_compaction(upstream, newest):
+        if waits:
             raise dg.Failure(_waiting(upstream))
         return None
     step = context.get_step_execution_context().step.key
-    resource.pins[step, key] = Pin(snapshot_id=upto.id, after=fed.snapshot_id)
+    # Where reads leave level 0 out, what waits there is no part of the version that Dagster knows.
+    is_partial = waits and not upstream.hides_level_0
+    resource.pins[step, key] = Pin(
+        snapshot_id=newest.id, after=fed.snapshot_id, is_partial=is_partial
+    )
     return Changes(
         rows=rows,
         after=fed.snapshot_id,
-        upto=upto.id,
-        properties={FED + upstream.name: version_of(upto).text},
+        upto=newest.id,
+        properties={
+            FED + upstream.name: version_of(newest).text,
+            FED_ON + upstream.name: mark.told_by.text,
+        },
         acknowledge=lambda: _acknowledge(table, upstream, lineage),
     )
 
 
-def fed_upto(table: lsm.Table, upstream: str, lineage: Lineage) -> TableVersion:
-    """Return up to which version of an upstream table the commits of a table have carried it over.
+def feed_user(properties: Mapping[str, str]) -> str | None:
+    """Return the name under which a commit carries changes over, None if it carries none.
 
-    Expired commits count as well, as the lineage has them; NOTHING if none of all carried any over.
-    Raises dagster.Failure where commits have expired of which the lineage knows nothing.
+    It is the same for all runs that go on from one mark, and no other: the second one is a replay.
+    Raises dagster.Failure for changes of two tables, which two runs may pair differently.
     """
-    oldest = 1
-    for snapshot in table.newest_snapshots():
-        found = parse_version((snapshot.properties or {}).get(FED + upstream, ""))
-        if found is not None:
-            return found
-        oldest = snapshot.id
-    expired = _fed_by_expired(TableName.parse(table.name), upstream, lineage, oldest - 1)
-    if expired is None:
+    found = {name: text for name, text in properties.items() if name.startswith(FED_ON)}
+    if len(found) > 1:
+        names = ", ".join(sorted(name.removeprefix(FED_ON) for name in found))
         raise dg.Failure(
-            f"how far {table.name} was fed from {upstream} is not known any more, as commits of it have "
-            "expired that the catalog's lineage has no record of: drop it, or roll it back to a commit "
-            "that tells, then run this again",
+            f"one commit carries over changes of {names}: yield one change for each of them",
             allow_retries=False,
         )
-    return expired
+    return next((f"feed-{name.removeprefix(FED_ON)}-{at}" for name, at in found.items()), None)
 
 
-def _fed_by_expired(
-    table: TableName, upstream: str, lineage: Lineage, newest: int
-) -> TableVersion | None:
-    """Return what commits up to `newest` carried over; None if one that may tell is not recorded."""
-    while newest > 0:
-        try:
-            page = lineage.snapshots(table, upto=newest, limit=_PAGE)
-        except NotFoundError:
-            return None
-        ids = page["snapshot_id"].to_numpy()
-        without_gap = int((ids == newest - np.arange(len(ids))).cumprod().sum())
-        page = page.slice(0, without_gap)
-        marked = page.filter(pc.match_substring(page["properties"], FED))
-        for text in marked["properties"].to_pylist():
-            found = parse_version(json.loads(text).get(FED + upstream, ""))
-            if found is not None:
-                return found
-        if not without_gap:
-            return None
-        newest -= without_gap
-    return NOTHING
+def hold_back_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> None:
+    """Let Dagster record that a step has read less than the newest version of what it was fed from.
+
+    A compaction tells the rest later, and moves no data version: until then the table is to be shown
+    out of date.
+    """
+    # A dict behind a Mapping: Dagster has no other way to record what a step has really read.
+    records = cast(dict[dg.AssetKey, Any], step.input_asset_records)
+    for (of, key), pin in resource.pins.items():
+        if of != step.step.key or not pin.is_partial:
+            continue
+        known = step.maybe_fetch_and_get_input_asset_version_info(key)
+        if known is not None:
+            # The first event that ever was: whatever came after it is newer, of partitions as well.
+            version = dg.DataVersion(NOTHING.text)
+            records[key] = replace(known, storage_id=1, data_version=version)
+
+
+def _require_changelog(upstream: lsm.Table) -> None:
+    producer = upstream.options[core_options.CHANGELOG_PRODUCER]
+    if upstream.schema.primary_keys and producer.policy.reads_delta:
+        raise dg.Failure(
+            f"{upstream.name} has a primary key and no changelog, so that nobody can tell what its "
+            "upserts replaced: set its option changelog-producer to lookup (exact changes of each "
+            "commit), full-compaction, or input if its writers tell -U and -D themselves",
+            allow_retries=False,
+        )
 
 
 def _rows_after(
-    upstream: lsm.Table, fed: TableVersion, newest: Snapshot, columns: Sequence[str] | None
-) -> tuple[Snapshot, pa.Table | None]:
-    """Return what was not carried over yet, and up to where that goes; None: no commit is."""
+    table: str,
+    upstream: lsm.Table,
+    fed: TableVersion,
+    newest: Snapshot,
+    columns: Sequence[str] | None,
+) -> pa.Table | None:
+    """Return what was not carried over yet; None: no commit is."""
     if newest.id <= fed.snapshot_id:
-        return newest, None
+        return None
     names = None if columns is None else ["_row_kind", *columns]
-    try:
-        return newest, upstream.changelog(after=fed.snapshot_id, upto=newest.id, columns=names)
-    except ExpiredError:
-        if fed != NOTHING:
-            raise
-    # Changes that wait for a compaction are told after it: a state with them would count them twice.
-    for at in upstream.newest_snapshots():
-        if not _awaits_compaction(upstream, at):
-            rows = upstream.scan(snapshot_id=at.id, columns=columns).to_arrow()
-            kinds = pa.repeat(pa.scalar("+I"), rows.num_rows)
-            return at, rows.add_column(0, "_row_kind", kinds)
-    raise dg.Failure(_waiting(upstream))
+    lost = _untold(upstream, fed, newest)
+    if not lost:
+        try:
+            return upstream.changelog(
+                after=fed.snapshot_id, upto=newest.id, columns=names, overwrites=True
+            )
+        except ExpiredError as error:
+            lost = error.message
+    if fed != NOTHING:
+        raise dg.Failure(
+            f"not all changes of {upstream.name} after snapshot {fed.snapshot_id} can be told ({lost}): "
+            f"drop {table}, then run this again; it is then fed from the rows that are there",
+            allow_retries=False,
+        )
+    # What the changelog has emitted so far, no more: the rest is told by compactions to come.
+    (state,) = upstream.follow(
+        "from-snapshot-full",
+        snapshot_id=newest.id,
+        upto=newest.id,
+        poll_millis=None,
+        columns=columns,
+    )
+    rows = state.to_arrow()
+    kinds = pa.repeat(pa.scalar("+I"), rows.num_rows)
+    rows = rows.drop_columns([name for name in _CHANGE_COLUMNS if name in rows.column_names])
+    return rows.add_column(0, "_row_kind", kinds)
+
+
+_CHANGE_COLUMNS = ("_row_kind", "_snapshot_id")
+
+
+def _untold(upstream: lsm.Table, fed: TableVersion, newest: Snapshot) -> str:
+    """Return why commits after a version, among those that are there, do not tell all; "" if they do."""
+    has_key = bool(upstream.schema.primary_keys)
+    without = _schemas_without_changelog(upstream) if has_key else frozenset()
+    for commit in upstream.newest_snapshots():
+        if commit.id <= fed.snapshot_id:
+            break
+        if commit.id > newest.id:
+            continue
+        if not has_key and commit.commit_kind is CommitKind.OVERWRITE:
+            return f"snapshot {commit.id} has overwritten rows, which have no key"
+        if commit.schema_id in without and commit.commit_kind is CommitKind.APPEND:
+            return f"snapshot {commit.id} was made without a changelog-producer"
+    return ""
+
+
+def _schemas_without_changelog(upstream: lsm.Table) -> frozenset[int]:
+    found = set()
+    for row in upstream.system("schemas").to_pylist():
+        options = given_options(dict(row["options"]))
+        if options[core_options.CHANGELOG_PRODUCER].policy.reads_delta:
+            found.add(int(row["schema_id"]))
+    return frozenset(found)
 
 
 def _awaits_compaction(upstream: lsm.Table, at: Snapshot) -> bool:
     """Whether there are rows at a snapshot that only a later compaction tells as changes."""
-    match upstream.options[core_options.CHANGELOG_PRODUCER].value:
-        case "lookup":
-            told = 1
-        case "full-compaction":
-            told = upstream.options.level_count - 1
-        case _:
-            return False
-    return any(run.level < told for bucket in upstream.tree(at) for run in bucket.runs)
+    producer = upstream.options[core_options.CHANGELOG_PRODUCER]
+    if not producer.policy.compares:
+        return False
+    for bucket in upstream.tree(at):
+        levels = [run.level for run in bucket.runs]
+        deepest = max(levels, default=0)
+        told = 1 if producer.value == "lookup" else max(deepest, 1)
+        if any(level < told for level in levels):
+            return True
+    return False
 
 
 def _waiting(upstream: lsm.Table) -> str:
@@ -180,8 +239,14 @@ def _waiting(upstream: lsm.Table) -> str:
 
 
 def _acknowledge(table: lsm.Table, upstream: lsm.Table, lineage: Lineage) -> None:
-    """Put the consumer behind what was really carried over: of zero rows there is no commit."""
-    fed = fed_upto(table, upstream.name, lineage)
-    if fed != NOTHING:
-        consumer = TableKeys(name=table.name).identifier
-        upstream.reset_consumer(consumer, fed.snapshot_id + 1)
+    """Put the consumer on what was really carried over: of zero rows there is no commit.
+
+    The snapshot that it was carried over up to stays too: an overwrite after it is compared with it. What
+    fails here is logged, as the changes are in: expiry only waits longer.
+    """
+    try:
+        fed = fed_mark(table, upstream.name, lineage).upto
+        if fed != NOTHING:
+            upstream.reset_consumer(TableKeys(name=table.name).identifier, fed.snapshot_id)
+    except (LsmError, dg.Failure) as error:
+        log.warning("expiry of %s waits for its feed to be acknowledged: %s", upstream.name, error)

@@ -32,7 +32,7 @@ class Pin:
     """What to read in place of a recorded snapshot. `why` is a sentence if it is not that snapshot.
 
     With `tag` it is read by the tag's name; with `branch` on that branch, by `snapshot_id`; with `after`
-    only the changes since that snapshot are.
+    only the changes since that snapshot are; with `is_partial` some of them could not be told yet.
     """
 
     snapshot_id: int
@@ -40,6 +40,7 @@ class Pin:
     branch: str | None = None
     why: str = ""
     after: int | None = None
+    is_partial: bool = False
 
 
 @record

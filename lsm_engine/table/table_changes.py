@@ -31,6 +31,7 @@ class TableChanges:
         mode: str = "auto",
         columns: Sequence[str] | None = None,
         where: Filter | None = None,
+        overwrites: bool = False,
     ) -> pa.Table:
         """Return what changed after one snapshot, up to and including another, oldest first.
 
@@ -45,6 +46,7 @@ class TableChanges:
             mode=mode,
             columns=columns,
             where=where,
+            overwrites=overwrites,
         ).to_arrow()
 
     @keywords(RANGE_ARGUMENTS)
@@ -58,6 +60,7 @@ class TableChanges:
         mode: str = "auto",
         columns: Sequence[str] | None = None,
         where: Filter | None = None,
+        overwrites: bool = False,
     ) -> Changes:
         """Return a read of what changed after one snapshot, up to and including another.
 
@@ -67,7 +70,8 @@ class TableChanges:
         are kept; no end: up to the newest snapshot. `mode`: "changelog" reads what
         `changelog-producer` made, "delta" the new rows of each commit (no -U is known), "auto" the
         changelog where there is one and else the delta; "diff" compares the two states and
-        leaves out what lies between. What overwrites did shows with `streaming-read-overwrite`.
+        leaves out what lies between. What overwrites and restores did shows with `overwrites`, or
+        `streaming-read-overwrite`: the rows emitted before and after each, compared (tables with a key).
         `where` may also read `_row_kind` and `_snapshot_id`.
 
         Raises ExpiredError for changes that retention has taken, NotFoundError for snapshots and tags
@@ -81,6 +85,7 @@ class TableChanges:
             mode=_mode(mode),
             columns=None if columns is None else tuple(columns),
             where=where,
+            overwrites=overwrites,
         )
         return Changes(self.session, request)
 

@@ -23,7 +23,7 @@ from lsm_engine.plan.incremental import (
     state_splits,
 )
 from lsm_engine.plan.row_ids import row_ids_of
-from lsm_engine.plan.scan import Reach, read_files
+from lsm_engine.plan.scan import Reach, ReadMode, read_files
 from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import partition_mask
 from lsm_engine.prune.predicate import columns_of, split_conjuncts
@@ -48,12 +48,15 @@ CHANGE_FIELDS = (
     pa.field(SNAPSHOT_ID, pa.int64(), nullable=False),
     pa.field(ROW_KIND, pa.string(), nullable=False),
 )
+FilesOf = Callable[[Snapshot | None], list[ManifestEntry]]
+"""Returns which files of a state are compared; none of the empty table, None."""
 
 
 @record
 class ChangesRequest:
     """Which changes to read: after one point, up to and including another. Points as in `history`.
 
+    `overwrites`: what overwrites did shows, whether `streaming-read-overwrite` is set or not.
     `written`: a write whose rows the changelog emits in this range, and which are left out.
     """
 
@@ -64,6 +67,7 @@ class ChangesRequest:
     mode: ChangeMode = ChangeMode.AUTO
     columns: tuple[str, ...] | None = None
     where: Filter | None = None
+    overwrites: bool = False
     written: WriteResult | None = None
 
 
@@ -164,7 +168,9 @@ class Changes:
             yield from self._kept(between(self._session, before, after, untagged=own))
             return
         for snapshot in changes_in(self._session, self.range):
-            splits = splits_of(self._session, snapshot, self._request.mode)
+            splits = splits_of(
+                self._session, snapshot, self._request.mode, overwrites=self._request.overwrites
+            )
             if self._written is not None and snapshot.id <= self._written.changelog_id:
                 splits = _without_write(self._session, self._written, snapshot, splits)
             yield from self._kept(splits)
@@ -180,16 +186,19 @@ class Changes:
         return [split for split, may in zip(found, mask, strict=True) if may]
 
 
-def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> list[ChangeSplit]:
+def splits_of(
+    session: TableSession, snapshot: Snapshot, mode: ChangeMode, *, overwrites: bool = False
+) -> list[ChangeSplit]:
     """Return what to read of one snapshot, or of the changelog that outlived it."""
     schema = session.schema
     if snapshot.schema_id != schema.id:
         schema = session.schemas.load(snapshot.schema_id)
+    producer = schema.options[core_options.CHANGELOG_PRODUCER]
     source = change_source(
         snapshot,
         mode,
-        producer=schema.options[core_options.CHANGELOG_PRODUCER],
-        reads_overwrites=session.options[core_options.STREAMING_READ_OVERWRITE],
+        producer=producer,
+        reads_overwrites=overwrites or session.options[core_options.STREAMING_READ_OVERWRITE],
     )
     match source:
         case ChangeSource.NOTHING:
@@ -205,7 +214,10 @@ def splits_of(session: TableSession, snapshot: Snapshot, mode: ChangeMode) -> li
             return merged_delta(session, snapshot.id, entries)
         case ChangeSource.STATES:
             before = None if snapshot.id == 1 else session.snapshots.load(snapshot.id - 1)
-            return between(session, before, snapshot, untagged=(before, snapshot))
+            # What the next compaction emits of an overwrite's rows is not emitted here as well.
+            reads, reach = changed_state(producer, read_mode(session.schema))
+            emitted = partial(_visible, session, mode=reads, reach=reach)
+            return between(session, before, snapshot, untagged=(before, snapshot), files_of=emitted)
 
 
 def _new_rows(
@@ -239,10 +251,12 @@ def between(
     after: Snapshot | None,
     *,
     untagged: Iterable[Snapshot | None],
+    files_of: FilesOf | None = None,
 ) -> list[ChangeSplit]:
     """Return the splits that compare two states; None is the empty table.
 
-    `untagged`: those of the two that no tag keeps. Raises ExpiredError if one expires meanwhile.
+    `untagged`: those of the two that no tag keeps. `files_of` returns the files of a state that are
+    compared, by default those that readers see. Raises ExpiredError if one expires meanwhile.
     """
     if session.key_order is None:
         raise InvalidInputError(
@@ -252,7 +266,7 @@ def between(
         )
     assert after is not None
     states_of = tuple(state.id for state in untagged if state is not None)
-    return _compared(session, before, after, states_of, partial(_visible, session))
+    return _compared(session, before, after, states_of, files_of or partial(_visible, session))
 
 
 def _compared(
@@ -260,7 +274,7 @@ def _compared(
     before: Snapshot | None,
     after: Snapshot,
     states_of: tuple[int, ...],
-    files_of: Callable[[Snapshot | None], list[ManifestEntry]],
+    files_of: FilesOf,
 ) -> list[ChangeSplit]:
     assert session.key_order is not None
     try:
@@ -318,11 +332,17 @@ def _without_write(
     return [*others, *_compared(session, before, snapshot, both, known)]
 
 
-def _visible(session: TableSession, snapshot: Snapshot | None) -> list[ManifestEntry]:
+def _visible(
+    session: TableSession,
+    snapshot: Snapshot | None,
+    *,
+    mode: ReadMode | None = None,
+    reach: Reach = Reach.ALL,
+) -> list[ManifestEntry]:
     if snapshot is None:
         return []
     live = session.live_entries(snapshot, lambda _, bucket: bucket >= 0)
-    return read_files(live, read_mode(session.schema), Reach.ALL)[0]
+    return read_files(live, mode or read_mode(session.schema), reach)[0]
 
 
 def _vectors(

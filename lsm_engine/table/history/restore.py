@@ -1,6 +1,9 @@
 """Make a former state the newest one, in a commit of its own: history stays, writers may go on."""
 
+from dataclasses import replace
+
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.catalog.provenance import RESTORED
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
 from lsm_engine.table.commit.commit import propose
@@ -27,5 +30,7 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
             return None
         return LiveChange(gone=removed, back=back, state=target, rewrites_manifests=True)
 
+    properties = {**(identity.properties or {}), RESTORED: str(target.id)}
+    identity = replace(identity, properties=properties)
     proposal = Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=difference)
     return propose(session, proposal)
