@@ -1,16 +1,17 @@
 """One key at a time: all stores of a bucket searched in one compiled call, newest first."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from lsm_engine.base.modes import RETRACTS
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, address_of
 from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64, store_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
+from lsm_engine.lookup.cells import CellReader, cell_reader
 from lsm_engine.lookup.columnar_store import ColumnarStore
 from lsm_engine.schema.table_schema import VALUE_KIND
 
@@ -20,6 +21,8 @@ Places: TypeAlias = npt.NDArray[np.int64]
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
 _STORE_BITS = 40
+_SELECTIONS = 16
+"""Choices of columns whose readers are kept."""
 
 
 class PointIndex:
@@ -38,7 +41,7 @@ class PointIndex:
         )
         self._tables = [_Columns(store) for store in self.stores]
 
-    def get(self, key: bytes, names: Sequence[str]) -> list[object] | None:
+    def get(self, key: bytes, names: tuple[str, ...]) -> list[object] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         padded = np.frombuffer(key + _PADDING, np.uint8)
         found = _find(
@@ -58,34 +61,31 @@ class PointIndex:
 
 
 class _Columns:
-    """Columns of one store as arrays, laid open once."""
+    """Columns of one store, laid open once they are asked for."""
 
     def __init__(self, store: ColumnarStore) -> None:
         self._begins = [0]
         for batch in store.batches:
             self._begins.append(self._begins[-1] + batch.num_rows)
-        self._ends = np.array(self._begins[1:], np.int64)
-        self._batches = [
-            {name: batch.column(name) for name in batch.schema.names} for batch in store.batches
-        ]
-        self._kinds = [
-            np.asarray(columns[VALUE_KIND].to_numpy(zero_copy_only=False))
-            for columns in self._batches
-        ]
+        self._batches = store.batches
+        self._kinds = [cell_reader(batch.column(VALUE_KIND)) for batch in store.batches]
+        self._readers: dict[tuple[str, ...], list[list[CellReader]]] = {}
 
-    def row(self, row: int, names: Sequence[str]) -> list[object] | None:
+    def row(self, row: int, names: tuple[str, ...]) -> list[object] | None:
         batch = 0
         if len(self._batches) > 1:
-            batch = int(self._ends.searchsorted(row, side="right"))
+            batch = bisect_right(self._begins, row) - 1
             row -= self._begins[batch]
-        if self._kinds[batch][row] in RETRACTS:
+        if self._kinds[batch](row) in RETRACTS:
             return None
-        columns = self._batches[batch]
-        return [_value(columns[name], row) for name in names]
+        readers = self._readers.get(names) or self._readers_of(names)
+        return [read(row) for read in readers[batch]]
 
-
-def _value(column: pa.Array, row: int) -> object:
-    return column[row].as_py()
+    def _readers_of(self, names: tuple[str, ...]) -> list[list[CellReader]]:
+        made = [[cell_reader(batch.column(name)) for name in names] for batch in self._batches]
+        if len(self._readers) < _SELECTIONS:
+            self._readers[names] = made
+        return made
 
 
 # Compiles in about 1 s.

@@ -42,7 +42,7 @@ class KeyEncoder:
         self._partition_fields = schema.select(schema.partition_keys)
         self._bucket_fields = schema.select(schema.bucket_keys)
         trimmed = schema.select(schema.trimmed_primary_keys)
-        self._fields = {field.name: field for field in schema.select(self.names)}
+        self._fits = [(field, _fits(field)) for field in schema.select(self.names)]
         self._ordered = [
             (field.name, _ordered(field, is_last=at == len(trimmed) - 1))
             for at, field in enumerate(trimmed)
@@ -51,18 +51,18 @@ class KeyEncoder:
 
     def check(self, key: Mapping[str, Any]) -> None:
         """Raise InvalidInputError, naming the column, for keys that do not fit the table."""
-        if len(key) != len(self._fields) or any(name not in key for name in self._fields):
+        if len(key) != len(self._fits) or any(name not in key for name in self.names):
             raise InvalidInputError(
                 f"a key has exactly the columns {', '.join(self.names)}",
                 kind=ErrorKind.INVALID_KEY,
                 given=list(key),
             )
-        for name, field in self._fields.items():
-            if not _fits(field, key[name]):
+        for field, fits in self._fits:
+            if not fits(key[field.name]):
                 raise InvalidInputError(
-                    f"column {name!r} takes {field.type}, not {key[name]!r}",
+                    f"column {field.name!r} takes {field.type}, not {key[field.name]!r}",
                     kind=ErrorKind.INVALID_KEY,
-                    column=name,
+                    column=field.name,
                 )
 
     def partition(self, key: Mapping[str, Any]) -> bytes:
@@ -99,18 +99,15 @@ def _root(field: DataField) -> Root:
     return field.type.root
 
 
-def _fits(field: DataField, value: object) -> bool:
+def _fits(field: DataField) -> Callable[[object], bool]:
     root = _root(field)
-    if root is Root.STRING:
-        return isinstance(value, str)
-    if root is Root.BYTES:
-        return isinstance(value, bytes)
-    if root is Root.BOOLEAN:
-        return isinstance(value, bool)
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
+    kind = {Root.STRING: str, Root.BYTES: bytes, Root.BOOLEAN: bool}.get(root)
+    if kind is not None:
+        return lambda value: isinstance(value, kind)
     half = 1 << (8 * _WIDTHS[root] - 1)
-    return -half <= value < half
+    return lambda value: (
+        isinstance(value, int) and -half <= value < half and not isinstance(value, bool)
+    )
 
 
 def _ordered(field: DataField, *, is_last: bool) -> Callable[[Any], bytes]:

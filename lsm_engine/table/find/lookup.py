@@ -84,6 +84,7 @@ class TableQuery:
         session.options.require_readable()
         self._session = session
         self._schema = session.schema
+        self._names = session.schema.names
         self._cache = process_cache() if cache is None else cache
         self._owner = f"{session.name}#{next(_queries)}"
         self._pinned = snapshot
@@ -164,7 +165,7 @@ class TableQuery:
         columns are those asked for; the others are null where nothing was found. Raises
         InvalidInputError for keys that do not fit, NotFoundError for unknown columns.
         """
-        names = self._schema.names if columns is None else tuple(dict.fromkeys(columns))
+        names = self._names if columns is None else tuple(dict.fromkeys(columns))
         self._schema.select(names)
         if FOUND in names:
             raise InvalidInputError(
@@ -229,7 +230,7 @@ class TableQuery:
 
         `key` maps each primary key column to its value. Answers as `lookup` does.
         """
-        names = self._schema.names
+        names = self._names
         if columns is not None:
             self._schema.select(columns)
             names = tuple(columns)
