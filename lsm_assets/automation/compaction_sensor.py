@@ -46,14 +46,15 @@ def compaction_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         states = read_cursor(context.cursor)
-        failed: dict[str, LsmError] = {}
+        failed: dict[str, Exception] = {}
         requests, looked_at = [], 0
         for declaration in in_turn(declarations, states):
             looked_at += 1
             try:
                 request = _request(context.resources.lsm, declaration, states)
-            except LsmError as error:
-                context.log.error("cannot look at %s: %s", declaration.name, error)
+            except Exception as error:  # one table keeps no other from its turn
+                is_bug = not isinstance(error, LsmError)
+                context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
                 failed[declaration.name] = error
                 continue
             if request is not None:

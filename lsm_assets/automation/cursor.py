@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_engine import LsmError
 
 TICK_SECONDS = 0.8
 """How long a tick looks at tables before the rest has to wait for the next one."""
 AT_LEAST = 20
-"""Tables that every tick looks at, however long it takes."""
+"""Tables that every tick looks at, as long as that takes no more than `LONGEST_SECONDS`."""
+LONGEST_SECONDS = 20.0
+"""When the rest has to wait in any case: Dagster ends a tick of 60 s, and forgets how far it has come."""
 PLAIN_MAX = 4_000
 """Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
 
@@ -53,24 +54,25 @@ def in_turn(
 ) -> Iterator[TableDeclaration]:
     """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins.
 
-    What `states` has of tables that are no longer declared is dropped.
+    `at_least` so many of them, but after `LONGEST_SECONDS` no more than one. What `states` has of tables that are no longer declared is dropped.
     """
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
     for gone in states.keys() - set(names):
         del states[gone]
     start = names.index(first) if first in names else 0
-    deadline = clock() + seconds
+    began = clock()
     for number in range(len(names)):
         at = (start + number) % len(names)
-        if number >= at_least and clock() >= deadline:
+        longest = seconds if number >= at_least else max(seconds, LONGEST_SECONDS)
+        if number and clock() - began >= longest:
             states[_POSITION] = {"next": names[at]}
             return
         yield declarations[at]
 
 
 def told_failures(
-    failed: Mapping[str, LsmError], looked_at: int, states: Mapping[str, Mapping[str, Any]]
+    failed: Mapping[str, Exception], looked_at: int, states: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return in a few words which tables a tick could not look at; "" if it could look at all.
 

@@ -15,7 +15,7 @@ from lsm_assets.ledger.recording import (
 )
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.versions import TableVersion, parse_version
+from lsm_assets.model.versions import TableVersion, parse_version, version_of
 from lsm_engine import Lineage
 
 
@@ -30,10 +30,15 @@ def moved_versions(
 
     Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
     a partitioned asset those partitions move whose rows a commit has changed, and those whose
-    recorded commit is no longer part of the table. `state` remembers the version that was seen.
+    recorded commit is no longer part of the table. `state` remembers the version that was seen, and the
+    commit up to which it was looked for.
     """
-    version = data_version(table, lineage) if table is not None else NOTHING
-    seen, state["version"] = parse_version(state.get("version", "")), version.text
+    seen, looked = (parse_version(state.get(name, "")) for name in ("version", "looked"))
+    newest = table.latest_snapshot() if table is not None else None
+    since = (looked, seen) if looked is not None and seen is not None else None
+    version = NOTHING if table is None else data_version(table, lineage, since)
+    state["version"] = version.text
+    state["looked"] = NOTHING.text if newest is None else version_of(newest).text
     key = declaration.keys.asset(AssetKind.TABLE)
     recorded = recorded_version(instance, key) or NOTHING
     if recorded.is_same(version) and seen == version:
@@ -59,6 +64,11 @@ def _moved_partitions(
 ) -> dict[str, TableVersion]:
     key = declaration.keys.asset(AssetKind.TABLE)
     known = recorded_versions(instance, key)
+    definition = declaration.partitions_def
+    if known and definition is not None:
+        # Of a definition that has changed: nobody shows partitions that it does not have any more.
+        present = definition.get_partition_keys(dynamic_partitions_store=instance)
+        known = {name: known[name] for name in known.keys() & set(present)}
     # What came before a commit that is still part of the table is part of it as well.
     is_whole = seen is not None and not is_taken_back(table, lineage, seen)
     kept = seen.snapshot_id if seen is not None and is_whole else 0

@@ -68,7 +68,7 @@ def sync_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         states = read_cursor(context.cursor)
-        failed: dict[str, LsmError] = {}
+        failed: dict[str, Exception] = {}
         looked_at = 0
         events: list[Event] = []
         requests: list[PartitionsRequest] = []
@@ -77,8 +77,9 @@ def sync_sensor(
             before = states.get(declaration.name)
             try:
                 found, plan = look_at(context, declaration, states, remembered)
-            except LsmError as error:
-                context.log.error("cannot look at %s: %s", declaration.name, error)
+            except Exception as error:  # one table keeps no other from its turn
+                is_bug = not isinstance(error, LsmError)
+                context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
                 failed[declaration.name] = error
                 # As if it had not been looked at: the next tick finds all of it again.
                 states.pop(declaration.name, None)
@@ -115,7 +116,7 @@ def look_at(
     states: dict[str, dict[str, Any]],
     remembered: int,
 ) -> tuple[list[Event], SyncPlan]:
-    """Return what has happened to one table, and remember in `states` how it is now; LsmErrors are raised."""
+    """Return what has happened to one table, and remember in `states` how it is now."""
     lsm_resource = context.resources.lsm
     table = lsm_resource.existing_table(declaration.name)
     events: list[Event] = []

@@ -22,29 +22,39 @@ NOTHING = TableVersion(snapshot_id=0)
 """The version of a table without a snapshot."""
 
 _LOOKED_BACK = 1_000
+"""Commits that the lineage is asked for at a time."""
 _ROWS_UNCHANGED = (CommitKind.COMPACT.value, CommitKind.ANALYZE.value)
 
 
-def data_version(table: lsm.Table, lineage: Lineage) -> TableVersion:
-    """Return the last commit that changed rows, live or expired; NOTHING for an empty table.
+def data_version(
+    table: lsm.Table, lineage: Lineage, since: tuple[TableVersion, TableVersion] | None = None
+) -> TableVersion:
+    """Return the last commit that changed rows, live or expired; NOTHING where no row was ever seen.
 
-    Where it has expired and nothing recorded it, the oldest snapshot that is left stands for it.
+    Where it has expired and nothing recorded it, the oldest snapshot that is left stands for it. `since`:
+    a commit, and the version at it, as an earlier call told: no commit up to it is looked at again.
     """
     oldest: Snapshot | None = None
     for each in table.newest_snapshots():
+        if since is not None and version_of(each) == since[0]:
+            return since[1]
         if changes_rows(table, each):
             return version_of(each)
         oldest = each
     if oldest is None:
         return NOTHING
     expected = oldest.id
-    for commit in reversed(recorded_commits(table, lineage, oldest.id - _LOOKED_BACK, oldest.id)):
-        expected -= 1
-        if commit.version.snapshot_id != expected:
-            break
-        if commit.partitions != frozenset():
-            return commit.version
-    return version_of(oldest)
+    while expected > 1:
+        page = recorded_commits(table, lineage, expected - 1 - _LOOKED_BACK, expected)
+        for commit in reversed(page):
+            if commit.version.snapshot_id != expected - 1:
+                return version_of(oldest)
+            if commit.partitions != frozenset():
+                return commit.version
+            expected -= 1
+        if not page:
+            return version_of(oldest)
+    return NOTHING
 
 
 def live_versions(table: lsm.Table) -> dict[int, TableVersion]:

@@ -75,6 +75,8 @@ def resolve_pin(
             return _held(holder)
     if not live:
         return Gone(why=f"the table has no snapshot, and {wanted} is recorded")
+    if not wanted:
+        return _unchanged(wanted, live, since, partitions)
     if at is not None or wanted > min(live):
         return Gone(why=f"snapshot {wanted} was rolled back, or the table was created anew")
     if past is None:
@@ -113,10 +115,11 @@ def _unchanged(
             reason = f"snapshot {number} has changed what is read here"
             break
         found = number if number in live else found
+    then = f"snapshot {wanted} has expired" if wanted else "no row was there to be seen"
     if found is None:
-        return Gone(why=f"snapshot {wanted} has expired, and {reason}")
+        return Gone(why=f"{then}, and {reason}")
     what = "the table is" if partitions is None else "the partitions read are"
-    why = f"snapshot {wanted} has expired; read at {found}, the newest in which {what} unchanged"
+    why = f"{then}; read at {found}, the newest in which {what} unchanged"
     return Pin(snapshot_id=found, why=why)
 
 

@@ -1,0 +1,147 @@
+"""The sync sensor beside tables that trouble it: one repartitioned, one broken, slow ones, and very old ones."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_assets.automation import sync_sensor
+from lsm_assets.automation.cursor import LONGEST_SECONDS, in_turn
+from lsm_assets.factory import lsm_table_assets
+from lsm_assets.ledger.commits import NOTHING, data_version
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.pins import Pin, resolve_pin
+from lsm_assets.model.versions import version_of
+from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
+from tests.dagster.lake import MARKS, ORDERS, Lake, rows
+
+pytestmark = MARKS
+
+BY_DAY = TableDeclaration(
+    name="shop.days",
+    schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string())]),
+    primary_key=("id", "day"),
+    partitioned_by=("day",),
+    options={"bucket": "1"},
+    partitions_def=dg.DailyPartitionsDefinition(start_date="2024-01-01", end_date="2024-01-09"),
+    partition_columns={"day": "{key}"},
+)
+HIDING = {"bucket": "1", "write-only": "true", "deletion-vectors.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        dg.StaticPartitionsDefinition(["a", "b"]),
+        dg.MonthlyPartitionsDefinition(start_date="2024-01-01"),
+        dg.MultiPartitionsDefinition(
+            {"day": dg.StaticPartitionsDefinition(["x"]), "r": dg.StaticPartitionsDefinition(["y"])}
+        ),
+        None,
+    ],
+)
+def test_an_asset_that_was_partitioned_anew_stops_nobody(
+    tmp_path: Path, changed: dg.PartitionsDefinition | None
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(BY_DAY)])
+        table = lake.lsm.table(BY_DAY)
+        table.upsert([{"id": 1, "day": "2024-01-02"}])
+        lake.sync()
+        key = BY_DAY.keys.asset(AssetKind.TABLE)
+        assert instance.get_materialized_partitions(key) == {"2024-01-02"}
+        columns = {} if changed is None else {"day": "{day}" if "|" in str(changed) else "x"}
+        anew = replace(BY_DAY, partitions_def=changed, partition_columns=columns)
+        if isinstance(changed, dg.MonthlyPartitionsDefinition):
+            anew = replace(anew, partition_columns={"day": "{key:%Y-%m-%d}"})
+        assets = [lsm_table_assets(anew), lsm_table_assets(ORDERS)]
+        after = Lake(tmp_path / "lake", instance, assets, cursors=lake.cursors)
+        table.rollback_to_as_latest(1)
+        table.upsert([{"id": 2, "day": "2024-01-03"}])
+        after.lsm.table(ORDERS).upsert(rows(1))
+        told = after.sync()
+        assert "cannot look" not in told.skip_message
+        assert after.snapshots == ["1"]
+
+
+def test_a_bug_met_in_one_table_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["shop.orders", "shop.b"]
+    assets = [lsm_table_assets(replace(ORDERS, name=name)) for name in reversed(names)]
+    look = sync_sensor.look
+
+    def looks(instance: Any, declaration: TableDeclaration, *others: Any) -> Any:
+        if declaration.name == "shop.b":
+            raise ValueError("not expected by anybody")
+        return look(instance, declaration, *others)
+
+    monkeypatch.setattr(sync_sensor, "look", looks)
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, assets)
+        for name in names:
+            lake.lsm.table(replace(ORDERS, name=name)).upsert(rows(1))
+        assert "cannot look at shop.b" in lake.sync().skip_message
+        assert lake.snapshots == ["1"]
+
+
+def test_a_tick_over_slow_tables_ends_in_time_and_the_next_goes_on() -> None:
+    declarations = [replace(ORDERS, name=f"shop.t{number}") for number in range(10)]
+    states: dict[str, dict[str, Any]] = {}
+    now, seen = [0.0], []
+    for _ in range(5):
+        began = now[0]
+        for each in in_turn(declarations, states, clock=lambda: now[0]):
+            seen.append(each.name)
+            now[0] += 12.0
+        assert now[0] - began <= LONGEST_SECONDS + 12.0
+    assert seen == [each.name for each in declarations]
+
+
+def hiding(warehouse: WarehouseUnderTest, count: int) -> lsm.Table:
+    """Return a table of writes that no reader sees until a compaction has taken them up."""
+    warehouse.catalog.create_database("shop", ignore_if_exists=True)
+    columns = {"id": int, "price": int}
+    table = warehouse.catalog.create_table("shop.t", columns, primary_key="id", options=HIDING)
+    for number in range(count):
+        table.upsert([{"id": number, "price": 1}])
+    return table
+
+
+def test_the_version_of_a_table_of_which_nothing_was_ever_seen_is_none() -> None:
+    with warehouse_under_test() as warehouse:
+        table, lineage = hiding(warehouse, 4), warehouse.catalog.lineage
+        assert table.count() == 0
+        assert data_version(table, lineage) == NOTHING
+        table.expire_snapshots(retain_max=2, retain_min=1)
+        assert table.snapshot_ids() == [3, 4]
+        assert data_version(table, lineage) == NOTHING
+        table.compact(full=True)
+        assert data_version(table, lineage).snapshot_id == 5
+        pin = resolve_pin(NOTHING, live={})
+        assert not isinstance(pin, Pin)
+
+
+def test_a_quiet_tick_looks_at_no_commit_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with warehouse_under_test() as warehouse:
+        table, lineage = hiding(warehouse, 5), warehouse.catalog.lineage
+        asked: list[int] = []
+        read = lsm.Table.changed_partitions
+
+        def noted(self: lsm.Table, snapshot: lsm.Snapshot) -> frozenset[str] | None:
+            asked.append(snapshot.id)
+            return read(self, snapshot)
+
+        monkeypatch.setattr(lsm.Table, "changed_partitions", noted)
+        version = data_version(table, lineage)
+        assert asked == [5, 4, 3, 2, 1]
+        looked = version_of(table.snapshot(5))
+        table.upsert([{"id": 9, "price": 1}])
+        asked.clear()
+        assert data_version(table, lineage, (looked, version)) == version
+        assert asked == [6]
