@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
 from lsm_engine.codec.avro import decode_table
 from lsm_engine.codec.avro_container import read_container
+from tests.kernel_forms import FORMS, in_form
 from tests.unit.codec.avro_cases import (
     arrow_value,
     by_fastavro,
@@ -310,6 +311,29 @@ def test_flipped_bytes_are_named_or_read(file: tuple[Any, list[Any]], data: st.D
         decode_table(bytes(stored), file_name="x").validate(full=True)
     except LsmError:
         return
+
+
+@given(files(), st.data())
+def test_both_forms_of_the_loop_agree_on_what_is_damaged(
+    file: tuple[Any, list[Any]], data: st.DataObject
+) -> None:
+    schema, rows = file
+    whole = by_fastavro(schema, rows, "null", 16_000)
+    start = len(by_fastavro(schema, [], "null", 16_000))
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 3))):
+        if len(whole) > start:
+            damaged[data.draw(st.integers(start, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    answers = []
+    for form in FORMS:
+        with in_form(form):
+            try:
+                answers.append(
+                    str(decode_table(bytes(damaged), file_name="x", flat=False).to_pylist())
+                )
+            except CorruptFileError as error:
+                answers.append(str(error))
+    assert answers[0] == answers[1]
 
 
 def test_snappy_is_not_written() -> None:
