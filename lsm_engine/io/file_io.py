@@ -48,6 +48,12 @@ class StoreFacts:
     is_far: bool = False
 
 
+class Noted(bytes):
+    """The bytes of a file, with the note that the store keeps beside them (FileIO.replace)."""
+
+    note: str = ""
+
+
 class Output(Protocol):
     """A new file that is being written. File-like enough for PyArrow's writers."""
 
@@ -164,11 +170,12 @@ class FileIO(Protocol):
         """
         ...
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Create or overwrite `path` atomically. Only for hints: the last writer wins.
 
         `may_skip`: a store that throttles writes to one name may give up at once (StorageError), and
-        a power cut may take what was written.
+        a power cut may take what was written. `note`: up to 1,900 bytes of ASCII that `read` may return
+        with the bytes, which are then `Noted`; it is lost where the store has no place for it.
         """
         ...
 

@@ -213,7 +213,7 @@ class HdfsFileIO(RemoteFileIO, OneByOne):
         except LsmError:
             return False
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite atomically by renaming a finished temporary file."""
         temporary = self._temporary(path)
         self._forget(path)

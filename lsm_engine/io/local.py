@@ -181,7 +181,7 @@ class LocalFileIO(OneByOne):
             ) from cause
         return True
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite atomically by renaming a finished temporary file.
 
         `may_skip`: nobody waits for the disk, as a power cut may take what need not be written.

@@ -5,17 +5,21 @@ from typing import Any
 
 import obstore
 
-from lsm_engine.io.file_io import FileStatus
+from lsm_engine.io.file_io import FileStatus, Noted
 from lsm_engine.io.object_answers import Answer, answer_of
 from lsm_engine.io.object_output import PART_BYTES
 from lsm_engine.io.object_requests import FAILURES
+
+_NOTE = "lsmnote"  # a name of metadata that every store takes
 
 
 def read_start(client: Any, key: str, length: int | None) -> bytes:
     """Return a file's first bytes; of a larger one no more is fetched than that."""
     found = obstore.get(client, key)
     if length is None or found.meta["size"] <= length:
-        return bytes(found.bytes())
+        data = Noted(found.bytes())
+        data.note = found.attributes.get(_NOTE, "")
+        return data if data.note else bytes(data)
     pieces = bytearray()
     for piece in found.stream(min_chunk_size=min(length, PART_BYTES)) if length else ():
         pieces += piece
@@ -24,15 +28,24 @@ def read_start(client: Any, key: str, length: int | None) -> bytes:
     return bytes(pieces[:length])
 
 
+def part_of(data: bytes, offset: int, length: int | None) -> bytes:
+    """Return some of what was read before; all of it with its note."""
+    end = len(data) if length is None else offset + length
+    return data if offset == 0 and end >= len(data) else data[offset:end]
+
+
 def read_tagged(client: Any, key: str) -> tuple[bytes, str | None]:
     """Return a file's bytes, and the tag of this content."""
     found = obstore.get(client, key)
     return bytes(found.bytes()), tag_of(found.meta)
 
 
-def put_object(client: Any, key: str, data: bytes, mode: Any = "overwrite") -> str | None:
-    """Write an object by one request; return the tag of its content."""
-    return tag_of(obstore.put(client, key, data, mode=mode, use_multipart=False))
+def put_object(
+    client: Any, key: str, data: bytes, mode: Any = "overwrite", *, note: str = ""
+) -> str | None:
+    """Write an object by one request; return the tag of its content. `note`: becomes metadata."""
+    kept: Any = {_NOTE: note} if note else None
+    return tag_of(obstore.put(client, key, data, mode=mode, use_multipart=False, attributes=kept))
 
 
 def tag_of(found: Any) -> str | None:

@@ -20,6 +20,7 @@ from lsm_engine.io.kept_documents import KeptDocuments
 from lsm_engine.io.object_answers import Answer, answer_of, to_error
 from lsm_engine.io.object_calls import (
     delete_objects,
+    part_of,
     put_object,
     read_start,
     read_tagged,
@@ -104,7 +105,7 @@ class ObjectFileIO(UploadsInParts):
         gathered = None if self._gathered is None else self._gathered.read(path)
         ahead = gathered or self._prefetched.take(path)
         if ahead is not None:
-            return ahead.result()[offset : None if length is None else offset + length]
+            return part_of(ahead.result(), offset, length)
         if offset:
             end = None if length is None else offset + length
             return bytes(self._range(path, key, offset, end))
@@ -307,11 +308,11 @@ class ObjectFileIO(UploadsInParts):
         there = ObjectFileIO(above.location, self.options, requests=above)
         return ProbedWarehouse(there, there.create_unproven, self._requests.clients.endpoint)
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite. `may_skip`: give it up where the store throttles writes to one name."""
         key = self._key(path)
         tag = self._requests.send(
-            "PUT", path, lambda client: put_object(client, key, data), waits=not may_skip
+            "PUT", path, lambda client: put_object(client, key, data, note=note), waits=not may_skip
         )
         self._documents.keep(path, tag, data)
         self._was_changed(path)

@@ -14,6 +14,8 @@ MANIFESTS = "lsm.manifests"
 """Property of a snapshot: the names of its manifests, with a blank between."""
 
 _COUNT_MAX = 40
+_NOTE_MAX = 1_900  # bytes; stores take 2,048 of metadata with its names
+_PREFIX = "manifest-"
 _BYTES_MAX = 1 << 20
 _NAME = re.compile(r"manifest-[0-9A-Za-z-]{1,80}")
 
@@ -37,3 +39,23 @@ def named_manifests(snapshot: Snapshot) -> list[str]:
     """Return the names of manifests that a snapshot may have."""
     found = (snapshot.properties or {}).get(MANIFESTS, "").split()
     return [name for name in found[:_COUNT_MAX] if _NAME.fullmatch(name)]
+
+
+def new_manifests(snapshot: Snapshot) -> list[str]:
+    """Return those among them that the snapshot itself may have added: a commit has one id for its files."""
+    commit = snapshot.delta_manifest_list.removeprefix("manifest-list-").rpartition("-")[0]
+    return [name for name in named_manifests(snapshot) if commit and f"-{commit}-" in name]
+
+
+def note_of_files(snapshot: Snapshot) -> str:
+    """Return names of manifest lists and manifests as a note beside LATEST; the first ones, if too many."""
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    names = filter(_NAME.fullmatch, [*lists, *named_manifests(snapshot)])
+    whole = " ".join(name.removeprefix(_PREFIX) for name in names)
+    return whole if len(whole) <= _NOTE_MAX else whole[:_NOTE_MAX].rpartition(" ")[0]
+
+
+def noted_files(note: str) -> list[str]:
+    """Return the names in a note; what can be no name of ours is left out."""
+    found = (_PREFIX + word for word in note.split()[: _COUNT_MAX + 2])
+    return [name for name in found if _NAME.fullmatch(name)]

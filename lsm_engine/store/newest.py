@@ -21,9 +21,10 @@ from lsm_engine.io.together import together
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import follows, is_built_on, named_base, rollback_target
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.store.snapshot_files import hinted_id
 
 _YOUNG_MILLIS = 500
-"""So old may knowledge be that is asked for at once: two commits and an expiry come to 13 rounds."""
+"""So old may knowledge be that is asked for at once: two commits and an expiry come to 12 rounds."""
 _ROUND_MILLIS = 100
 """Answers that all came within it have no three deletions between them, which go one after the other."""
 _FRESH_MILLIS = 1_000
@@ -56,14 +57,15 @@ def expect_newest(file_io: FileIO, paths: TablePaths) -> None:
 
 
 def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
-    """Return hints and snapshot files that are likely there, by what this process knows of a far table."""
+    """Return hints and snapshot files that are likely there: by what this process knows of a far table, or LATEST."""
     with _lock:
         found = _known.get((file_io, paths.snapshot_directory))
-    if found is None:
+    latest = paths.snapshot_hint(LATEST)
+    newest = hinted_id(file_io, latest) if found is None else found.snapshot.id
+    if newest is None:
         return []
-    newest = found.snapshot.id
     ids = range(max(newest - _LIKELY, 0) + 1, newest + 1)
-    return [*map(paths.snapshot_hint, (EARLIEST, LATEST)), *map(paths.snapshot_file, ids)]
+    return [paths.snapshot_hint(EARLIEST), latest, *map(paths.snapshot_file, ids)]
 
 
 class NewestSnapshot:

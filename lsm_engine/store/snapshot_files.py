@@ -3,7 +3,7 @@
 from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.codec.documents import HINT_BYTES, decode_hint, decode_snapshot
 from lsm_engine.codec.json_object import READ_MAX
-from lsm_engine.io.file_io import FileIO, FileStatus
+from lsm_engine.io.file_io import FileIO, FileStatus, Noted
 from lsm_engine.io.paths import SNAPSHOT_PREFIX, numbered
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import follows, named_base
@@ -28,10 +28,16 @@ def found_snapshot(
 
 def hinted_id(file_io: FileIO, path: str) -> int | None:
     """Return the id in a hint file, unchecked; None if it has none: list the directory then."""
+    return hinted(file_io, path)[0]
+
+
+def hinted(file_io: FileIO, path: str) -> tuple[int | None, str]:
+    """Return the id in a hint file, or None, and the note that is kept beside it, or none ("")."""
     try:
-        return decode_hint(file_io.read(path, length=HINT_BYTES))
+        data = file_io.read(path, length=HINT_BYTES)
+        return decode_hint(data), data.note if isinstance(data, Noted) else ""
     except LsmError:
-        return None
+        return None, ""
 
 
 def ids_of(listed: list[FileStatus]) -> list[int]:

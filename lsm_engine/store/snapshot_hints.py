@@ -1,9 +1,12 @@
 """EARLIEST and LATEST of the snapshots of one table or branch: read unchecked, written by who knows."""
 
+from lsm_engine.base.errors import StorageError
 from lsm_engine.codec.documents import encode_hint
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
-from lsm_engine.store.snapshot_files import hinted_id
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.named_manifests import note_of_files, noted_files
+from lsm_engine.store.snapshot_files import hinted
 
 
 class SnapshotHints:
@@ -38,17 +41,35 @@ class SnapshotHints:
         """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
         self._write_hint(LATEST, snapshot_id, may_skip=True)
 
+    def hint_newest(self, snapshot: Snapshot) -> None:
+        """Write LATEST as `hint_latest` does, with a note of the files that readers will ask for."""
+        note = note_of_files(snapshot) if self._file_io.facts.is_far else ""
+        try:
+            self._write_hint(LATEST, snapshot.id, may_skip=True, note=note)
+        except StorageError:
+            if not note:
+                raise
+            self.hint_latest(snapshot.id)  # a store that takes no notes
+
     def hint_earliest(self, snapshot_id: int) -> None:
         """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""
         self._write_hint(EARLIEST, snapshot_id)
 
-    def _write_hint(self, hint: str, snapshot_id: int, *, may_skip: bool = False) -> None:
+    def _write_hint(
+        self, hint: str, snapshot_id: int, *, may_skip: bool = False, note: str = ""
+    ) -> None:
         path = self._paths.snapshot_hint(hint)
-        self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip)
+        self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip, note=note)
 
-    def _hint(self, hint: str, *, expected: bool = False) -> int | None:
-        """Return a hint. `expected`: one that was fetched a while ago will do."""
+    def _hint(self, hint: str, *, expected: bool = False, reads_state: bool = False) -> int | None:
+        """Return a hint. `expected`: one that was fetched a while ago will do.
+
+        `reads_state`: the files in a note beside it are fetched meanwhile.
+        """
         path = self._paths.snapshot_hint(hint)
         if not expected:
             self._file_io.forget_prefetched([path])
-        return hinted_id(self._file_io, path)
+        found, note = hinted(self._file_io, path)
+        for name in noted_files(note) if reads_state else ():
+            self._file_io.prefetch(self._paths.manifest(name))
+        return found

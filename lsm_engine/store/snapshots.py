@@ -114,15 +114,15 @@ class SnapshotStore(SnapshotHints):
 
     # Contents.
 
-    def latest(self) -> Snapshot | None:
-        """Return the newest snapshot, or None before the first commit.
+    def latest(self, *, reads_state: bool = False) -> Snapshot | None:
+        """Return the newest snapshot, or None before the first commit; `reads_state`: its files are read next.
 
         LATEST and three files, or a listing where it is not exact; from afar one round (store/newest).
         """
         if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
             return newest
         for attempt in range(_RACES):
-            hint = self._hint(LATEST, expected=attempt == 0)
+            hint = self._hint(LATEST, expected=attempt == 0, reads_state=reads_state)
             if self._file_io.facts.is_far and hint is not None:
                 newest = self._newest.look_from(hint, self.earliest_hint)
                 if newest is not None:
@@ -149,7 +149,7 @@ class SnapshotStore(SnapshotHints):
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
         """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
         known = self._newest.of_writer() if self._file_io.facts.is_far else None
-        return known if known is not None and is_own(known) else self.latest()
+        return known if known is not None and is_own(known) else self.latest(reads_state=True)
 
     def _climbed(self, found: Snapshot) -> Snapshot | None:
         """Return the newest of those that were made on a snapshot; None where a listing must look."""
@@ -343,7 +343,7 @@ class SnapshotStore(SnapshotHints):
             if is_first:
                 self._make_earliest(snapshot.id)
             for _ in range(_RACES):
-                self.hint_latest(snapshot.id)
+                self.hint_newest(snapshot)
                 if not self._is_there(snapshot):
                     self.forget_latest()  # it may name a ghost
                 elif self._file_io.facts.is_far or not self.exists(snapshot.id + 1):

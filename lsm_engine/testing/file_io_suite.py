@@ -96,7 +96,7 @@ class FileIOSuite:
 
     def test_replace_overwrites(self, storage: FileIO) -> None:
         storage.replace("snapshot/LATEST", b"1")
-        storage.replace("snapshot/LATEST", b"23")
+        storage.replace("snapshot/LATEST", b"23", note="what a store may keep")
         assert storage.read("snapshot/LATEST") == b"23"
         assert len(storage.list("snapshot")) == 1
 

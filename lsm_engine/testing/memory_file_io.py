@@ -90,7 +90,7 @@ class MemoryFileIO(OneByOne):
         """Create `path` atomically."""
         return self._put_new(path, bytes(data))
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         """Overwrite atomically."""
         check_path(path)
         with self._lock:

@@ -118,7 +118,7 @@ class RecordingFileIO(OneByOne):
         half = lambda: self._leave_temporary(path, data)  # noqa: E731
         return self._mutate("publish", path, lambda: self.inner.publish(path, data), half)
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         half = lambda: self._leave_temporary(path, data)  # noqa: E731
         self._mutate("replace", path, lambda: self.inner.replace(path, data), half)
 

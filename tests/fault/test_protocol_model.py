@@ -95,7 +95,7 @@ class Replayed(OneByOne):
     def publish(self, path: str, data: bytes) -> bool:
         return self._call("publish", path, data)
 
-    def replace(self, path: str, data: bytes, *, may_skip: bool = False) -> None:
+    def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
         self._call("replace", path, data)
 
     def delete(self, path: str) -> bool:

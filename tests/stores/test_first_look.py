@@ -9,16 +9,27 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.base.errors import StorageError
 from lsm_engine.codec.documents import encode_snapshot
+from lsm_engine.io.file_io import Noted
 from lsm_engine.io.kept_documents import KeptDocuments
 from lsm_engine.io.object_gathered import Gathered
 from lsm_engine.io.object_store import ObjectFileIO
+from lsm_engine.io.paths import LATEST
 from lsm_engine.io.publish_probe import MARKER
 from lsm_engine.io.storage_location import parse_location
-from lsm_engine.plan.named_manifests import MANIFESTS, named_manifests, with_manifests
+from lsm_engine.io.together import settle
+from lsm_engine.plan.named_manifests import (
+    MANIFESTS,
+    named_manifests,
+    note_of_files,
+    noted_files,
+    with_manifests,
+)
 from lsm_engine.store import newest
 from tests.stores.small_tables import QUIET, SCHEMA, forget_all, small_table, upsert
 from tests.unit.plan.facts import manifest
+from tests.unit.store.documents import snapshot
 
 
 @pytest.fixture
@@ -132,6 +143,71 @@ def test_maintenance_in_the_same_process_keeps_what_others_committed(table):
     forget_all()
     assert keys(table) == list(range(16))
     assert table.verify(deep=True).is_clean
+
+
+def latest_of(table):
+    """The file LATEST of a table, with its note."""
+    return table.session.file_io.read(table.session.paths.snapshot_hint(LATEST))
+
+
+def test_latest_has_a_note_of_what_readers_ask_for_next(table):
+    settle()
+    snapshot = table.latest_snapshot()
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    found = latest_of(table)
+    assert found == b"3"  # what other clients read
+    assert noted_files(found.note) == [*lists, *named_manifests(snapshot)]
+
+
+@pytest.mark.parametrize(
+    "note", ["", "none-0 list-none-1", "../../etc/passwd", "a/../b", "../manifest-0", "0 " * 900]
+)
+def test_a_note_beside_latest_is_advice(table, note):
+    settle()
+    path = table.session.paths.snapshot_hint(LATEST)
+    table.session.file_io.replace(path, b"3", note=note)
+    forget_all()
+    assert keys(lsm.open_table(table.location)) == [0, 1, 2]
+    assert len(noted_files(note)) <= 42
+    assert not [name for name in noted_files(note) if "/" in name or "." in name]
+
+
+@pytest.mark.parametrize("newest_id", [3, 6])
+def test_a_note_of_an_older_state_is_advice(table, newest_id):
+    settle()
+    older = latest_of(table)
+    for number in range(3, newest_id):
+        upsert(table, number)
+    table.compact(full=True)
+    settle()
+    table.session.file_io.replace(table.session.paths.snapshot_hint(LATEST), older, note=older.note)
+    forget_all()
+    assert keys(lsm.open_table(table.location)) == list(range(newest_id))
+
+
+def test_a_store_that_takes_no_notes_keeps_latest(monkeypatch, table):
+    put = ObjectFileIO.replace
+
+    def without_notes(storage, path, data, *, may_skip=False, note=""):
+        if note:
+            raise StorageError("no metadata here", path=path)
+        put(storage, path, data, may_skip=may_skip)
+
+    monkeypatch.setattr(ObjectFileIO, "replace", without_notes)
+    upsert(table, 3)
+    settle()
+    assert latest_of(table) == b"4"
+    assert not isinstance(latest_of(table), Noted)
+
+
+def test_a_note_is_not_longer_than_stores_take():
+    names = [f"manifest-{number:037}-{number:010}" for number in range(40)]
+    few = [manifest(name, 10) for name in names]
+    made = replace(snapshot(1), properties=with_manifests(None, few))
+    note = note_of_files(made)
+    assert len(note) <= 1_900
+    assert set(noted_files(note)[2:]) < set(names)
+    assert len(noted_files(note)) > 30
 
 
 @pytest.mark.parametrize("hint", [1, 2, 3, 4, 99])

@@ -38,7 +38,7 @@ def compact(
 ) -> Snapshot | None:
     """Merge sorted runs where that is due (or all of them); None if nothing was."""
     session.options.require_writable()
-    base = session.snapshots.latest()
+    base = session.snapshots.latest(reads_state=True)
     if base is None:
         return None
     given: Snapshot | None = None

@@ -89,7 +89,7 @@ class Locator:
     def _by_index(self, search: KeySearch) -> tuple[Snapshot | None, tuple[str, ...]] | None:
         """Search the files of the newest snapshot; None where versions have to be merged."""
         session = self._session
-        snapshot = session.snapshots.latest()
+        snapshot = session.snapshots.latest(reads_state=True)
         if snapshot is None or not len(search):
             return snapshot, ("nothing to look into",)
         files = with_buckets(session.live_rows(snapshot))

@@ -146,7 +146,7 @@ class TableQuery:
         return True
 
     def _newest(self) -> Snapshot | None:
-        return self._pinned or self._session.snapshots.latest()
+        return self._pinned or self._session.snapshots.latest(reads_state=True)
 
     def _newest_view(self, newest: Snapshot | None) -> LookupView:
         """Return the view of `newest`, or of what is newest once that has expired under us."""

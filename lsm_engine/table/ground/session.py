@@ -148,7 +148,7 @@ class TableSession:
         """Return the table as it is now: from afar all that maintenance asks for comes at once.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
-        among them that are known, for one round less, besides those that this process knows.
+        among them that are known, for one round less; by default those that this process, or LATEST, tells of.
         """
         if not self.file_io.facts.is_far:
             return self
@@ -163,7 +163,7 @@ class TableSession:
         )
         file_io = self.file_io.gathered(
             directories,
-            {*paths, *likely_documents(self.file_io, ours)},
+            set(paths) or likely_documents(self.file_io, ours),
             below="" if self._has_few_directories() else None,
         )
         components = replace(self.components, file_io=file_io)

@@ -31,7 +31,7 @@ def snapshot_to_read(
         return session.tags.load(tag).snapshot
     if as_of_millis is not None:
         return snapshot_at(session, as_of_millis)
-    return session.snapshots.latest()
+    return session.snapshots.latest(reads_state=True)
 
 
 class Named(TypedDict, total=False):

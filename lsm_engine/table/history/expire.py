@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
@@ -226,6 +226,7 @@ class _Expiry:
 
     def _plan(self, choice: ExpiryChoice) -> ExpirePlan:
         seen, roots = self._seen, Roots(self._seen)
+        roots.expect(chain(choice.expired, choice.kept))
         again = seen.file_io.facts.is_far  # a request for each costs more than what they drive out
         replayed = roots.delta_entries(snapshots_to_replay(choice), keeps=again)
         candidates = dead_candidates(replayed)

@@ -14,6 +14,9 @@ from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
 
+_BESIDE = 500
+"""So many files go while the first snapshot is looked at, which is to be deleted a round later."""
+
 
 def carry_out(
     session: TableSession,
@@ -37,8 +40,17 @@ def carry_out(
         session.file_io.sync_directory(session.paths.tag_directory)
     if again is not None and not kept:
         plan = again()
-    directories = set() if kept else _delete_files(session, plan)
-    delete_states(session.file_io, session.snapshots, plan.expired)
+    directories: set[str] = set()
+
+    def delete_files() -> None:
+        if not kept:
+            directories.update(_delete_files(session, plan))
+
+    if len(plan.data_files) + len(plan.changelog_files) > _BESIDE:
+        delete_files()
+        delete_states(session.file_io, session.snapshots, plan.expired)
+    else:
+        delete_states(session.file_io, session.snapshots, plan.expired, files=delete_files)
     for changelog in plan.expired_changelogs:
         session.changelogs.delete(changelog.id)
     if session.options[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES]:

@@ -18,6 +18,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
 from lsm_engine.plan.live_snapshots import follows, rollback_target
+from lsm_engine.plan.named_manifests import new_manifests
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
@@ -118,11 +119,18 @@ class Roots:
             return
         rest = iter(snapshots)
         while some := list(islice(rest, _TOGETHER)):
-            lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
-            self._session.manifests.expect(chain.from_iterable(lists))
+            self.expect(some)
             added = [meta.file_name for one in some for meta in self._metas_if_there(one)]
             self._session.manifests.expect(added[:_EXPECTED])
             yield from some
+
+    def expect(self, snapshots: Iterable[Snapshot]) -> None:
+        """Have the lists of the first snapshots fetched from afar, and what else their names tell."""
+        if self._session.file_io.facts.is_far:
+            some = list(islice(snapshots, _TOGETHER))
+            lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
+            added = islice(chain.from_iterable(map(new_manifests, some)), _EXPECTED)
+            self._session.manifests.expect([*chain.from_iterable(lists), *added])
 
     def _metas_if_there(self, snapshot: Snapshot) -> Sequence[ManifestFileMeta]:
         try:
