@@ -25,6 +25,7 @@ from tests.stores.servers import StoreServer
 _CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
 # Status, S3's code for it, and Azure's; the reason is for people who read traces.
 _REFUSALS = {
+    403: ("Forbidden", "AccessDenied", "AuthorizationPermissionMismatch"),
     503: ("Service Unavailable", "SlowDown", "ServerBusy"),
     429: ("Too Many Requests", "TooManyRequests", "TooManyRequests"),
     409: ("Conflict", "ConditionalRequestConflict", "ConditionalRequestConflict"),
@@ -37,7 +38,7 @@ CUT = 0  # the status of a request whose answer never arrived
 class Faults:
     """What happens to requests: a delay in seconds, and the share (0 to 1) of each kind of trouble.
 
-    `unavailable` answers 503, `throttled` 429, `conflict` 409; none of these reaches the server. `cut` passes the
+    `unavailable` answers 503, `throttled` 429, `conflict` 409, `forbidden` 403; none of these reaches the server. `cut` passes the
     request on, waits for the whole answer, and closes the connection instead of delivering it. Conflicts are for
     conditional PUTs alone, as on S3; on Azure a 409 means that the name is taken, so cause none there. `verbs`
     limits all but the delay; LIST is a verb here.
@@ -47,6 +48,7 @@ class Faults:
     unavailable: float = 0.0
     throttled: float = 0.0
     conflict: float = 0.0
+    forbidden: float = 0.0
     cut: float = 0.0
     verbs: frozenset[str] = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "LIST"})
 
@@ -55,7 +57,13 @@ class Faults:
         if request.verb not in self.verbs:
             return None
         conflict = self.conflict if request.conditional and request.verb == "PUT" else 0.0
-        shares = ((503, self.unavailable), (429, self.throttled), (409, conflict), (CUT, self.cut))
+        shares = (
+            (503, self.unavailable),
+            (429, self.throttled),
+            (409, conflict),
+            (403, self.forbidden),
+            (CUT, self.cut),
+        )
         for status, share in shares:
             if chance < share:
                 return status
@@ -96,7 +104,7 @@ class ChaosProxy:
         return Counter(request.verb for request in self.requests)
 
     def refused(self) -> Counter[int]:
-        """Requests by what the proxy did to them: 503, 429, 409 or `CUT`."""
+        """Requests by what the proxy did to them: 503, 429, 409, 403 or `CUT`."""
         statuses = (request.status for request in self.requests)
         return Counter(status for status in statuses if status in (*_REFUSALS, CUT))
 

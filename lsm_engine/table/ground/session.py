@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base.errors import CorruptFileError, LsmError, StorageError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.manifest import WITHOUT_STATS
@@ -110,6 +110,19 @@ class TableSession:
         """The source of unique ids and random numbers."""
         return self.components.ids
 
+    def storage_time(self, *, deletes: bool = False) -> int:
+        """Return the time by the storage's clock, in milliseconds; raises StorageError.
+
+        Most storage stamps a file for that. Where that is refused to who only reads, it is this machine's time,
+        unless something is deleted by it (`deletes`).
+        """
+        try:
+            return self.file_io.now_millis()
+        except StorageError:
+            if deletes:
+                raise
+            return self.clock.now_millis()
+
     @cached_property
     def key_order(self) -> Callable[[bytes], bytes] | None:
         """How stored keys compare; None for tables without a primary key."""
@@ -148,7 +161,7 @@ class TableSession:
         """Return the table as it is now: from afar all that maintenance asks for comes at once.
 
         That is snapshots, tags, consumers, changelogs, branches and the trash. `paths`: of documents
-        among them that are known, for one round less; by default those that this process, or LATEST, tells of.
+        among them that are known, for one round less; by default those that this process, or LATEST, knows.
         """
         if not self.file_io.facts.is_far:
             return self

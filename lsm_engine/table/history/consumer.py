@@ -58,11 +58,11 @@ def clear(session: TableSession, including: str = "*", excluding: str = "") -> t
     return tuple(expired)
 
 
-def consumers_over(session: TableSession) -> tuple[str, ...]:
+def consumers_over(session: TableSession, *, dry_run: bool) -> tuple[str, ...]:
     """Return the consumers that have not moved for `consumer.expiration-time`, by storage's clock."""
     lifetime = session.options[core_options.CONSUMER_EXPIRATION_TIME]
     consumers = session.consumers.list() if lifetime is not None else []
     if lifetime is None or not consumers:
         return ()
-    now = session.file_io.now_millis()
+    now = session.storage_time(deletes=not dry_run)
     return tuple(one.name for one in consumers if now - one.modified_millis > lifetime)

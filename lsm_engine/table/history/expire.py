@@ -126,7 +126,7 @@ class _Expiry:
     def run(self) -> ExpiryReport:
         """Take away what goes: consumers, tags, snapshots, changelogs, old trash."""
         session, retention, dry_run = self._session, self._retention, self._dry_run
-        over = consumers_over(self._seen)
+        over = consumers_over(self._seen, dry_run=dry_run)
         tags = expire_tags.expire_tags(self._seen, dry_run=dry_run, automatic=True).names
         if not dry_run:
             for consumer in over:

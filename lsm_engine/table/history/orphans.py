@@ -68,7 +68,7 @@ def remove_orphans(
     age = parse_age(older_than)
     file_io = session.file_io
     acts: tuple[Callable[[], Any], ...] = (
-        file_io.now_millis,
+        lambda: session.storage_time(deletes=not dry_run),
         lambda: _ghosts(session.gathered()),
         lambda: _uploads(session),
         lambda: _flat_listing(session),

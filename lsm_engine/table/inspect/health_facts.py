@@ -255,7 +255,7 @@ def _retention(session: TableSession, latest: Snapshot | None) -> dict[str, Any]
         facts["tags"] = tuple(_tag(session, tag) for tag in tags)
     facts |= _branches(session)
     if consumers:
-        now = session.file_io.now_millis()
+        now = session.storage_time()
         facts["consumers"] = tuple(
             PinFacts(
                 name=one.name,
@@ -337,7 +337,7 @@ def _branches(session: TableSession) -> dict[str, Any]:
         with suppress(NotFoundError):
             made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
             moved = made if latest is None else max(latest.time_millis, 0)
-            now = session.file_io.now_millis() if latest is None else session.clock.now_millis()
+            now = session.storage_time() if latest is None else session.clock.now_millis()
             pins.append(PinFacts(name=name, age_millis=now - moved))
     return {"branches": tuple(pins), "branch_snapshots": live}
 

@@ -125,7 +125,7 @@ class Roots:
             yield from some
 
     def expect(self, snapshots: Iterable[Snapshot]) -> None:
-        """Have the lists of the first snapshots fetched from afar, and what else their names tell."""
+        """Have the lists of the first snapshots fetched from afar, and what else their names show."""
         if self._session.file_io.facts.is_far:
             some = list(islice(snapshots, _TOGETHER))
             lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
