@@ -79,7 +79,8 @@ def health_asset(
             check_name=_CHECK,
             passed=report is None or report.is_healthy,
             severity=dg.AssetCheckSeverity.WARN,
-            description=f"{len(found)} findings in {len(names)} tables",
+            description=f"findings: {len(found)}, tables: {len(names)}"
+            + (report.left_out if report is not None else ""),
         )
 
     return health

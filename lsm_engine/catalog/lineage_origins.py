@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, and_, false, func, literal, or_, select
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.catalog.edges import REWRITE
 from lsm_engine.catalog.lineage_answers import (
     FILE_COLUMNS,
@@ -71,10 +72,11 @@ class ExpiryImpact:
             names = ", ".join(map(repr, self.tags.column("tag_name").to_pylist()))
             return f"its state remains readable through tag {names}; no file goes"
         count = self.readers.num_rows
-        lost = f"{self.files.num_rows} files go with it"
+        files = self.files.num_rows
+        lost = f"{counted(files, 'file')} {'goes' if files == 1 else 'go'} with it"
         if not count:
             return f"nothing known was built from it; {lost}"
-        return f"{count} commits that read it could not be repeated; {lost}"
+        return f"{counted(count, 'commit')} that read it could not be repeated; {lost}"
 
 
 class LineageOrigins(LineageQueries):

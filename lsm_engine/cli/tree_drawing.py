@@ -34,17 +34,18 @@ def draw_tree(tree: BucketTree, largest: int) -> Text:
     )
     for position, run in enumerate(shown):
         if len(shown) < len(tree.runs) and position == RUNS_MAX - 4:
-            text.append(f"  …   {len(tree.runs) - len(shown)} more runs\n", style="dim")
+            text.append(f"  …   {counted(len(tree.runs) - len(shown), 'more run')}\n", style="dim")
         _draw_run(text, run, largest)
     return text
 
 
 def _draw_run(text: Text, run: TreeRun, largest: int) -> None:
     colour = _COLOURS[min(run.level, len(_COLOURS) - 1)]
-    rows = "row" if run.row_count == 1 else "rows"
     text.append(f"  L{run.level:<2}")
     text.append(f" {bar(run.size_bytes, largest):<{BAR_CELLS}}", style=colour)
-    text.append(f" {format_bytes(run.size_bytes):>8}  {run.row_count:>12,} {rows}")
+    text.append(
+        f" {format_bytes(run.size_bytes):>8}  {run.row_count:>12,} {'row' if run.row_count == 1 else 'rows'}"
+    )
     facts = []
     if run.file_count > 1:
         facts.append(f"{run.file_count} files")

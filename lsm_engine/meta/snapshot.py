@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 
 SNAPSHOT_VERSION = 3
 
@@ -48,7 +49,7 @@ class Snapshot:
             made = f"{self.time_millis} ms"
         return (
             f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {made}, "
-            f"{self.delta_record_count} rows written, {self.total_record_count} in its files>"
+            f"{counted(self.delta_record_count or 0, 'row')} written, {self.total_record_count} in its files>"
         )
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.plan.scan import Split
 
 
@@ -34,7 +34,7 @@ class PruneCounts:
             ("level", self.by_level),
         )
         pruned = ", ".join(f"{count} by {cause}" for cause, count in causes if count)
-        return f"{self.kept} of {_count(self.total, noun)}" + (
+        return f"{self.kept} of {counted(self.total, noun)}" + (
             f" ({pruned} pruned)" if pruned else ""
         )
 
@@ -72,8 +72,8 @@ class ScanExplanation:
             f"  filter after the merge: {self.residual_filter or 'none'}",
             f"  reads {self.manifests.text('manifest')}",
             f"  reads {self.files.text('data file')}",
-            f"  reads {self.row_count:,} rows, {format_bytes(self.size_bytes)}, in "
-            f"{_count(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
+            f"  reads {counted(self.row_count, 'row')}, {format_bytes(self.size_bytes)}, in "
+            f"{counted(len(self.splits), 'split')} ({raw} raw, {len(self.splits) - raw} merged)",
         ]
         if self.fallback is not None:
             at = self.fallback.snapshot_id
@@ -84,12 +84,8 @@ class ScanExplanation:
             ]
         lines += [_split_line(split) for split in self.splits[:split_lines_max]]
         if len(self.splits) > split_lines_max:
-            lines.append(f"  … and {_count(len(self.splits) - split_lines_max, 'more split')}")
+            lines.append(f"  … and {counted(len(self.splits) - split_lines_max, 'more split')}")
         return "\n".join(lines)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _split_line(split: Split) -> str:
@@ -97,7 +93,7 @@ def _split_line(split: Split) -> str:
     where = ", ".join(f"L{level}" for level in levels)
     return (
         f"  {f'branch {split.branch} ' if split.branch else ''}bucket {split.bucket} {where}: {split.reason} "
-        f"({split.row_count:,} rows, {format_bytes(split.size_bytes)})"
+        f"({counted(split.row_count, 'row')}, {format_bytes(split.size_bytes)})"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.meta.data_file import DataFileMeta
 
 
@@ -73,7 +73,7 @@ class FileExplanation:
         lines = [
             f"{self.table}, {self.content} file {file.file_name}",
             f"  {self.path}{'' if self.is_stored else '  (not on disk)'}",
-            f"  {file.row_count:,} rows, {format_bytes(file.file_size)}, sequence numbers "
+            f"  {counted(file.row_count, 'row')}, {format_bytes(file.file_size)}, sequence numbers "
             f"{file.min_sequence_number} to {file.max_sequence_number}, schema {file.schema_id}",
         ]
         lines += [f"  level {stage.level}: {_stage_text(stage)}" for stage in self.stages]

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.plan.health_options import OptionsAtOdds
 
 
@@ -62,6 +63,13 @@ class Finding:
         }
 
 
+_LEFT_OUT = {
+    Depth.SHALLOW: "; older snapshots, damaged files and orphans were not looked for",
+    Depth.WHOLE: "; the contents of data files were not read",
+    Depth.DEEP: "",
+}
+
+
 @record
 class HealthReport:
     """What `doctor` found in some tables, each table's worst first. Healthy: nothing but notes."""
@@ -75,6 +83,11 @@ class HealthReport:
         """Whether there is no error and no warning."""
         return all(one.severity is Severity.NOTE for one in self.findings)
 
+    @property
+    def left_out(self) -> str:
+        """What was not looked at, to be put behind a verdict; empty if all was."""
+        return _LEFT_OUT[self.depth]
+
     def __str__(self) -> str:
         lines = [
             f"{one.severity.name.lower()} {one.table}: {one.what}"
@@ -82,7 +95,7 @@ class HealthReport:
             + (f" -> lsm {' '.join(one.command)}" if one.command else "")
             for one in self.findings
         ]
-        return "\n".join(lines or [f"healthy: {self.table_count} tables"])
+        return "\n".join(lines or [f"healthy: {counted(self.table_count, 'table')}{self.left_out}"])
 
 
 @record

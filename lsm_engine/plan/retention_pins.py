@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.plan.expire import DeadFile, ExpirePlan, PhysicalFile
 from lsm_engine.plan.file_history import ranges
 from lsm_engine.plan.retention import Retention
@@ -69,10 +69,10 @@ class RetentionSimulation:
             + (f"; tags {', '.join(self.tags)}" if self.tags else "; no tags")
             + (f"; tags over: {', '.join(self.expired_tags)}" if self.expired_tags else ""),
             f"  would expire: snapshots {ranges(self.expired) or 'none'}; {self.plan.reason}",
-            f"  would free: {self.freed_file_count} files, {format_bytes(self.freed_bytes)}",
+            f"  would free: {counted(self.freed_file_count, 'file')}, {format_bytes(self.freed_bytes)}",
         ]
         lines += [
-            f"  {pin.name} keeps {pin.file_count} files, {format_bytes(pin.size_bytes)}; "
+            f"  {pin.name} keeps {counted(pin.file_count, 'file')}, {format_bytes(pin.size_bytes)}; "
             f"alone {pin.only_file_count}, {format_bytes(pin.only_size_bytes)}"
             for pin in self.pins
         ]

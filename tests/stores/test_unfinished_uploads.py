@@ -62,10 +62,10 @@ def test_a_writer_that_died_leaves_an_upload_that_maintenance_finds_and_aborts(
     time.sleep(1.1)  # the clock of a store has whole seconds
     planned = table.remove_orphan_files(older_than="0 s", force=True)
     assert planned.plan.uploads == (left,)
-    assert "would abort 1 unfinished uploads" in str(planned)
+    assert "would abort 1 unfinished upload" in str(planned)
     assert storage.unfinished_uploads("bucket-0") == [left]
     done = table.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
-    assert "; aborted 1 unfinished uploads" in str(done)
+    assert "; aborted 1 unfinished upload" in str(done)
     assert storage.unfinished_uploads("") == []
     storage.abort_uploads([left])  # it has ended: no error
     assert len(other.session.file_io.unfinished_uploads("")) == 1

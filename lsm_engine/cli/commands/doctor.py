@@ -108,13 +108,9 @@ def _show(call: Call, report: HealthReport) -> None:
     checked = counted(report.table_count, "table")
     found = [one.severity.name.lower() for one in report.findings]
     sums = ", ".join(counted(found.count(word), word) for word in dict.fromkeys(found))
-    unread = {
-        "SHALLOW": "; damage and orphans were not looked for",
-        "WHOLE": "; pages were not read",
-    }
     call.out.text(
         f"{'healthy' if report.is_healthy else 'not healthy'}: {checked}"
-        f"{f', {sums}' if sums else ''}{unread.get(report.depth.name, '')}"
+        f"{f', {sums}' if sums else ''}{report.left_out}"
     )
 
 

@@ -244,7 +244,7 @@ def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, l
     for each in drawn:
         call.out.text(draw_tree(each, largest))
     if len(drawn) < len(trees):
-        call.out.note(f"{len(trees) - len(drawn)} more buckets; --limit 0 draws all")
+        call.out.note(f"{counted(len(trees) - len(drawn), 'more bucket')}; --limit 0 draws all")
 
 
 def _run(run: Any) -> dict[str, Any]:

@@ -125,12 +125,13 @@ def bar(size: int, largest: int, kind: str) -> Html:
 
 
 def health_chip(report: HealthReport | None, problem: str | None = None) -> Html:
-    """Return one word for a table's health, with all findings as its title."""
+    """Return a word or two for what a shallow look at a table found, with all findings as its title."""
     if report is None:
         return element("span", "unreadable", class_="chip error", title=problem)
     words = [one.severity.name.lower() for one in report.findings]
     if not words:
-        return element("span", "healthy", class_="chip good")
+        title = f"no debt, newest documents can be read{report.left_out}"
+        return element("span", "nothing found", class_="chip good", title=title)
     worst = next(word for word in ("error", "warning", "note") if word in words)
     text = ", ".join(counted(words.count(word), word) for word in dict.fromkeys(words))
     what = "; ".join(one.what for one in report.findings)
@@ -140,7 +141,7 @@ def health_chip(report: HealthReport | None, problem: str | None = None) -> Html
 def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
     """Return what the doctor found, what each costs, and the command that mends it."""
     if not report.findings:
-        return element("p", health_chip(report), class_="dim")
+        return element("p", health_chip(report))
     return element(
         "ul",
         [
@@ -156,6 +157,33 @@ def findings(report: HealthReport, line: Callable[[str], str]) -> Html:
         ],
         class_="findings",
     )  # fmt: skip
+
+
+def looked_at(line: Callable[[str], str], name: str = "") -> Html:
+    """Return what a shallow look takes in, and the commands that go further, for a table or for all of them."""
+    further = (
+        ("all snapshots and tags, missing and damaged files, orphans", ""),
+        ("the contents of data files too", " --deep"),
+    )
+    words = ["doctor", *filter(None, [shlex.quote(name) if name else ""])]
+    return joined(
+        [
+            element(
+                "p",
+                "Looked at: the newest snapshot with its schema and manifest lists, compaction debt, options, "
+                "tags, branches and consumers. The rest is what these commands look at:",
+                class_="dim",
+            ),
+            element(
+                "ul",
+                [
+                    element("li", f"{what}: ", element("code", line(" ".join(words) + more)))
+                    for what, more in further
+                ],
+                class_="dim",
+            ),
+        ]
+    )
 
 
 def pager(newer: str | None, where: str, older: str | None, words: tuple[str, str]) -> Html:

@@ -101,7 +101,7 @@ class Site:
                 shown = table_facts.list_of_tables(
                     self._catalog, searched, page, self._board.states
                 )
-                return _html(tables_page(shown))
+                return _html(tables_page(shown, self._line))
             case ["lineage"]:
                 return self._lineage(query)
             case ["dagster", "runs" | "assets" as kind, *rest] if self._dagster and rest:

@@ -11,7 +11,7 @@ from lsm_engine.cli.ui import parts
 from lsm_engine.cli.ui.markup import Html, address, element, joined, table_address
 
 _COLUMNS = [
-    words("table"), words("health"), size("debt_bytes", "to merge"), number("due", "buckets due"),
+    words("table"), words("health", "health, at a glance"), size("debt_bytes", "to merge"), number("due", "buckets due"),
     code("snapshot_id", "snapshot"), words("committed", "committed (UTC)"),
     number("rows", "rows in files"),
 ]  # fmt: skip
@@ -48,8 +48,8 @@ class TableList:
     tables: Sequence[TableState]
 
 
-def tables_page(shown: TableList) -> Html:
-    """Return the list of tables."""
+def tables_page(shown: TableList, line: Callable[[str], str]) -> Html:
+    """Return the list of tables. `line` completes a command with what names this catalog."""
     query = {"q": shown.searched}
     last = max(0, (shown.found - 1) // shown.page_size)
     where = f"{counted(shown.found, 'table')}, page {shown.number + 1} of {last + 1}"
@@ -65,6 +65,7 @@ def tables_page(shown: TableList) -> Html:
             empty=nothing,
             links={
                 "table": lambda row: table_address(row["table"]),
+                "health": lambda row: address("t", row["table"], at="health"),
                 "due": lambda row: table_address(row["table"], "tree"),
                 "snapshot_id": lambda row: table_address(
                     row["table"], "snapshot", row["snapshot_id"]
@@ -77,6 +78,7 @@ def tables_page(shown: TableList) -> Html:
             address(query={**query, "page": shown.number + 1}) if shown.number < last else None,
             ("before", "after"),
         ),
+        parts.looked_at(line) if shown.tables else None,
         again=any(each.pending for each in shown.tables),
     )
 
@@ -121,9 +123,9 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
         "Overview",
         "",
         parts.fact_list(shown.facts),
-        element("h2", "Health"),
+        element("h2", "Health, at a glance", id="health"),
         parts.findings(report, line) if report else None,
-        element("p", "Damage and orphans: ", element("code", line(f"doctor {name}")), class_="dim"),
+        parts.looked_at(line, name.partition("@")[0]),
         element("h2", "Newest snapshot"),
         _newest(name, newest),
         element("h2", "Columns"),

@@ -17,6 +17,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.retention import Retention
 from lsm_engine.table.forget.forget_plan import (
@@ -75,10 +76,9 @@ class ForgetReport:
         if self.proof is None:
             return str(self.plan)
         if self.is_clean:
-            count = f"{self.plan.key_count} keys of {self.plan.table}"
-            return (
-                f"forgotten: {count}; a search of {self.proof.file_count} files found none of them"
-            )
+            count = f"{counted(self.plan.key_count, 'key')} of {self.plan.table}"
+            searched = counted(self.proof.file_count, "file")
+            return f"forgotten: {count}; a search of {searched} found none of them"
         return f"not all is forgotten, or a key came back:\n{self.proof}"
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.store.branches import BranchStore
@@ -51,8 +52,8 @@ class RootRewrite:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.data_files} data files ({self.rows} rows of the keys), "
-            f"{self.metadata_files} metadata files"
+            f"{self.name}: {counted(self.data_files, 'data file')} ({counted(self.rows, 'row')} of the keys), "
+            f"{counted(self.metadata_files, 'metadata file')}"
         )
 
 
@@ -115,7 +116,10 @@ class ForgetPlan:
 
     def lines(self) -> Iterator[str]:
         """Yield the plan line by line, for people."""
-        yield f"{self.key_count} keys of {self.table}: {len(self.traces)} files hold one"
+        yield (
+            f"{counted(self.key_count, 'key')} of {self.table}: {counted(len(self.traces), 'file')} "
+            f"{'holds' if len(self.traces) == 1 else 'hold'} one"
+        )
         kinds: dict[str, int] = {}
         for trace in self.traces:
             kinds[trace.kind] = kinds.get(trace.kind, 0) + 1
@@ -213,12 +217,12 @@ def plan_forget(
         expires.append(f"what is left of branch {name!r}")
     trash = TrashStore(session.file_io, session.paths).list()
     if trash and (traced or rewrites):
-        expires.append(f"{len(trash)} records of the trash")
+        expires.append(f"{counted(len(trash), 'record')} of the trash")
     reachable = reachable_paths(session) if traced or found.unreadable else set()
     damaged = [one.path for one in found.unreadable if one.path in reachable]
     if damaged:
         refusals.append(
-            f"{len(damaged)} files that the table names cannot be decoded, such as {damaged[0]}; "
+            f"{counted(len(damaged), 'file')} that the table names cannot be decoded, such as {damaged[0]}; "
             "see verify(deep=True), and repair"
         )
     plan = ForgetPlan(

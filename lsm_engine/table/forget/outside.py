@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.io.process_directory import processes_of, sweep
 from lsm_engine.io.spill import sweep_spills
 from lsm_engine.table.find.lookup import process_cache
@@ -37,7 +38,7 @@ class Outside:
         if not self.has_catalog:
             yield "no catalog was searched: the table was opened by its path; if it has a name in one, use that"
         if self.catalog_rows:
-            yield f"{self.catalog_rows} rows of the catalog hold a key"
+            yield f"{counted(self.catalog_rows, 'row')} of the catalog {'holds' if self.catalog_rows == 1 else 'hold'} a key"
         yield from (str(one) for one in self.traces)
         yield from self.alive
 

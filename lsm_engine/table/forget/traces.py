@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError, NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.avro_container import MAGIC, read_container, unpacked
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
@@ -114,7 +115,9 @@ class TraceSearch:
         if kind in ("data file", "changelog file"):
             rows = self._rows(path)
             if rows:
-                yield Trace(kind=kind, path=path, detail=f"{rows} rows of a key", rows=rows)
+                yield Trace(
+                    kind=kind, path=path, detail=f"{counted(rows, 'row')} of a key", rows=rows
+                )
             return
         name = path.rpartition("/")[2]
         searches: dict[str, Callable[[bytes, str], Iterable[str]]] = {
@@ -133,7 +136,7 @@ class TraceSearch:
         bounded = [entry for entry in entries if self._keys.bounds(entry)]
         if bounded:
             names = ", ".join(entry.file.file_name for entry in bounded[:3])
-            yield f"least or greatest key of {len(bounded)} files, such as {names}"
+            yield f"least or greatest key of {counted(len(bounded), 'file')}, such as {names}"
         if any(entry.partition in self._emptied_partitions for entry in entries):
             yield "a partition that holds nothing else"
 

@@ -16,7 +16,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.base.units import format_bytes, parse_age
+from lsm_engine.base.units import counted, format_bytes, parse_age
 from lsm_engine.io.paths import EARLIEST
 from lsm_engine.plan.expire import (
     ExpirePlan,
@@ -71,17 +71,19 @@ class ExpiryReport:
         verb = "would expire" if self.dry_run else "expired"
         files = len(self.plan.data_files) + len(self.plan.changelog_files)
         freed = format_bytes(self.plan.freed_bytes)
-        kept = "".join(f"; {name} keeps {count} files" for name, count in self.plan.kept_by)
+        kept = "".join(
+            f"; {name} keeps {counted(count, 'file')}" for name, count in self.plan.kept_by
+        )
         more = self._others()
         return (
-            f"{verb} {len(self.plan.expired)} snapshots and {files} data files ({freed})"
+            f"{verb} {counted(len(self.plan.expired), 'snapshot')} and {counted(files, 'data file')} ({freed})"
             f"{more}; {self.plan.reason}{kept}"
         )
 
     def _others(self) -> str:
         feed = () if self.changelogs is None else self.changelogs.expired_changelogs
-        counts = (("changelogs", feed), ("tags", self.tags), ("consumers", self.consumers))
-        return "".join(f", {len(some)} {what}" for what, some in counts if some)
+        counts = (("changelog", feed), ("tag", self.tags), ("consumer", self.consumers))
+        return "".join(f", {counted(len(some), what)}" for what, some in counts if some)
 
 
 def retention_of(

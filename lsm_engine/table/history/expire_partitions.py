@@ -7,7 +7,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, InvalidOptionError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
-from lsm_engine.base.units import parse_age
+from lsm_engine.base.units import counted, parse_age
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -27,7 +27,7 @@ class PartitionExpiryReport:
 
     def __str__(self) -> str:
         verb = "would drop" if self.dry_run else "dropped"
-        return f"{verb} {len(self.partitions)} partitions"
+        return f"{verb} {counted(len(self.partitions), 'partition')}"
 
 
 def expire_partitions(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.ownership import same_state
@@ -48,7 +49,7 @@ class FastForwardReport:
         verb = "would take" if self.dry_run else "took"
         dropped = () if self.plan.dropped is None else self.plan.dropped.snapshots
         loss = f", and lose {len(dropped)} of its own" if dropped else ""
-        return f"main {verb} {len(self.plan.snapshots)} snapshots of {self.plan.branch!r}{loss}"
+        return f"main {verb} {counted(len(self.plan.snapshots), 'snapshot')} of {self.plan.branch!r}{loss}"
 
 
 def fast_forward(

@@ -12,7 +12,7 @@ from typing import Any
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes, parse_age
+from lsm_engine.base.units import counted, format_bytes, parse_age
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import BUCKET_PREFIX, TablePaths
 from lsm_engine.io.together import together
@@ -45,15 +45,19 @@ class OrphanReport:
         verb = "would remove" if self.dry_run else "removed"
         plan = self.plan
         text = (
-            f"{verb} {len(plan.orphans)} orphan files ({format_bytes(plan.freed_bytes)}); of "
-            f"{plan.listed_count} files {plan.reachable_count} are named by a root and "
-            f"{plan.young_count} are too young to judge"
+            f"{verb} {counted(len(plan.orphans), 'orphan file')} ({format_bytes(plan.freed_bytes)}); of "
+            f"{counted(plan.listed_count, 'file')} {plan.reachable_count} {_are(plan.reachable_count)} named by a root and "
+            f"{plan.young_count} {_are(plan.young_count)} too young to judge"
         )
         if plan.uploads:
-            text += f"; {'would abort' if self.dry_run else 'aborted'} {len(plan.uploads)} unfinished uploads"
+            text += f"; {'would abort' if self.dry_run else 'aborted'} {counted(len(plan.uploads), 'unfinished upload')}"
         if self.uploads_unknown is not None:
             text += f"; unfinished uploads are not known: {self.uploads_unknown}"
         return text
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def remove_orphans(

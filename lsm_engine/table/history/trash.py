@@ -12,6 +12,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
 )
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.ownership import same_state
@@ -32,7 +33,7 @@ class TrashReport:
 
     def __str__(self) -> str:
         verb = "would delete" if self.dry_run else "deleted"
-        return f"{verb} {len(self.paths)} files of {len(self.records)} records of the trash"
+        return f"{verb} {counted(len(self.paths), 'file')} of {counted(len(self.records), 'record')} of the trash"
 
 
 def trash_of(session: TableSession) -> TrashStore:

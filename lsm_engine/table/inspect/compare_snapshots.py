@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_bytes
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.system_tables_files import FILE_KEY_RANGES, file_key_ranges
@@ -61,7 +61,7 @@ class SnapshotDiff:
     def text(self) -> str:
         """Render for people."""
         lines = [
-            f"from snapshot {self.first_id} to {self.second_id}: {self.added.num_rows} files came, "
+            f"from snapshot {self.first_id} to {self.second_id}: {counted(self.added.num_rows, 'file')} came, "
             f"{self.removed.num_rows} went, {self.moved.num_rows} changed their level; "
             f"{self.row_change:+,} rows in files"
         ]

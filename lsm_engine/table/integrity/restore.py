@@ -15,6 +15,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import CommitKind, FileSource
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
@@ -88,9 +89,10 @@ class RestoreReport:
         exact = sum(one.is_exact for one in self.files)
         older = sum(one.source is not None for one in self.files) - exact
         rows = sum(one.row_count for one in self.files)
+        files = counted(len(self.files) + len(self.left), "damaged or missing file")
         return (
-            f"{len(self.files) + len(self.left)} damaged or missing files: {exact} {would}restored whole, "
-            f"{older} from older rows; {rows} rows {would}back, {self.lost_row_count} have no source"
+            f"{files}: {exact} {would}restored whole, "
+            f"{older} from older rows; {counted(rows, 'row')} {would}back, {self.lost_row_count} have no source"
         )
 
 

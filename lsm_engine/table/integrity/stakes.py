@@ -5,6 +5,7 @@ from typing import Any
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.schema.table_schema import TableSchema
@@ -32,7 +33,7 @@ class FileStake:
     max_key: Values | None
 
     def __str__(self) -> str:
-        parts = [f"{self.row_count} rows"]
+        parts = [f"{counted(self.row_count, 'row')}"]
         if self.partition != {}:
             parts.append(f"partition {_shown(self.partition)}")
         parts.append(f"bucket {self.bucket}")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.table.integrity.findings import DamagedFile, merged
 
 
@@ -51,10 +52,11 @@ class VerifyReport:
 
     def __str__(self) -> str:
         looked = (
-            f"{self.snapshot_count} snapshots, {self.tag_count} tags, {self.file_count} data files"
+            f"{counted(self.snapshot_count, 'snapshot')}, {counted(self.tag_count, 'tag')}, "
+            f"{counted(self.file_count, 'data file')}"
         )
         if self.index_file_count:
-            looked += f", {self.index_file_count} index files"
+            looked += f", {counted(self.index_file_count, 'index file')}"
         if self.unchecked_count:
             looked += f", {self.unchecked_count} of the files without a checksum"
         if self.skipped_count:
@@ -63,7 +65,7 @@ class VerifyReport:
             looked += f"; {self.gone_count} of them expired meanwhile, or are expiring"
         if self.is_clean:
             return "\n".join([f"clean: {looked}", *self.not_honoured, *self.warnings])
-        found = f"{len(self.problems)} problems in {looked}"
+        found = f"{counted(len(self.problems), 'problem')} in {looked}"
         files = [f"damaged: {one}" for one in self.damaged_files]
         return "\n".join([found, *self.problems, *files, *self.not_honoured, *self.warnings])
 

@@ -14,6 +14,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.tag_periods import BATCH_PREFIX, TagPeriods, automatic_tags, surplus
 from lsm_engine.table.ground.session import TableSession
@@ -32,7 +33,9 @@ class AutoTagReport:
 
     def __str__(self) -> str:
         would = "would " if self.dry_run else ""
-        return f"{would}create {len(self.created)} tags, {would}remove {len(self.removed)}"
+        return (
+            f"{would}create {counted(len(self.created), 'tag')}, {would}remove {len(self.removed)}"
+        )
 
 
 class AutoTags:

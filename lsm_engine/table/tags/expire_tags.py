@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
-from lsm_engine.base.units import parse_age
+from lsm_engine.base.units import counted, parse_age
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.tags import created_at, expired_tags
 from lsm_engine.table.ground.session import TableSession
@@ -21,7 +21,7 @@ class TagExpiryReport:
 
     def __str__(self) -> str:
         verb = "would expire" if self.dry_run else "expired"
-        return f"{verb} {len(self.names)} tags" + (
+        return f"{verb} {counted(len(self.names), 'tag')}" + (
             f": {', '.join(self.names)}" if self.names else ""
         )
 

@@ -319,7 +319,7 @@ def test_tree(shop) -> None:
         ("day=mon", 0, 0), ("day=mon", 1, 0), ("day=tue", 0, 0),
     ]  # fmt: skip
     assert len(shop.json("tree", ORDERS, "--partition", "day=tue")) == 1
-    assert "1 more buckets" in shop("tree", ORDERS, "--limit", 1).stderr
+    assert "1 more bucket;" in shop("tree", ORDERS, "--limit", 1).stderr
     assert "no bucket is of that name" in shop("tree", ORDERS, "--bucket", 7).stderr
 
 

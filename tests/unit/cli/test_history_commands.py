@@ -55,7 +55,7 @@ def test_tag_replace(shop) -> None:
 def test_tag_expire(shop) -> None:
     shop("tag", "create", ORDERS, "brief", "--retained", "0 s")
     shop("tag", "create", ORDERS, "ever")
-    assert "would expire 1 tags: brief" in shop("tag", "expire", ORDERS, "--dry-run").stdout
+    assert "would expire 1 tag: brief" in shop("tag", "expire", ORDERS, "--dry-run").stdout
     shop("tag", "expire", ORDERS, code=1)
     assert shop.json("tag", "expire", ORDERS, "--yes")[0]["tags"] == ["brief"]
     assert shop.json("tag", "expire", ORDERS, "--yes")[0]["tags"] == []
@@ -98,7 +98,7 @@ def test_branch_fast_forward(shop) -> None:
     shop("branch", "create", ORDERS, "fix", "--tag", "now")
     shop("delete", f"{ORDERS}@fix", "--where", "order_id = 1")
     forward = ["branch", "fast-forward", ORDERS, "fix"]
-    assert "would take 1 snapshots" in shop(*forward, "--dry-run").stdout
+    assert "would take 1 snapshot of" in shop(*forward, "--dry-run").stdout
     shop(*forward, code=1)
     assert shop.json(*forward, "--yes")[0]["snapshots"] == [4]
     assert counts(shop) == 2
@@ -236,7 +236,7 @@ def test_forget(shop) -> None:
     shop("tag", "create", ORDERS, "all")
     wanted = ["forget", ORDERS, "--key", "order_id=1", "--key", "day=mon"]
     shown = shop(*wanted, "--plan").stdout
-    assert "1 keys of shop.orders" in shown
+    assert "1 key of shop.orders" in shown
     assert "time travel to it is lost: snapshots 1 to" in shown
     assert "tags 'all' of the table hold a key" in shown
     (plan,) = shop.json(*wanted, "--plan")
@@ -249,7 +249,7 @@ def test_forget(shop) -> None:
     (report,) = shop.json(*done)
     assert (report["clean"], report["proof"]["files"]) == (True, [])
     assert counts(shop) == before - 1
-    assert "forgotten: 1 keys" in shop(*done).stdout
+    assert "forgotten: 1 key of" in shop(*done).stdout
     shop("forget", ORDERS, code=2)
     shop("forget", ORDERS, "--key", "price=1", code=5)
 

@@ -134,6 +134,12 @@ def printed(form: str, directory: Path) -> list[tuple[str, str, str]]:
     return found
 
 
+ONE_OF_MANY = re.compile(
+    r"(?<![\d.,:=-])1 (?:\w+ )?(?:row|key|file|snapshot|tag|table|bucket|run|record)s\b.*"
+)
+"""A single thing, counted as if it were several."""
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.usefixtures("fixed")
 def test_it_is_printed_as_on_file(form: str, rewrite: bool, directory: Path) -> None:
@@ -146,6 +152,7 @@ def test_it_is_printed_as_on_file(form: str, rewrite: bool, directory: Path) -> 
     assert text == file.read_text(), "run pytest with --rewrite and review the difference"
     for line, out, _ in found:
         assert "\x1b" not in out, line
+        assert not ONE_OF_MANY.findall(out), line
         if form == "json":
             assert all(json.loads(one) is not None for one in out.splitlines()), line
         elif form in ("80", "200"):

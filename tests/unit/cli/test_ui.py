@@ -235,6 +235,21 @@ def test_what_is_missing_or_wrong_leads_on(
     assert "/" in page.links
 
 
+def test_health_says_that_it_is_a_glance_and_what_looks_further(browse: Browser) -> None:
+    """The files are not opened for it: a table is not called healthy."""
+    for target, commands in (
+        ("/", ("lsm doctor<", "lsm doctor --deep<")),
+        ("/t/shop.parts", ("lsm doctor shop.parts<", "lsm doctor shop.parts --deep<")),
+        ("/t/shop.orders@fix", ("lsm doctor shop.orders<",)),
+    ):
+        text = browse(target).text
+        assert "nothing found" in text
+        assert "healthy" not in text
+        assert [each for each in ("at a glance", *commands) if each not in text] == []
+    assert 'href="/t/shop.parts#health"' in browse("/").text
+    assert 'id="health"' in browse("/t/shop.parts").text
+
+
 def test_a_table_that_cannot_be_read_hides_no_other(
     browse: Browser, lake: Path, monkeypatch
 ) -> None:
