@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
+PATH = "__fspath__"
+"""What `pyarrow.dataset.dataset(x)` asks `x` for."""
+
 
 class NamedElsewhere:
     """A class whose AttributeErrors name what to use instead.
@@ -23,7 +26,12 @@ class NamedElsewhere:
     if not TYPE_CHECKING:  # a checker shall go on refusing names that are none
 
         def __getattr__(self, name: str) -> Any:
-            """Raise an AttributeError that says what is called `name` elsewhere."""
+            """Raise an AttributeError that says what is called `name` elsewhere.
+
+            A TypeError for what a path has: pyarrow asks for that first, and would not say what to pass.
+            """
+            if name == PATH and name in self._elsewhere:
+                raise TypeError(f"{self._called} is no path: use {self._elsewhere[name]}")
             message = no_such(self._called, name, self._elsewhere, dir(type(self)))
             raise AttributeError(message, name=name, obj=self)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import ExternalAccess, FileFormat
 from lsm_engine.base.option import FieldOption, Option
 from lsm_engine.base.other_options import Verdict, other_option
@@ -32,12 +33,20 @@ _OF_CHANGELOG_FILES = "changelog-file.*"
 _UNSUPPORTED = "*"
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("get", "items", "keys", "values"), "the mapping `texts`, of what was set"),
+    **dict.fromkeys(("to_dict", "map", "as_dict"), "dict(options.texts)"),
+}
+
+
 @record
-class TableOptions:
+class TableOptions(NamedElsewhere):
     """The options of one table, as text; `options[core_options.TARGET_FILE_SIZE]` reads one, typed.
 
     A text is parsed when it is first read; the value is kept as long as the object.
     """
+
+    _called, _elsewhere = "options", _ELSEWHERE
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -47,6 +56,12 @@ class TableOptions:
             known: T = self._values[option.key]
         except KeyError:
             known = self._values.setdefault(option.key, self._parsed(option))
+        except AttributeError:
+            if isinstance(option, Option):
+                raise
+            raise TypeError(
+                f"options by their names are in `texts`: texts.get({option!r})"
+            ) from None
         return known
 
     def _parsed(self, option: Option[T]) -> T:

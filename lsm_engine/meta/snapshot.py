@@ -3,16 +3,28 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 
 SNAPSHOT_VERSION = 3
 
+_ELSEWHERE = {
+    **dict.fromkeys(("snapshot_id", "version"), "id"),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_ms", "time", "commit_time", "created_at"), "time_millis"
+    ),
+    **dict.fromkeys(("summary", "metadata"), "properties"),
+    **dict.fromkeys(("row_count", "num_rows"), "count(version=id) of the table"),
+}
+
 
 @record
-class Snapshot:
+class Snapshot(NamedElsewhere):
     """All members of a snapshot file (format section 3). Counts are of rows, not merged."""
+
+    _called, _elsewhere = "a snapshot", _ELSEWHERE
 
     id: int
     schema_id: int

@@ -43,6 +43,12 @@ _QUOTED = re.compile(r'"[^"]*"')
 _SET = re.compile(r"is_in\(([^,]+), \{value_set=([^:]+(?:\[[^]]*\])?):\[")
 """A set of values in Arrow's text of an expression: the column, and the type of the values."""
 _OPERATORS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=", "in", "not in")
+_IN_PYTHON = {
+    "=": " == {}",
+    "<>": " != {}",
+    "in": ".is_in({})",
+    "not in": ".is_in({}), with ~ before it,",
+}
 _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.\w+\((?:FieldRef\.Name\()?([^)]*)\)")
 
 
@@ -56,8 +62,9 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     if isinstance(filter_, list | tuple):
         if len(filter_) == 3 and filter_[1] in _OPERATORS:
             column, operator, value = filter_
+            written = _IN_PYTHON.get(operator, f" {operator} {{}}").format(f"{value!r}")
             raise _invalid(
-                f"a filter is no triple: write lsm.col({column!r}) {operator} {value!r}"
+                f"a filter is no triple: write lsm.col({column!r}){written}"
                 f" or SQL text such as '{column} {operator} {value}'"
             )
         return all_of(tree_of(part, schema) for part in filter_)

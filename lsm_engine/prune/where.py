@@ -15,11 +15,25 @@ from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.prune.predicate import Comparison
 
+_JOINED_ELSEWHERE = {
+    **dict.fromkeys(("negate", "not_", "invert"), "~predicate"),
+    **dict.fromkeys(("and_", "and_predicates"), "predicate & predicate"),
+    **dict.fromkeys(("or_", "or_predicates"), "predicate | predicate"),
+    **dict.fromkeys(
+        ("is_null", "is_not_null", "is_in", "between", "like", "alias"),
+        "a column of its own: lsm.col(name).is_null(), and so on",
+    ),
+    **dict.fromkeys(("to_sql", "sql", "to_expression"), "SQL text, or an Arrow expression"),
+    **dict.fromkeys(("filter", "evaluate", "test"), "table.scan(where=predicate)"),
+}
+"""What other libraries call what joins predicates."""
 
-class Predicate:
+
+class Predicate(NamedElsewhere):
     """A condition that rows meet or do not. A test of null is neither, as in SQL, until `is_null`."""
 
     __slots__ = ()
+    _called, _elsewhere = "a predicate", _JOINED_ELSEWHERE
 
     def __and__(self, other: "Predicate") -> "Predicate":
         return AllOf(parts=(*_parts(AllOf, self), *_parts(AllOf, _predicate(other))))
@@ -156,7 +170,7 @@ class TypedText:
     text: str
 
 
-class Column(NamedElsewhere, Predicate):
+class Column(Predicate):
     """A column by name: compare it with values or other columns. A boolean one is a predicate itself."""
 
     __slots__ = ("name",)

@@ -1,6 +1,6 @@
 """A table's schema: fields by id, keys, options, and what follows from them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field as attribute
 from typing import NoReturn
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -29,10 +30,21 @@ _TRACKING_FIELDS = tuple(
     for name, number in ((ROW_ID, ROW_ID_ID), (SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID))
 )
 
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("to_arrow", "to_pyarrow", "as_arrow", "types", "dtypes", "to_pyarrow_schema"), "arrow"
+    ),
+    **dict.fromkeys(("columns", "column_names", "field_names"), "names"),
+    **dict.fromkeys(("find_field", "find_type", "column"), "field(name)"),
+    **dict.fromkeys(("primary_key", "identifier_field_ids", "identifier_fields"), "primary_keys"),
+}
+
 
 @record
-class TableSchema:
+class TableSchema(NamedElsewhere):
     """One version of what a table is. `primary_keys` include the partition columns, if they are keys."""
+
+    _called, _elsewhere = "a schema", _ELSEWHERE
 
     id: int
     fields: tuple[DataField, ...]
@@ -143,6 +155,15 @@ class TableSchema:
         """Whether snapshots name an index manifest: of deletion vectors, or of dynamic buckets."""
         is_dynamic = self.has_primary_key and self.bucket_count == -1
         return is_dynamic or self.options[core_options.DELETION_VECTORS_ENABLED]
+
+    def __arrow_c_schema__(self) -> object:
+        return self.arrow.__arrow_c_schema__()
+
+    def __iter__(self) -> Iterator[DataField]:
+        return iter(self.fields)
+
+    def __getitem__(self, name: str) -> DataField:
+        return self.field(name)
 
     def __call__(self) -> NoReturn:
         """Refuse what `polars.scan_pyarrow_dataset(table)` asks, which takes a table for a dataset."""

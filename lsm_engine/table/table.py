@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.habits import NamedElsewhere, keywords
@@ -12,7 +13,7 @@ from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
-from lsm_engine.prune.where import Filter
+from lsm_engine.prune.where import Filter, Predicate
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
@@ -256,6 +257,10 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
             return delete_rows.delete_where(self.session, where, identity)
         if keys is None:
             raise InvalidInputError("delete takes keys, or where=; where='true' deletes every row")
+        if isinstance(keys, str | Predicate | pc.Expression):
+            raise InvalidInputError(
+                "delete takes keys first; a condition is where=", given=str(keys)
+            )
         if not self.schema.has_primary_key:
             return delete_rows.delete_rows(self.session, keys, identity)
         return write.upsert(self.session, keys, identity, deletes=True)

@@ -174,8 +174,9 @@ class TableReads:
             yield from batch.to_pylist()
 
     def __getitem__(self, columns: object) -> NoReturn:
+        named = columns if isinstance(columns, str | list) else "name"
         raise TypeError(
-            f"a table is not indexed: to_arrow({columns!r}) reads columns, head(n) some rows, "
+            f"a table is not indexed: to_arrow({named!r}) reads columns, head(n) some rows, "
             "lookup(keys) rows by key"
         )
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -155,6 +155,21 @@ class Catalog(CatalogRegistry, NamedElsewhere):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.list_tables())
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self.list_tables())
+
+    def __bool__(self) -> bool:
+        return True  # a catalog is there, whether or not it names tables
+
+    def __delitem__(self, name: object) -> NoReturn:
+        raise TypeError(f"a table goes with its files: drop_table({name!r})")
+
+    def __setitem__(self, name: object, rows: object) -> NoReturn:
+        raise TypeError(
+            f"a table is made by create_table({name!r}, columns, primary_key=...) and filled by upsert(rows)"
+        )
 
     def close(self) -> None:
         """Close idle connections."""

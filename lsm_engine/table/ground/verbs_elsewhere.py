@@ -1,5 +1,7 @@
 """What other libraries call what tables, catalogs, scans and merges do here (`base/habits.py`)."""
 
+from lsm_engine.base.habits import PATH
+
 TABLE = {
     "vacuum": "expire_snapshots(...) lets old snapshots go, remove_orphan_files(...) what nobody names",
     "cleanup_old_versions": "expire_snapshots(...)",
@@ -94,6 +96,7 @@ TABLE = {
     "new_stream_write_builder": "writer()",
     "create_snapshot": "create_tag(name)",
     "drop": "drop_table(name) of the catalog",
+    PATH: "to_dataset(), which is a pyarrow dataset; location is its directory",
 }
 CATALOG = {
     "load_table": "catalog['database.table']",
@@ -102,6 +105,10 @@ CATALOG = {
     "tables": "list_tables()",
     "table_names": "list_tables()",
     "table_exists": "'database.table' in catalog",
+    "get": "catalog['database.table']",
+    **dict.fromkeys(("keys", "values", "items"), "list_tables(), and catalog['database.table']"),
+    **dict.fromkeys(("pop", "delete_table"), "drop_table(name)"),
+    **dict.fromkeys(("register_table", "add_table"), "adopt_table(path, name)"),
     "databases": "list_databases()",
     "namespaces": "list_databases()",
     "list_namespaces": "list_databases()",
@@ -130,6 +137,7 @@ SCAN = {
     "num_rows": "count()",
     "count_rows": "count()",
     "use_ref": "table.scan(version='tag')",
+    PATH: "table.to_dataset(...), which is a pyarrow dataset",
 }
 MERGE = {
     "whenMatchedUpdate": "when_matched_update(...)",
@@ -159,6 +167,14 @@ MODULE = {
     "lit": "the value as it is",
     "version": "__version__",
     "create_table": "open_catalog(directory).create_table(name, columns, primary_key=...)",
+    **dict.fromkeys(
+        ("EqualTo", "NotEqualTo", "GreaterThan", "LessThan", "In", "IsNull", "And", "Or", "Not"),
+        "col(name) == value, and &, | and ~ between such predicates, or SQL text",
+    ),
+    **dict.fromkeys(
+        ("read_parquet", "read_csv", "from_arrow", "from_pandas", "from_pydict"),
+        "create_table(name, rows, primary_key=...) of a catalog, and upsert(rows)",
+    ),
     "column": "col(name)",
     "field": "col(name)",
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -102,6 +102,21 @@ class Scan(NamedElsewhere):
     def __repr__(self) -> str:
         at = "empty" if self.snapshot is None else f"snapshot {self.snapshot.id}"
         return f"<Scan of {self._session.name!r} {at}: {', '.join(self.schema.names)}>"
+
+    def __len__(self) -> int:
+        """Return the number of rows, as `count` does."""
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # a scan is there, whether or not it finds rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dictionaries; for people at a prompt, not for many rows."""
+        for batch in self.to_batches():
+            yield from batch.to_pylist()
+
+    def __getitem__(self, columns: object) -> NoReturn:
+        raise TypeError("a scan is not indexed: table.scan(columns, limit=n), or to_arrow()")
 
     @property
     def untagged(self) -> Snapshot | None:

@@ -1,0 +1,101 @@
+"""Habits of other libraries at scans, catalogs, schemas and predicates: they work, or say what to write."""
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import lsm_engine as lsm
+
+ROWS = [{"id": k, "name": f"n{k}"} for k in range(10)]
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(catalog):
+    made = catalog.create_table("shop.orders", {"id": int, "name": str}, primary_key="id")
+    assert len(made.scan()) == 0
+    assert made.scan()
+    made.upsert(ROWS)
+    return made
+
+
+def test_a_scan_is_counted_and_iterated_as_a_table_is(table):
+    scan = table.scan(where="id > 2", columns="id")
+    assert len(scan) == 7
+    assert sorted(row["id"] for row in scan) == list(range(3, 10))
+    assert len(pd.DataFrame(scan)) == pl.DataFrame(scan).height == 7
+    assert len(list(table.scan(limit=3))) == len(table.scan(limit=3)) == 3
+
+
+def test_a_catalog_has_a_length_and_drops_nothing_by_del(catalog, table):
+    assert len(catalog) == 1
+    with pytest.raises(TypeError, match=r"drop_table\('shop.orders'\)"):
+        del catalog["shop.orders"]
+    with pytest.raises(TypeError, match=r"create_table\('shop.new'"):
+        catalog["shop.new"] = pa.table({"id": [1]})
+    assert catalog.list_tables() == ["shop.orders"]
+    catalog.drop_table("shop.orders")
+    assert len(catalog) == 0
+    assert catalog
+
+
+def test_a_schema_is_one_to_arrow_and_is_gone_through(table):
+    assert pa.schema(table.schema) == table.schema.arrow
+    assert [field.name for field in table.schema] == ["id", "name"]
+    assert table.schema["name"] == table.schema.field("name")
+
+
+@pytest.mark.parametrize("what", ["table", "scan"])
+def test_what_takes_a_dataset_is_told_to_dataset(table, what):
+    given = {"table": table, "scan": table.scan()}[what]
+    with pytest.raises(TypeError, match=r"to_dataset\("):
+        ds.dataset(given)
+    assert pa.table(given).num_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (lambda t: (lsm.col("id") > 3).negate(), "~predicate"),
+        (lambda t: (lsm.col("id") > 3).and_(lsm.col("id") < 5), "predicate & predicate"),
+        (lambda t: t.scan()["id"], r"scan\(columns"),
+        (lambda t: t[:2], r"head\(n\)"),
+        (lambda t: t.schema.to_arrow(), "arrow"),
+        (lambda t: t.options.get("bucket"), "texts"),
+        (lambda t: t.options["bucket"], r"texts.get\('bucket'\)"),
+        (lambda t: t.latest_snapshot().timestamp_ms, "time_millis"),
+        (lambda t: lsm.EqualTo("id", 3), r"col\(name\) == value"),
+        (lambda t: lsm.read_parquet("x"), r"create_table"),
+    ],
+)
+def test_what_is_not_there_is_named_as_it_is_here(table, typed, named):
+    with pytest.raises((AttributeError, TypeError), match=named):
+        typed(table)
+
+
+@pytest.mark.parametrize("condition", ["id = 3", lsm.col("id") == 3, pc.field("id") == 3])
+def test_a_condition_in_the_place_of_keys_deletes_nothing(table, condition):
+    with pytest.raises(lsm.InvalidInputError, match="where="):
+        table.delete(condition)
+    assert len(table) == 10
+
+
+@pytest.mark.parametrize(
+    ("triple", "written"),
+    [
+        (("id", "=", 3), r"lsm.col\('id'\) == 3"),
+        (("id", "<>", 3), r"lsm.col\('id'\) != 3"),
+        (("id", "in", [1, 2]), r"lsm.col\('id'\).is_in\(\[1, 2\]\)"),
+    ],
+)
+def test_a_filter_as_a_triple_is_answered_in_python(table, triple, written):
+    with pytest.raises(lsm.InvalidInputError, match=written):
+        table.scan(where=[triple])
