@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,8 +15,24 @@ DELTA_LOG = "_delta_log"
 _OTHER_LOGS = ("metadata", ".hoodie", "snapshot")
 
 
-def folder_rows(folder: str) -> RowSource:
-    """Return the rows of a folder, in batches; the files stay as they are.
+class FolderRows(NamedTuple):
+    """The rows of a folder, and their number."""
+
+    data: ds.Dataset
+    row_count: int
+
+    def source(self) -> RowSource:
+        """Return the rows in batches."""
+        return RowSource(reader=self.data.scanner().to_reader(), row_count=self.row_count)
+
+    def files(self, folder: str) -> list[str]:
+        """Return where the files lie that hold them."""
+        is_within = isinstance(self.data.filesystem, SubTreeFileSystem)
+        return [str(Path(folder if is_within else "", each)) for each in self.data.files]
+
+
+def folder_rows(folder: str) -> FolderRows:
+    """Return the rows of a folder; its files stay as they are.
 
     Those of a Delta table are those of its newest version. Else they are those of all Parquet files
     below the folder, with all columns that any of them has. Raises InvalidInputError for a table of
@@ -34,12 +51,12 @@ def folder_rows(folder: str) -> RowSource:
     try:
         found = ds.dataset(folder, format="parquet", partitioning="hive")
         own = [fragment.physical_schema for fragment in found.get_fragments()]
-        return _source(found.replace_schema(pa.unify_schemas([found.schema, *own])))
+        return _counted(found.replace_schema(pa.unify_schemas([found.schema, *own])))
     except pa.ArrowException as cause:
         raise InvalidInputError(f"cannot read {folder} as Parquet files: {cause}") from cause
 
 
-def _delta_rows(folder: str) -> RowSource:
+def _delta_rows(folder: str) -> FolderRows:
     try:
         deltalake = import_module("deltalake")
         errors = import_module("deltalake.exceptions")
@@ -52,12 +69,12 @@ def _delta_rows(folder: str) -> RowSource:
         # Its log alone by deltalake: files read through its own file system now and then end the
         # process by an abort.
         files = SubTreeFileSystem(folder, LocalFileSystem())
-        return _source(deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=files))
+        return _counted(deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=files))
     except (errors.DeltaError, pa.ArrowException, OSError) as cause:
         raise UnsupportedError(
             f"cannot read the Delta table {folder}: {cause}; export its rows with Spark, and import those"
         ) from cause
 
 
-def _source(found: ds.Dataset) -> RowSource:
-    return RowSource(reader=found.scanner().to_reader(), row_count=found.count_rows())
+def _counted(data: ds.Dataset) -> FolderRows:
+    return FolderRows(data, data.count_rows())

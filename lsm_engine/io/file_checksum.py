@@ -75,13 +75,18 @@ def check_whole(source: Any, expected: int | None, *, file_name: str) -> None:
     """
     if expected is None:
         return
+    found = _checksum_of_all(source)
+    source.seek(0)
+    if found != expected:
+        raise damaged(file_name, found, expected)
+
+
+def _checksum_of_all(source: Any) -> int:
     found = 0
     source.seek(0)
     while piece := source.read(_PIECE_BYTES):
         found = checksum_of(piece, found)
-    source.seek(0)
-    if found != expected:
-        raise damaged(file_name, found, expected)
+    return found
 
 
 def parquet_footer(source: Any, expected: int | None, *, file_name: str) -> "pq.FileMetaData":
@@ -91,15 +96,25 @@ def parquet_footer(source: Any, expected: int | None, *, file_name: str) -> "pq.
     """
     if expected is None:
         return pq.read_metadata(source)
+    stored = _stored_footer(source)
+    check_bytes(stored, expected, file_name=file_name)
+    return pq.read_metadata(pa.BufferReader(_MAGIC + stored))
+
+
+def parquet_checksums(source: Any) -> tuple[int, int]:
+    """Return the checksums of an open Parquet file: of all its bytes, and of its footer."""
+    return _checksum_of_all(source), checksum_of(_stored_footer(source))
+
+
+def _stored_footer(source: Any) -> bytes:
+    """Return a footer and what follows it, to the end of the file."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size
     tail = _last(source, size, _TAIL_BYTES)
     length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
     if length > len(tail):
         tail = _last(source, size, length)
-    stored = tail[-length:]
-    check_bytes(stored, expected, file_name=file_name)
-    return pq.read_metadata(pa.BufferReader(_MAGIC + stored))
+    return tail[-length:]
 
 
 def _last(source: Any, size: int, count: int) -> bytes:

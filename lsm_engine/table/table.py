@@ -1,5 +1,6 @@
 """Table: the facade. Each method is one line into a recipe of this floor."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter, Predicate
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.compact import compact, rescale
+from lsm_engine.table.compact import compact
 from lsm_engine.table.ddl import alter
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground import verbs_elsewhere
@@ -30,7 +30,7 @@ from lsm_engine.table.table_inspect import TableInspect
 from lsm_engine.table.table_maintenance import TableMaintenance
 from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
-from lsm_engine.table.write import delete_rows, insert, overwrite, update_columns, write
+from lsm_engine.table.write import add_files, delete_rows, insert, overwrite, update_columns, write
 from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
@@ -121,6 +121,25 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.append(self.session, rows, identity)
+
+    @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
+    def add_files(
+        self,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteResult | None:
+        """Take Parquet files over as they are, by hard links; one atomic commit, and no row is copied.
+
+        Into a table without a primary key, partitions and fixed buckets, on the disk of the files,
+        which have its columns, in any order. The files stay where they are, and nobody may change
+        their bytes; whoever deletes them leaves the table's links. Raises UnsupportedError for other
+        tables, InvalidInputError naming file and column, StorageError where the disk links none.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        return add_files.add_files(self.session, paths, identity)
 
     def writer(
         self,
@@ -305,27 +324,6 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
             self.session, identity, full=full, partitions=partitions, buckets=buckets
         )
 
-    def rescale(
-        self,
-        buckets: int,
-        partitions: Sequence[Mapping[str, object]] | None = None,
-        *,
-        commit_user: str | None = None,
-        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
-        properties: Mapping[str, str] | None = None,
-    ) -> Snapshot | None:
-        """Give partitions, or the whole table, another number of buckets; rows stay the same.
-
-        Every partition is rewritten at once, in an OVERWRITE snapshot. The option `bucket` changes
-        too: partitions left out are still read, and refuse rows until they are rescaled as well.
-        Returns None if all of them have that number already; raises InvalidOptionError for tables
-        whose buckets are not a number, CommitConflictError if others keep writing to them.
-        """
-        identity = self._identity(commit_user, commit_identifier, properties)
-        schema, made = rescale.rescale(self.session, buckets, identity, partitions=partitions)
-        self.session = self.session.with_schema(schema)
-        return made
-
     def alter(self, *changes: SchemaChange) -> TableSchema:
         """Change columns and options; all of them or none. This table goes on with the new schema.
 
@@ -379,18 +377,6 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         A branch has snapshots, tags and a schema of its own. It reads and writes like any table.
         """
         return Table(branch.on_branch(self.session, name), self.location)
-
-    def _identity(
-        self,
-        commit_user: str | None,
-        commit_identifier: int,
-        properties: Mapping[str, str] | None,
-    ) -> CommitIdentity:
-        return CommitIdentity(
-            commit_user=commit_user or self.session.ids.new_id(),
-            commit_identifier=commit_identifier,
-            properties=properties,
-        )
 
 
 def _only_one(given: Any, argument: str, other: str) -> None:

@@ -1,9 +1,13 @@
 """Maintenance of a table: methods that drop old data, repair broken state, and undo."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.compact import rescale
 from lsm_engine.table.forget import forget
 from lsm_engine.table.forget.forget import ForgetReport
 from lsm_engine.table.forget.forget_plan import ForgetScope
@@ -169,6 +173,39 @@ class TableMaintenance:
         """Delete the files of records older than `maintenance.trash-retained`, or `everything`."""
         self.session.options.require_writable()
         return trash.empty(self.session, everything=everything, dry_run=dry_run)
+
+    def rescale(
+        self,
+        buckets: int,
+        partitions: Sequence[Mapping[str, object]] | None = None,
+        *,
+        commit_user: str | None = None,
+        commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
+        properties: Mapping[str, str] | None = None,
+    ) -> Snapshot | None:
+        """Give partitions, or the whole table, another number of buckets; rows stay the same.
+
+        Every partition is rewritten at once, in an OVERWRITE snapshot. The option `bucket` changes
+        too: partitions left out are still read, and refuse rows until they are rescaled as well.
+        Returns None if all of them have that number already; raises InvalidOptionError for tables
+        whose buckets are not a number, CommitConflictError if others keep writing to them.
+        """
+        identity = self._identity(commit_user, commit_identifier, properties)
+        schema, made = rescale.rescale(self.session, buckets, identity, partitions=partitions)
+        self.session = self.session.with_schema(schema)
+        return made
+
+    def _identity(
+        self,
+        commit_user: str | None,
+        commit_identifier: int,
+        properties: Mapping[str, str] | None,
+    ) -> CommitIdentity:
+        return CommitIdentity(
+            commit_user=commit_user or self.session.ids.new_id(),
+            commit_identifier=commit_identifier,
+            properties=properties,
+        )
 
     def _upkeep(self, commit_user: str | None) -> CommitIdentity:
         return CommitIdentity(commit_user=commit_user or self.session.ids.new_id())

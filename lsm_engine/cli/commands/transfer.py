@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from lsm_engine import (
     AlreadyExistsError,
     InvalidInputError,
+    LsmError,
     NotFoundError,
     StorageError,
     row_counts_of,
@@ -50,9 +51,12 @@ from lsm_engine.cli.verb import Verb
 )
 @click.option("--option", "options", metavar="KEY=VALUE", multiple=True,
               help="An option of a new table; repeatable.")  # fmt: skip
+@click.option("--link", is_flag=True,
+              help="Take the files themselves, by hard links, and copy no row.")  # fmt: skip
 @pass_call
 def import_(
-    call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None, options: Sequence[str]
+    call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None,
+    options: Sequence[str], link: bool,
 ) -> None:  # fmt: skip
     """Take the rows of a folder over, in one commit; the table is made if it is not there.
 
@@ -60,31 +64,45 @@ def import_(
     Spark lay them out, or is a Delta table, of which the newest version counts (extra delta). It is
     left as it is. A folder of another format, such as Iceberg, is refused: which of its files count
     is written in its own log.
+
+    With --link the table has no key and no partitions, and lies on the disk of the folder. Nobody may
+    change those files any more; who deletes them leaves the table its own.
     """
-    source = folder_rows(folder)
+    found, is_new = folder_rows(folder), False
     try:
         opened = call.table(table)
     except NotFoundError:
         opened = call.catalog(create=True).create_table(
             call.named(table),
-            source.reader.schema,
+            found.data.schema,
             primary_key=split_names(primary_key),
             partitioned_by=split_names(partitioned_by),
             options=pairs_of(options),
         )
-    verb = opened.upsert if opened.schema.has_primary_key else opened.append
-    with (
-        writing(opened, "import", [folder]) as identity,
-        row_progress(call, source, f"Importing into {table}") as rows,
-    ):
-        made = verb(rows.reader, **identity)
-    facts = {"table": opened.name, "rows": rows.count, **committed(made)}
+        is_new = True
+    count = found.row_count
+    if link:
+        with writing(opened, "import", [folder]) as identity:
+            try:
+                made = opened.add_files(found.files(folder), **identity)
+            except LsmError:
+                if is_new and opened.latest_snapshot() is None:
+                    call.catalog().drop_table(opened.name)
+                raise
+    else:
+        verb = opened.upsert if opened.schema.has_primary_key else opened.append
+        with (
+            writing(opened, "import", [folder]) as identity,
+            row_progress(call, found.source(), f"Importing into {table}") as rows,
+        ):
+            made = verb(rows.reader, **identity)
+        count = rows.count
+    facts = {"table": opened.name, "rows": count, **committed(made)}
     if made is None:
         call.out.report("nothing to commit", facts)
         return
     call.out.report(
-        f"{counted(rows.count, 'row')} imported{hint(made)}: snapshot {made.id} of {opened.name}",
-        facts,
+        f"{counted(count, 'row')} imported{hint(made)}: snapshot {made.id} of {opened.name}", facts
     )
 
 

@@ -47,6 +47,37 @@ def test_import_takes_a_folder_of_parquet_files_over(shop):
     shop("count", "mine.other", code=3)
 
 
+def test_import_takes_the_files_themselves_by_links(shop):
+    folder = shop.directory / "old" / "deep"
+    folder.mkdir(parents=True)
+    for number in (1, 2):
+        pq.write_table(pa.table({"id": [number], "s": ["x"]}), folder / f"{number}.parquet")
+    (report,) = shop.json("import", "mine.plain", folder.parent, "--link")
+    assert report["rows"] == 2
+    assert shop.json("scan", "mine.plain", "--where", "id = 2") == [{"id": 2, "s": "x"}]
+    assert [file.stat().st_nlink for file in folder.iterdir()] == [2, 2]
+    keyed = shop("import", "mine.keyed", folder, "--primary-key", "id", "--link", code=8)
+    assert "primary key" in keyed.stderr
+    (folder / "day=mon").mkdir()
+    pq.write_table(pa.table({"id": [3], "s": ["x"]}), folder / "day=mon" / "3.parquet")
+    assert (
+        "'day' is not in the file" in shop("import", "mine.days", folder, "--link", code=5).stderr
+    )
+    listed = shop("tables").output
+    assert "plain" in listed
+    assert "keyed" not in listed
+    assert "days" not in listed
+
+
+def test_a_delta_table_is_linked_as_its_log_says(shop):
+    folder = shop.directory / "delta"
+    deltalake.write_deltalake(folder, pa.table({"id": [1, 2], "s": ["a", "b"]}))
+    deltalake.write_deltalake(folder, pa.table({"id": [3], "s": ["c"]}), mode="append")
+    deltalake.DeltaTable(folder).delete("id = 2")
+    shop("import", "mine.moved", folder, "--link")
+    assert sorted(row["id"] for row in shop.json("scan", "mine.moved")) == [1, 3]
+
+
 def test_import_of_rows_that_do_not_fit_leaves_the_table_alone(shop):
     folder = shop.directory / "old"
     folder.mkdir()

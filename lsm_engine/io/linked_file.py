@@ -1,0 +1,152 @@
+"""A Parquet file of somebody else becomes a data file as it is: by a hard link, after a look at its footer."""
+
+import os
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, StorageError
+from lsm_engine.base.ids import checked_sequence
+from lsm_engine.io.file_checksum import parquet_checksums
+from lsm_engine.io.file_stats import FooterStats
+from lsm_engine.io.formats import file_schema
+from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.storage_errors import to_storage_error
+from lsm_engine.io.written_file import NewFiles, WrittenFile
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
+
+_WIDE_TIME_STORED = "INT96"  # what timestamps finer than microseconds are in, for every reader
+
+
+def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
+    """Return the footer of a Parquet file that holds the columns of a table as a writer would store them.
+
+    Raises InvalidInputError, naming file and column, for any other: a column that is missing, is too
+    much, has another type, or may be null where the table's may not; StorageError for what cannot be read.
+    """
+    try:
+        footer = pq.read_metadata(source)
+        stored = footer.schema.to_arrow_schema()
+    except OSError as cause:
+        raise to_storage_error(source, cause) from cause
+    except (pa.ArrowException, ValueError) as cause:
+        raise InvalidInputError(f"not a Parquet file: {cause}", file=source) from cause
+    wanted = file_schema(files.schema)
+    for name in dict.fromkeys((*wanted.names, *stored.names)):
+        problem = _difference(name, wanted, stored, footer)
+        if problem is not None:
+            raise InvalidInputError(
+                f"column {name!r} {problem}: the file cannot be taken over as it is; append its rows, or "
+                "import without --link",
+                kind=ErrorKind.INVALID_ROWS,
+                file=source,
+                column=name,
+            )
+    return footer
+
+
+def _difference(
+    name: str, wanted: pa.Schema, stored: pa.Schema, footer: "pq.FileMetaData"
+) -> str | None:
+    places = stored.get_all_field_indices(name)
+    if not places:
+        return "is not in the file"
+    if name not in wanted.names:
+        return "is not in the table"
+    if len(places) > 1:
+        return "is in the file several times"
+    field, own = stored.field(places[0]), wanted.field(name)
+    if _plain(field.type) != _plain(own.type):
+        return f"is stored as {field.type}, and the table's is {own.type}"
+    leaves = [at for at in range(footer.num_columns) if _top(footer, at) == name]
+    is_wide = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+    if is_wide and footer.schema.column(leaves[0]).physical_type != _WIDE_TIME_STORED:
+        return f"is stored as whole nanoseconds, and would have to be {_WIDE_TIME_STORED}"
+    if not own.nullable and field.nullable and _null_count(footer, leaves) != 0:
+        return "may be null in the file, and never in the table"
+    return None
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return how Parquet stores what Arrow has several layouts for."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _plain(kind.value_type), kind.value_field.nullable))
+    return kind
+
+
+def _top(footer: "pq.FileMetaData", leaf: int) -> str:
+    return str(footer.schema.column(leaf).path).partition(".")[0]
+
+
+def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
+    """Return how many nulls the footer counts; None where it does not say."""
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    known = [group.column(leaf).statistics for group in groups for leaf in leaves]
+    if len(leaves) > 1 or any(one is None or not one.has_null_count for one in known):
+        return None
+    return sum(int(one.null_count) for one in known)
+
+
+def linked_file(
+    file_io: LocalFileIO,
+    source: str,
+    footer: "pq.FileMetaData",
+    files: NewFiles,
+    name: str,
+    *,
+    now_millis: int,
+    first_sequence_number: int,
+) -> WrittenFile:
+    """Link a file with at least one row into a bucket's directory, read once for its checksums.
+
+    Raises StorageError where the disk takes no link, such as one from another disk.
+    """
+    path = f"{files.directory}/{name}"
+    real = file_io.real_path(path)
+    try:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        os.link(os.path.realpath(source), real)
+        # An age that says when it came: to a search for orphan files an old one is left over.
+        os.utime(real)
+    except OSError as cause:
+        raise StorageError(
+            f"cannot link {source}: {cause.strerror}; a link takes a file of one's own, on the disk of "
+            "the table. Append its rows, or import without --link",
+            path=path,
+        ) from cause
+    with file_io.open_input(path) as opened:
+        whole, of_footer = parquet_checksums(opened)
+        size = opened.size()
+    rows = footer.num_rows
+    checked_sequence(first_sequence_number, rows)
+    stored = footer.schema.to_arrow_schema()
+    stats = FooterStats(stored, files.schema)
+    stats.nan_columns = {field.name for field in stored if pa.types.is_floating(field.type)}
+    stats.finish(footer)
+    meta = DataFileMeta(
+        file_name=name,
+        file_size=size,
+        row_count=rows,
+        min_key=EMPTY_ROW,
+        max_key=EMPTY_ROW,
+        key_stats=EMPTY_STATS,
+        value_stats=EMPTY_STATS,
+        min_sequence_number=first_sequence_number,
+        max_sequence_number=first_sequence_number + rows - 1,
+        schema_id=files.schema.id,
+        level=files.level,
+        creation_millis=now_millis,
+        delete_row_count=0,
+        file_source=files.file_source,
+        checksum=whole,
+        footer_checksum=of_footer,
+    )
+    return WrittenFile(schema=files.schema, meta=meta, stats=stats, ends=())
