@@ -16,7 +16,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-import tenacity
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
 from sqlalchemy.pool import Pool, QueuePool
 
@@ -30,6 +29,7 @@ from lsm_engine.base.errors import (
     unwritable_text,
 )
 from lsm_engine.base.redaction import HIDDEN, is_secret
+from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.io.storage_errors import check_path_text
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ Rows = list[dict[str, Any]]
 BUSY_TIMEOUT_MILLIS = 30_000
 _BEGIN = "lsm_begin"
 _READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
-_RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS = 0.005, 0.5
+_RETRY_FIRST_MILLIS, _RETRY_MAX_MILLIS = 5, 500
 # A lock held for just as long as one attempt waits gets a second attempt.
 _PATIENCE = 1.5
 _PRAGMAS = ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL")
@@ -56,6 +56,8 @@ _CONNECT_SECONDS_MAX = 10
 _UNACKNOWLEDGED_MILLIS = 20_000
 """After that a connection whose bytes nobody acknowledges is given up."""
 _POSTGRESQL_NOT_THERE = ("42P01",)  # undefined_table
+
+_CLOCK, _IDS = SystemClock(), SystemIds()
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[Pool] = []
@@ -190,18 +192,19 @@ class Database:
 
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Run `attempt` until the database is not busy; its failures become LsmErrors."""
-        retry = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_is_busy),
-            stop=tenacity.stop_after_delay(_PATIENCE * self._busy_timeout_millis / 1000),
-            wait=tenacity.wait_random_exponential(_RETRY_FIRST_SECONDS, _RETRY_MAX_SECONDS),
-            reraise=True,
-        )
-        try:
-            return retry(attempt)
-        except (exc.SQLAlchemyError, sqlite3.Error) as error:
-            raise self._explained(error) from error
-        except UnicodeEncodeError as error:
-            raise unwritable_text(error) from error
+        until = _CLOCK.monotonic_millis() + _PATIENCE * self._busy_timeout_millis
+        longest = _RETRY_FIRST_MILLIS
+        while True:
+            try:
+                return attempt()
+            except (exc.SQLAlchemyError, sqlite3.Error) as error:
+                if not _is_busy(error) or _CLOCK.monotonic_millis() >= until:
+                    raise self._explained(error) from error
+            except UnicodeEncodeError as error:
+                raise unwritable_text(error) from error
+            # Those who wait for one lock do not all come back at once.
+            _CLOCK.sleep_millis(round(longest * _IDS.fraction()))
+            longest = min(2 * longest, _RETRY_MAX_MILLIS)
 
     def _explained(self, error: exc.SQLAlchemyError | sqlite3.Error) -> LsmError:
         original = getattr(error, "orig", None) or error

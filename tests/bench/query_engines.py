@@ -9,6 +9,7 @@ part of the time, as a user waits for it.
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,19 @@ def _asked(text: str, source: Callable[[duckdb.DuckDBPyConnection], Any]) -> int
 
 
 def measured(table: lsm.Table, plain: Path, count: int, rounds: int, *, patience: float) -> Samples:
-    """All queries in turn, of the table and of the file; the first turn counts for nothing."""
+    """All queries in turn, of the table and of the file; the first turn counts for nothing.
+
+    Of each pair the other one comes first in every second turn: it finds the memory that both need
+    freed and warm.
+    """
     samples = Samples()
     ways = list(queries(table, plain, count))
+    pairs = list(zip(ways[::2], ways[1::2], strict=True))
     for turn in range(rounds + 1):
         wait_for_quiet(patience)
         seen: dict[str, set[int]] = {}
-        for what, who, ask in rotated(ways, turn):
+        in_order = [pair[:: -1 if turn % 2 else 1] for pair in rotated(pairs, turn)]
+        for what, who, ask in chain.from_iterable(in_order):
             with stopwatch() as spent:
                 seen.setdefault(what, set()).add(ask())
             if turn:

@@ -23,7 +23,7 @@ NARROW = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64())])
 def test_a_planner_of_reads_loads_nothing_that_it_does_not_use(module):
     """Spark starts one process for each step of planning, and each of them loads the format."""
     others = (
-        "pandas", "numba", "polars", "sqlglot", "sqlalchemy", "tenacity", "py4j.clientserver",
+        "pandas", "numba", "polars", "sqlglot", "sqlalchemy", "py4j.clientserver",
         "lsm_engine.table.table", "lsm_engine.table.stage.writers", "lsm_engine.table.commit.commit",
     )  # fmt: skip
     script = (

@@ -57,6 +57,15 @@ class TableSession:
         self.components = components
         self.schema = schema
         self.paths = TablePaths(branch_name=branch)
+        self.raw_files: tuple[object, list[str] | None] | None = None
+        """What was read last, by snapshot and request, and its files if others may read them."""
+
+    @cached_property
+    def readable_columns(self) -> pa.Schema:
+        """The columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
+        names = self.schema.tracking_names
+        tracking = [pa.field(name, pa.int64(), nullable=False) for name in names]
+        return pa.schema([*self.schema.arrow, *tracking])
 
     @cached_property
     def snapshots(self) -> SnapshotStore:

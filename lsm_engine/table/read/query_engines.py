@@ -6,7 +6,7 @@ their own threads and statistics, and without the checksums of pages.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_FILES_KNOWN = 1024
+"""Data files of which it is remembered how an engine reads them; their names are never used again."""
 _ABOVE = (Comparison.GREATER, Comparison.GREATER_EQUAL)
 
 
 def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     """Return the rows of a scan as a polars LazyFrame; UnsupportedError where polars is not installed."""
     polars = _installed("polars")
-    schema = polars.from_arrow(scan.schema.empty_table()).schema
     files = scan.parquet_files()
-    if files:
+    if files and _polars_reads(files[0], scan.schema):
         raw: pl.LazyFrame = polars.scan_parquet(files, glob=False).select(scan.schema.names)
-        if raw.collect_schema() == schema:
-            return raw
+        return raw
+    schema = _polars_schema(scan.schema)
 
     def rows(
         columns: list[str] | None, predicate: Any, limit: int | None, _batch_size: int | None
@@ -61,6 +62,17 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     return made
 
 
+def _polars_schema(schema: pa.Schema) -> Any:
+    return import_module("polars").from_arrow(schema.empty_table()).schema
+
+
+@lru_cache(maxsize=_FILES_KNOWN)
+def _polars_reads(file: str, schema: pa.Schema) -> bool:
+    """Whether polars makes columns of a file what it makes of Arrow data of `schema`."""
+    raw = import_module("polars").scan_parquet([file], glob=False).select(schema.names)
+    return bool(raw.collect_schema() == _polars_schema(schema))
+
+
 def _narrowed(scan: Scan, columns: list[str] | None, predicate: Any, limit: int | None) -> Scan:
     """Return a read of no fewer rows than a query wants."""
     if predicate is None:
@@ -77,19 +89,27 @@ def duckdb_relation(
 ) -> "duckdb.DuckDBPyRelation":
     """Return the rows of a scan as a DuckDB relation; UnsupportedError where DuckDB is not installed."""
     engine = _installed("duckdb")
-    made: duckdb.DuckDBPyRelation = (connection or engine.default_connection()).from_arrow(
+    at = connection or engine.default_connection()
+    files = scan.parquet_files()
+    if files and _duckdb_reads(files[0], scan.schema):
+        raw: duckdb.DuckDBPyRelation = at.read_parquet(files).select(
+            *map(engine.ColumnExpression, scan.schema.names)
+        )
+        return raw
+    made: duckdb.DuckDBPyRelation = at.from_arrow(
         ArrowDataset(scan.schema, partial(_read_for_duckdb, scan))
     )
-    files = scan.parquet_files()
-    if files:
-        raw = (
-            (connection or engine)
-            .read_parquet(files)
-            .select(*map(engine.ColumnExpression, scan.schema.names))
-        )
-        if (raw.columns, raw.types) == (made.columns, made.types):
-            return raw
     return made
+
+
+@lru_cache(maxsize=_FILES_KNOWN)
+def _duckdb_reads(file: str, schema: pa.Schema) -> bool:
+    """Whether DuckDB makes columns of a file what it makes of Arrow data of `schema`."""
+    engine = import_module("duckdb")
+    with engine.connect() as alone:
+        raw = alone.read_parquet([file]).select(*map(engine.ColumnExpression, schema.names))
+        made = alone.from_arrow(schema.empty_table())
+        return bool((raw.columns, raw.types) == (made.columns, made.types))
 
 
 def _read_for_duckdb(

@@ -25,7 +25,7 @@ def raw_parquet_files(
     table = context.schema
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
         return None
-    if any(name not in table.names for name in schema.names):
+    if not set(schema.names) <= set(table.names):
         return None
     files: list[str] = []
     for split in splits:

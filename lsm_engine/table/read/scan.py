@@ -26,7 +26,7 @@ from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partition
 from lsm_engine.table.read.raw_files import raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.scan_parts import scan_parts
-from lsm_engine.table.read.scan_plan import PlannedScan, ScanRequest, plan_scan, readable_columns
+from lsm_engine.table.read.scan_plan import PlannedScan, ScanRequest, plan_scan
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ class Scan(NamedElsewhere):
             if name not in session.schema.tracking_names:
                 session.schema.field(name)
         self._predicate = (
-            None
-            if request.where is None
-            else tree_of(request.where, readable_columns(session.schema))
+            None if request.where is None else tree_of(request.where, session.readable_columns)
         )
 
     def __repr__(self) -> str:
@@ -123,11 +121,11 @@ class Scan(NamedElsewhere):
         """The snapshot that is read, which may expire meanwhile; None if a tag keeps it."""
         return None if self._request.tag is not None else self.snapshot
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns that rows come out with."""
         names = self._request.columns
-        table = readable_columns(self._session.schema)
+        table = self._session.readable_columns
         chosen = self._session.schema.names if names is None else names
         return pa.schema([table.field(name) for name in chosen])
 
@@ -209,10 +207,16 @@ class Scan(NamedElsewhere):
         request = self._request
         if (request.where, request.limit, self._fallback, self._kept_millis) != (None,) * 4:
             return None
+        asked = (self.snapshot, request)
+        kept = self._session.raw_files
+        if kept is not None and kept[0] == asked:  # a plan takes longer than many a query
+            return kept[1]
         with self._naming_expiry():
-            return raw_parquet_files(
+            found = raw_parquet_files(
                 self._planned.source.context, self._planned.splits, self.schema
             )
+        self._session.raw_files = (asked, found)
+        return found
 
     def splits(self) -> Sequence[Split]:
         """Return what reader tasks would read; the values pickle.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
@@ -113,12 +112,6 @@ def plan_scan(
             rows=ReadRows.of(names, predicate, pushed),
         ),
     )
-
-
-def readable_columns(schema: TableSchema) -> pa.Schema:
-    """Return the columns that a read may name: the table's, and `_ROW_ID` and `_SEQUENCE_NUMBER`."""
-    tracking = [pa.field(name, pa.int64(), nullable=False) for name in schema.tracking_names]
-    return pa.schema([*schema.arrow, *tracking])
 
 
 def _mode_and_reach(schema: TableSchema, request: ScanRequest) -> tuple[ReadMode, Reach]:

@@ -36,7 +36,6 @@ from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
-from lsm_engine.table.read.scan_plan import readable_columns
 from lsm_engine.table.write.land import land, land_again
 
 _Bucket = tuple[bytes, int]
@@ -65,7 +64,7 @@ def delete_where(
     'deletion-vectors.enabled', and for filters that the table's columns do not allow.
     """
     _require_vectors(session)
-    predicate = tree_of(where, readable_columns(session.schema))
+    predicate = tree_of(where, session.readable_columns)
     return _commit_marks(session, identity, partial(_rows_where, session, predicate))
 
 
@@ -170,9 +169,7 @@ def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> 
     """Yield the rows that a filter keeps, file by file; those that are deleted already may be among them."""
     entries = _allowed(session, base, predicate)
     context = session.context(entry.file.schema_id for entry in entries)
-    names = tuple(
-        name for name in readable_columns(session.schema).names if name in columns_of(predicate)
-    )
+    names = tuple(name for name in session.readable_columns.names if name in columns_of(predicate))
     for entry in entries:
         columns = ReadColumns(
             file_schema=context.schemas[entry.file.schema_id],
