@@ -169,6 +169,34 @@ def test_filters_and_columns_reach_the_scan_and_what_is_compacted_is_read_as_fil
         assert made.to_duckdb(connection, where="id < 5").aggregate("count(*)").fetchone() == (5,)
 
 
+def test_a_state_is_planned_once_and_a_new_one_is_seen(tmp_path, monkeypatch):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.t", {"id": int, "v": str}, primary_key="id")
+        made.upsert([{"id": k, "v": "a"} for k in range(9)])
+        plans = []
+        original = lsm.Scan._planned.func
+        monkeypatch.setattr(
+            lsm.Scan,
+            "_planned",
+            property(lambda scan: plans.append(1) or original(scan)),
+        )
+        for _ in range(3):
+            assert made.to_polars().filter(pl.col("id") > 3).collect().height == 5
+            assert made.to_duckdb().filter("id > 3").count("*").fetchone() == (5,)
+        once = len(plans)
+        assert once <= 2
+        assert made.to_polars("v").collect().columns == ["v"]
+        assert len(plans) > once  # other columns are another question
+        made.upsert([{"id": 9, "v": "b"}])
+        made.compact(full=True)
+        assert made.to_polars().collect().height == made.to_duckdb().count("*").fetchone()[0] == 10
+        assert made.to_polars(version=1).collect().height == 9
+        made.delete(where="id < 5")
+        assert made.to_polars().collect().height == 5
+        made.alter(lsm.AddColumn("w", "INT"))
+        assert made.to_polars().collect().columns == ["id", "v", "w"]
+
+
 def test_a_dataset_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         made = catalog.create_table("db.t", {"id": int}, primary_key="id")
