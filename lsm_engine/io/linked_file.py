@@ -87,7 +87,7 @@ def _top(footer: "pq.FileMetaData", leaf: int) -> str:
 
 
 def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
-    """Return how many nulls the footer counts; None where it does not say."""
+    """Return how many nulls the footer counts; None where it counts none."""
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     known = [group.column(leaf).statistics for group in groups for leaf in leaves]
     if len(leaves) > 1 or any(one is None or not one.has_null_count for one in known):
@@ -114,7 +114,7 @@ def linked_file(
     try:
         os.makedirs(os.path.dirname(real), exist_ok=True)
         os.link(os.path.realpath(source), real)
-        # An age that says when it came: to a search for orphan files an old one is left over.
+        # As young as the link: what is old and in no snapshot yet is an orphan file, which is deleted.
         os.utime(real)
     except OSError as cause:
         raise StorageError(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 
 from lsm_engine.base.errors import ErrorKind, LsmError, UnsupportedError
 from lsm_engine.base.ids import UNAWARE_BUCKET_COUNT
-from lsm_engine.base.modes import BucketMode
 from lsm_engine.io.linked_file import given_footer, linked_file
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.written_file import DATA_PREFIX, NewFiles, WrittenFile, metas_of
@@ -90,7 +89,7 @@ def _links_of(session: TableSession) -> LocalFileIO:
         reason = "it has a primary key: its files are sorted, and hold what a merge needs"
     elif schema.partition_keys:
         reason = "it is partitioned: its files hold the partition's columns, and rows of one alone"
-    elif schema.bucket_mode is not BucketMode.UNAWARE:
+    elif not schema.bucket_mode.policy.is_unaware:
         reason = "its rows have fixed buckets (bucket)"
     elif schema.tracks_rows:
         reason = "its rows have ids (row-tracking.enabled)"
