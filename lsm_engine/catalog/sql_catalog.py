@@ -318,13 +318,20 @@ class SqlCatalog:
         return self.database.write(work)
 
     def drop_table(self, name: TableName, *, ignore_missing: bool = False) -> bool:
-        """Forget a table and its lineage; False if it was not there. No file is touched."""
+        """Forget a table and its lineage; False if it was not there. No file is touched.
+
+        Of several who drop it at once, one gets True.
+        """
 
         def work(connection: Connection) -> bool:
-            if not self._rows.has_table(connection, name) and ignore_missing:
+            taken = connection.execute(
+                delete(PAIMON_TABLES).where(*self._rows.of_table(PAIMON_TABLES, name))
+            )
+            if not taken.rowcount:
+                if not ignore_missing:
+                    self._rows.require_table(connection, name)
                 return False
-            self._rows.require_table(connection, name)
-            for model in (PAIMON_TABLES, PAIMON_TABLE_PROPERTIES, TABLES):
+            for model in (PAIMON_TABLE_PROPERTIES, TABLES):
                 connection.execute(delete(model).where(*self._rows.of_table(model, name)))
             return True
 

@@ -5,7 +5,7 @@ from lsm_engine.io.file_io import check_name
 
 LATEST = "LATEST"
 EARLIEST = "EARLIEST"
-BEING_DROPPED = ".lsm-being-dropped"
+BEING_DROPPED = ".lsm-being-dropped"  # and the id of the drop
 SNAPSHOT_PREFIX = "snapshot-"
 CHANGELOG_PREFIX = "changelog-"
 SCHEMA_PREFIX = "schema-"
@@ -19,6 +19,8 @@ METADATA_DIRECTORIES = (
     "schema", "snapshot", "changelog", "manifest", "index", "statistics", "tag", "branch",
     "consumer", "trash", "verified",
 )  # fmt: skip
+ROOT_DIRECTORIES = ("snapshot", "changelog", "tag", "branch", "consumer", "trash")
+"""Those whose files name others, or are obeyed by themselves."""
 
 
 @record

@@ -1,7 +1,7 @@
 """Directories of tables, on disks and in stores: opened, renamed, and deleted file by file."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,22 +95,31 @@ def _place_of(location: str) -> tuple[str, str] | None:
     return parsed.scheme, parsed.authority
 
 
-def announce_drop(file_io: FileIO) -> None:
-    """Leave the sign of a drop in a directory: no table is made there before it is empty.
+def drop_directory(file_io: FileIO, forget: Callable[[], bool], drop_id: str) -> None:
+    """Take a table's name by `forget`, and if that is done (True) delete its files.
 
-    The name of the table must still be taken. On a full disk the drop goes on without the sign.
+    Meanwhile a sign of this drop lies there, and no table is made beside it (`table/ddl/create`). Others
+    that drop the same table have signs of their own: only one of them gets True, and clears. On a full
+    disk the drop goes on without the sign. `drop_id`: of this drop, and no other.
     """
-    if file_io.list(""):
-        with suppress(StorageError):
-            file_io.replace(BEING_DROPPED, b"")
+    if not file_io.list(""):
+        forget()
+        return
+    sign = f"{BEING_DROPPED}-{drop_id}"
+    with suppress(StorageError):
+        file_io.replace(sign, b"")
+    try:
+        if forget():
+            _clear_table(file_io)
+    finally:
+        file_io.delete(sign)
 
 
-def clear_directory(file_io: FileIO) -> int:
-    """Delete the files below a dropped table's directory one by one; return how many.
+def _clear_table(file_io: FileIO) -> None:
+    """Delete the files below a dropped table's directory one by one, but for signs of drops.
 
     Schemas go first, then snapshots, of main and of each branch: a writer whose snapshot lands after that
-    finds neither its base nor its schema, and takes it back; what landed before is listed then. The sign
-    of a drop goes last. Links are not followed: one that is found is left, and its directory with it.
+    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are not followed: one that is found is left, and its directory with it.
     """
     found = file_io.list(TablePaths().branch_directory)
     names = [one.name for one in found if one.is_directory and one.name.startswith(BRANCH_PREFIX)]
@@ -120,21 +129,18 @@ def clear_directory(file_io: FileIO) -> int:
         *(one.schema_directory for one in lines),
         *(one.snapshot_directory for one in lines),
     ]
-    count = sum(_clear(file_io, directory) for directory in (*first, ""))
-    file_io.delete(BEING_DROPPED)
-    return count
+    for directory in (*first, ""):
+        _clear(file_io, directory)
 
 
-def _clear(file_io: FileIO, directory: str) -> int:
-    count = 0
+def _clear(file_io: FileIO, directory: str) -> None:
     if not file_io.facts.has_directories:
-        paths = [one.path for one in file_io.list_files(directory) if one.path != BEING_DROPPED]
-        file_io.delete_many(paths)
-        return len(paths)
+        paths = (one.path for one in file_io.list_files(directory))
+        file_io.delete_many([path for path in paths if not path.startswith(BEING_DROPPED)])
+        return
     for status in file_io.list(directory):
         if status.is_directory:
-            count += _clear(file_io, status.path)
+            _clear(file_io, status.path)
             file_io.remove_empty_directory(status.path)
-        elif status.path != BEING_DROPPED:
-            count += file_io.delete(status.path)
-    return count
+        elif not status.path.startswith(BEING_DROPPED):
+            file_io.delete(status.path)

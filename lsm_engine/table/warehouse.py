@@ -4,12 +4,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
+from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
@@ -26,14 +25,13 @@ from lsm_engine.io.storage_location import scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import STORES
 from lsm_engine.io.warehouse import (
-    announce_drop,
-    clear_directory,
+    drop_directory,
     move_directory,
     open_directory,
 )
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.given_columns import columns_of
-from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.ddl.create import create_table, refuse_beside_drop
 from lsm_engine.table.ddl.open_session import open_directory_of_table
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
@@ -234,8 +232,9 @@ class Catalog(CatalogRegistry, NamedElsewhere):
         table_name.checked()
         if ignore_if_exists and self._exists(table_name):
             return self.table(name)
+        file_io = self._directory(self._names.table_location(table_name))
         created = create_table(
-            self._directory(self._names.table_location(table_name)),
+            file_io,
             columns_of(schema),
             primary_key=names_of(primary_key, "primary_key"),
             partitioned_by=names_of(partitioned_by, "partitioned_by"),
@@ -245,6 +244,11 @@ class Catalog(CatalogRegistry, NamedElsewhere):
             is_unknown=lambda: not self._exists(table_name),
         )
         self.name_table(table_name, created)
+        try:
+            refuse_beside_drop(file_io, is_made=True)
+        except AlreadyExistsError:
+            self._names.drop_table(table_name, ignore_missing=True)
+            raise
         return self.table(name)
 
     def table(self, name: str) -> Table:
@@ -301,13 +305,17 @@ class Catalog(CatalogRegistry, NamedElsewhere):
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:
         """Drop a table: its name, its lineage, and then its files one by one."""
         table_name = TableName.parse(name)
-        location = self._names.table_location(table_name)
-        file_io = self._directory(location)
-        with suppress(NotFoundError):  # what has no name is not being dropped
-            self._names.load_table(table_name)
-            announce_drop(file_io)
-        if self._names.drop_table(table_name, ignore_missing=ignore_if_missing):
-            clear_directory(file_io)
+        try:
+            location = self._names.load_table(table_name).location
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        drop_directory(
+            self._directory(location),
+            lambda: self._names.drop_table(table_name, ignore_missing=ignore_if_missing),
+            self._ids.new_id(),
+        )
 
     def rename_table(self, source: str, target: str) -> Table:
         """Rename a table: its directory first, then its name.

@@ -173,3 +173,39 @@ def test_a_drop_goes_on_where_its_sign_cannot_be_written(catalog, monkeypatch):
         on_a_full_disk.setattr(type(old.session.file_io), "replace", full)
         catalog.drop_table("a.t")
     assert files(old) == []
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "schema/.schema-0.1f.tmp",
+        "snapshot/.snapshot-1.2e.tmp",
+        "bucket-0/data-1.parquet",
+        "manifest/m-1",
+    ],
+)
+def test_what_names_nothing_does_not_keep_a_table_from_being_made(catalog, left):
+    old = made(catalog, 1)
+    catalog.drop_table("a.t")
+    old.session.file_io.write_new(left, b"of a process that died, or was late")
+    new = made(catalog, 1)
+    assert new.to_arrow().num_rows == 10
+    assert new.verify(deep=True).is_clean
+
+
+def test_a_drop_that_came_second_takes_its_sign_away(catalog, monkeypatch):
+    old = made(catalog, 1)
+    forget = catalog._names.drop_table
+
+    def later(name, **given):
+        with monkeypatch.context() as first:
+            first.setattr(catalog._names, "drop_table", forget)
+            catalog.drop_table("a.t")
+        return forget(name, **given)
+
+    with monkeypatch.context() as second:
+        second.setattr(catalog._names, "drop_table", later)
+        with pytest.raises(NotFoundError):
+            catalog.drop_table("a.t")
+    assert files(old) == []
+    assert made(catalog, 1).to_arrow().num_rows == 10

@@ -1,7 +1,7 @@
 """Create a table: check everything, then publish schema-0."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -58,7 +58,8 @@ def create_table(
     """Write schema-0 of a new table and return it; nothing is written if anything is wrong.
 
     `is_unknown`: whether no catalog knows the table; then an equal one without a snapshot is taken
-    over, as what a creation that failed before it was registered has left.
+    over, as what a creation that failed before it was registered has left. Who then gives the
+    table its name calls `refuse_beside_drop` once more.
 
     Raises InvalidInputError for columns and keys, InvalidOptionError and UnsupportedError for
     options, AlreadyExistsError if a table is there.
@@ -83,34 +84,42 @@ def create_table(
     check_keys(schema)
     check_options(schema)
     schemas = SchemaStore(file_io, TablePaths())
-    rest = next(_files(file_io), None) if schemas.latest() is None else None
-    if rest is not None:
-        raise _being_dropped(rest)
-    if not schemas.publish(schema):
-        left = _left_behind(file_io, schema)
-        if left is not None and is_unknown():
-            if file_io.exists(BEING_DROPPED):
-                raise _being_dropped(BEING_DROPPED)
-            return left
-        raise AlreadyExistsError(
-            "a table is already in this directory; open it by catalog['database.table'] or open_table, "
-            "or give ignore_if_exists=True"
-        )
-    return schema
-
-
-def _being_dropped(path: str) -> AlreadyExistsError:
-    return AlreadyExistsError(
-        "a table is being dropped in this directory, or its drop was cut off; try again in a moment, or "
-        "delete the directory if nobody is dropping it",
-        path=path,
+    if schemas.latest() is None:
+        refuse_beside_drop(file_io)
+        if schemas.publish(schema):
+            return schema
+    left = _left_behind(file_io, schema)
+    if left is not None and is_unknown():
+        return left
+    raise AlreadyExistsError(
+        "a table is already in this directory; open it by catalog['database.table'] or open_table, "
+        "or give ignore_if_exists=True"
     )
 
 
-def _files(file_io: FileIO) -> Iterator[str]:
-    """Yield the files of a directory but hints, which a refused writer may leave and nobody rests on."""
-    paths = (status.path for status in file_io.list_files(""))
-    return (path for path in paths if path.rpartition("/")[2] not in (EARLIEST, LATEST))
+def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> None:
+    """Raise AlreadyExistsError where somebody drops a table, or unless `is_made` where one has left roots.
+
+    Data and manifests that only a refused writer may have left name nothing, and hinder nobody.
+    """
+    for entry in file_io.list(""):
+        path: str | None = None
+        if entry.name.startswith(BEING_DROPPED):
+            path = entry.path
+        elif entry.name in ROOT_DIRECTORIES and not is_made:
+            found = (status.path for status in file_io.list_files(entry.path))
+            path = next((one for one in found if not _is_nobodys(one.rpartition("/")[2])), None)
+        if path is not None:
+            raise AlreadyExistsError(
+                "a table is being dropped in this directory, or its drop was cut off; try again in a "
+                "moment, or delete the directory if nobody is dropping it",
+                path=path,
+            )
+
+
+def _is_nobodys(name: str) -> bool:
+    """Whether a file is a hint, which a refused writer may leave, or a temporary of a process that died."""
+    return name in (EARLIEST, LATEST) or name.startswith(".")
 
 
 def _left_behind(file_io: FileIO, requested: TableSchema) -> TableSchema | None:
