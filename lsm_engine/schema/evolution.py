@@ -114,9 +114,12 @@ def may_need_full_history(source: DataType, target: DataType) -> bool:
     )
 
 
-def check_cast(column: str, source: DataType, target: DataType) -> None:
-    """Raise UnsupportedError, naming the column, unless `source` can be read as `target`."""
-    if not (can_cast(source, target) or may_need_full_history(source, target)):
+def check_cast(column: str, source: DataType, target: DataType, *, may_lose: bool = True) -> None:
+    """Raise UnsupportedError, naming the column, unless `source` can be read as `target`.
+
+    `may_lose` false: unless nothing can be lost by that.
+    """
+    if not (can_cast(source, target) or (may_lose and may_need_full_history(source, target))):
         raise UnsupportedError(
             f"column {column!r} cannot change from {type_text(source)} to {type_text(target)};"
             " add a new column and copy the values",

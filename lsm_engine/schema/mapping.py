@@ -10,8 +10,15 @@ from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.evolution import cast_values, check_cast, may_need_full_history, reads_as_is
-from lsm_engine.schema.nested_values import in_type, nulls, requires
-from lsm_engine.schema.types import DataField, RowType
+from lsm_engine.schema.nested_values import in_type, nulls, requires, with_members
+from lsm_engine.schema.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+)
 
 Column: TypeAlias = Any
 """A pa.Array or pa.ChunkedArray; what goes in comes out."""
@@ -45,24 +52,35 @@ class ColumnMapping:
 
 
 def map_fields(
-    file_fields: Sequence[DataField], read_fields: Sequence[DataField]
+    file_fields: Sequence[DataField], read_fields: Sequence[DataField], *, may_lose: bool = True
 ) -> tuple[ColumnMapping, ...]:
     """Return one mapping per wanted field, in order, matched by field id and never by name.
 
     A column that was dropped and added again under its old name has a new id: it starts as null.
-    Raises UnsupportedError for a type change that this version does not read.
+    Raises UnsupportedError for a type change that this version does not read; inside of lists and maps,
+    and wherever nothing `may_lose`, that is one by which values may be lost.
     """
     by_id = {field.id: field for field in file_fields}
     mappings = []
     for target in read_fields:
         source = by_id.get(target.id)
         if source is not None:
-            if isinstance(source.type, RowType) and isinstance(target.type, RowType):
-                map_fields(source.type.fields, target.type.fields)  # for its refusals
-            else:
-                check_cast(target.name, source.type, target.type)
+            _check_reads(target.name, source.type, target.type, may_lose=may_lose)
         mappings.append(ColumnMapping(target=target, source=source))
     return tuple(mappings)
+
+
+def _check_reads(column: str, source: DataType, target: DataType, *, may_lose: bool) -> None:
+    match source, target:
+        case RowType(), RowType():
+            map_fields(source.fields, target.fields, may_lose=may_lose)  # for its refusals
+        case ArrayType(), ArrayType():
+            _check_reads(column, source.element, target.element, may_lose=False)
+        case MapType(), MapType():
+            _check_reads(column, source.key, target.key, may_lose=False)
+            _check_reads(column, source.value, target.value, may_lose=False)
+        case _:
+            check_cast(column, source, target, may_lose=may_lose)
 
 
 def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int) -> Column:
@@ -73,12 +91,28 @@ def apply_mapping(mapping: ColumnMapping, values: Column | None, row_count: int)
     if mapping.is_identity:
         return values
     source, target = mapping.source.type, mapping.target.type
-    if isinstance(source, RowType) and isinstance(target, RowType):
-        if isinstance(values, pa.ChunkedArray):
-            chunks = [_map_row(chunk, source, target) for chunk in values.chunks]
-            return pa.chunked_array(chunks, type=wanted)
-        return _map_row(values, source, target)
-    return cast_values(values, source, target)
+    if isinstance(values, pa.ChunkedArray) and not isinstance(target, ScalarType):
+        chunks = [_mapped(chunk, source, target) for chunk in values.chunks]
+        return pa.chunked_array(chunks, type=wanted)
+    return _mapped(values, source, target)
+
+
+def _mapped(values: Column, source: DataType, target: DataType) -> Column:
+    """Return values of a type as another, structures inside of lists and maps included."""
+    if reads_as_is(source, target):
+        return values
+    match source, target:
+        case RowType(), RowType():
+            return _map_row(values, source, target)
+        case ArrayType(), ArrayType():
+            inside = {"element": (source.element, target.element)}
+        case MapType(), MapType():
+            inside = {"key": (source.key, target.key), "value": (source.value, target.value)}
+        case _:
+            return cast_values(values, source, target)
+    return with_members(
+        values, arrow_type(target), lambda name, inner, _: _mapped(inner, *inside[name])
+    )
 
 
 def _map_row(values: pa.StructArray, source: RowType, target: RowType) -> pa.StructArray:

@@ -25,11 +25,13 @@ def in_type(path: str, values: pa.Array, wanted: pa.DataType, cast: _Cast) -> pa
         values = values.dictionary_decode()
     if values.type == wanted and not requires(wanted):
         return values
-    if not of.is_nested(wanted):
-        return cast(values, wanted)
     if of.is_null(values.type):
         values = pa.nulls(len(values), wanted)
-    return (_struct if of.is_struct(wanted) else _list)(path, values, wanted, cast)
+    if of.is_struct(values.type) and of.is_struct(wanted):
+        return _struct(path, values, wanted, cast)
+    if has_entries(values.type) and (of.is_map(wanted) or of.is_list(wanted)):
+        return _list(path, values, wanted, cast)
+    return cast(values, wanted)  # or what Arrow says against it
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
@@ -38,18 +40,24 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
     return in_type("", missing, kind, pa.Array.cast) if requires(kind) else missing
 
 
+def has_entries(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists or maps."""
+    of = pa.types
+    return bool(
+        of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind) or of.is_map(kind)
+    )
+
+
 def _struct(column: str, values: pa.StructArray, wanted: pa.StructType, cast: _Cast) -> pa.Array:
     missing = values.is_null()
-    given = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
+    names = [field.name for field in values.type]
+    given = values.flatten()
+    if names != [field.name for field in wanted]:  # else by place, as two may share a name
+        by_name = dict(zip(names, given, strict=True))
+        given = [by_name.get(field.name, pa.nulls(len(values), field.type)) for field in wanted]
     members = [
-        _member(
-            f"{column}.{field.name}",
-            given.get(field.name, pa.nulls(len(values), field.type)),
-            field,
-            cast,
-            missing,
-        )
-        for field in wanted
+        _member(f"{column}.{field.name}", inner, field, cast, missing)
+        for field, inner in zip(wanted, given, strict=True)
     ]
     return pa.StructArray.from_arrays(
         members, fields=list(wanted), mask=missing if values.null_count else None
@@ -60,6 +68,20 @@ def _list(column: str, values: pa.Array, wanted: pa.DataType, cast: _Cast) -> pa
     """Return lists or maps; maps may come as lists of pairs (polars has no maps)."""
     if pa.types.is_fixed_size_list(values.type):
         values = values.cast(pa.list_(values.type.value_type))
+
+    def member(name: str, inner: pa.Array, field: pa.Field) -> pa.Array:
+        return _member(f"{column}.{name}", inner, field, cast)
+
+    return with_members(values, wanted, member)
+
+
+def with_members(
+    values: pa.Array, wanted: pa.DataType, member: Callable[[str, pa.Array, pa.Field], pa.Array]
+) -> pa.Array:
+    """Return lists, or maps, as a type of the same form. `member` makes what is in them.
+
+    It is given "element", or "key" and then "value", what is there now, and the field that it shall be.
+    """
     missing = values.is_null()
     there = ~missing.to_numpy(zero_copy_only=False)
     ends = values.offsets.to_numpy()
@@ -70,10 +92,10 @@ def _list(column: str, values: pa.Array, wanted: pa.DataType, cast: _Cast) -> pa
     offsets = pa.array(np.append(0, np.cumsum(lengths * there, dtype=np.int64))).cast(pa.int32())
     mask = missing if values.null_count else None
     if not pa.types.is_map(wanted):
-        elements = _member(f"{column}.element", entries, wanted.value_field, cast)
+        elements = member("element", entries, wanted.value_field)
         return pa.ListArray.from_arrays(offsets, elements, type=wanted, mask=mask)
-    keys = _member(f"{column}.key", pc.struct_field(entries, [0]), wanted.key_field, cast)
-    items = _member(f"{column}.value", pc.struct_field(entries, [1]), wanted.item_field, cast)
+    keys = member("key", pc.struct_field(entries, [0]), wanted.key_field)
+    items = member("value", pc.struct_field(entries, [1]), wanted.item_field)
     return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
 
 

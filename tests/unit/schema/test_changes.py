@@ -1,6 +1,7 @@
 """Schema changes: by id, all or none, refused where keys or old files forbid them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,6 +179,38 @@ def test_nested_fields_have_ids_of_their_own(table: lsm.Table) -> None:
     )
     kind = table.schema.arrow.field("place").type
     assert [kind.field(at).name for at in range(kind.num_fields)] == ["city", "code", "country"]
+
+
+@pytest.mark.parametrize("path", [("element",), ("value",)])
+def test_fields_inside_of_lists_and_maps_change_and_older_files_are_read(
+    tmp_path: Path, path: tuple[str, ...]
+) -> None:
+    inner = "ROW<a INT NOT NULL, b STRING, c INT>"
+    kind = f"ARRAY<{inner}>" if path == ("element",) else f"MAP<STRING, {inner}>"
+
+    def held(*rows: dict[str, object]) -> object:
+        return list(rows) if path == ("element",) else [(f"{at}", it) for at, it in enumerate(rows)]
+
+    with lsm.open_catalog(tmp_path) as catalog:
+        made = catalog.create_table("db.nested", {"id": "BIGINT", "s": kind}, "id")
+        made.upsert([{"id": 1, "s": held({"a": 1, "b": "x", "c": 2}, {"a": 2, "b": None, "c": 3})}])
+        made.alter(
+            lsm.AddColumn(name=("s", *path, "d"), type="INT"),
+            lsm.RenameColumn(name=("s", *path, "b"), new_name="z"),
+            lsm.SetNullable(name=("s", *path, "a"), nullable=True),
+            lsm.ChangeType(name=("s", *path, "a"), type="BIGINT"),
+            lsm.DropColumn(name=("s", *path, "c")),
+        )
+        made.upsert([{"id": 2, "s": held({"a": None, "z": "y", "d": 5})}])
+        wanted = [
+            {"id": 1, "s": held({"a": 1, "z": "x", "d": None}, {"a": 2, "z": None, "d": None})},
+            {"id": 2, "s": held({"a": None, "z": "y", "d": 5})},
+        ]
+        assert made.to_arrow().sort_by("id").to_pylist() == wanted
+        made.compact(full=True)
+        assert made.to_arrow().sort_by("id").to_pylist() == wanted
+        with pytest.raises(lsm.UnsupportedError, match="'a' cannot change from BIGINT to INT"):
+            made.alter(lsm.ChangeType(name=("s", *path, "a"), type="INT"))
 
 
 def ids_of(fields: tuple[DataField, ...]) -> list[int]:

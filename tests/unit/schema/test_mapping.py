@@ -187,11 +187,57 @@ def test_nothing_inside_lists_and_maps_gets_shorter(source, target):
         check_cast("c", source, target)
 
 
-def test_structures_inside_lists_do_not_change():
-    old = {"type": "ARRAY", "element": row((1, "x", "INT"))}
-    new = {"type": "ARRAY", "element": row((2, "x", "INT"))}
-    with pytest.raises(UnsupportedError):
-        map_fields([field(0, "a", old)], [field(0, "a", new)])
+OLD_ROW = row((1, "x", "INT NOT NULL"), (2, "y", "STRING"))
+NEW_ROW = row((2, "z", "STRING"), (3, "y", "STRING"), (1, "x", "BIGINT"))
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [lambda one: one, lambda one: {"type": "ARRAY", "element": one}],
+    ids=["once", "twice"],
+)
+def test_structures_inside_lists_and_maps_are_matched_by_nested_id(inside):
+    def kinds(one):
+        return {"type": "ARRAY", "element": inside(one)}, {
+            "type": "MAP", "key": "STRING NOT NULL", "value": inside(one),
+        }  # fmt: skip
+
+    deep = inside(OLD_ROW) is not OLD_ROW
+    one = [{"x": 1, "y": "a"}, None] if deep else {"x": 1, "y": "a"}
+    read = {"z": "a", "y": None, "x": 1}
+    became = [read, None] if deep else read
+    values = [[one, None], [], None, [one]]
+    wanted = [[became, None], [], None, [became]]
+    for old, new, is_map in zip(kinds(OLD_ROW), kinds(NEW_ROW), (False, True), strict=True):
+        (mapping,) = map_fields([field(0, "c", old)], [field(0, "c", new)])
+        pairs = [list(enumerate(each or ())) for each in values]
+        given = [
+            None if each is None else [(str(at), it) for at, it in pair] if is_map else each
+            for each, pair in zip(values, pairs, strict=True)
+        ]
+        expected = [
+            None
+            if each is None
+            else [(str(at), it) for at, it in enumerate(each)]
+            if is_map
+            else each
+            for each in wanted
+        ]
+        stored = pa.array(given, arrow_type(mapping.source.type))
+        for column in (stored, pa.chunked_array([stored, stored[:0]])):
+            made = apply_mapping(mapping, column, 4)
+            made.validate(full=True)
+            assert made.type == arrow_type(mapping.target.type)
+            assert made.to_pylist() == expected
+        assert apply_mapping(mapping, stored[1:], 3).to_pylist() == expected[1:]
+
+
+def test_fields_that_cannot_be_read_are_refused_wherever_they_are():
+    for old, new in (("INT", "BYTES"), ("BIGINT", "INT")):
+        rows = row((1, "x", old)), row((1, "x", new))
+        lists = [field(0, "a", {"type": "ARRAY", "element": one}) for one in rows]
+        with pytest.raises(UnsupportedError, match="'x' cannot change"):
+            map_fields([lists[0]], [lists[1]])
     with pytest.raises(UnsupportedError):
         map_fields([field(0, "r", row((1, "x", "INT")))], [field(0, "r", row((1, "x", "BYTES")))])
 
@@ -233,6 +279,14 @@ def test_time_zones_are_labels():
         (pa.array([300], pa.int32()), pa.int8()),
         (pa.array([b"\xff"], pa.binary()), pa.string()),
         (pa.array([1], pa.int32()), pa.list_(pa.int32())),
+        (pa.array([1], pa.int32()), pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+        (pa.array([1], pa.int32()), pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        (pa.array(["x"]), pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))),
+        (pa.array([[1]]), pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+        (
+            pa.array([{"a": 1}]),
+            pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+        ),
     ],
 )
 def test_columns_that_are_not_what_they_should_be(stored, wanted):
