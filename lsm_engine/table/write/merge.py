@@ -26,6 +26,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.row_locations import locate_rows
+from lsm_engine.table.ground.fit import check_type
 from lsm_engine.table.ground.incoming import open_rows
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
@@ -203,10 +204,12 @@ class _Changes:
         return rows.filter(rows.column(FOUND)).drop_columns([FOUND])
 
     def _cast(self, source: str, target: str) -> pa.ChunkedArray:
-        """Return a column of the source as the table compares it."""
+        """Return a column of the source as the table compares it: the same values, or none are equal."""
         field = self._columns.field(target)
+        values = self._source.column(source)
+        check_type(f"{target} = source.{source}", values.type, field.type)
         try:
-            return self._source.column(source).cast(field.type)
+            return values.cast(field.type)
         except pa.ArrowException as cause:
             raise InvalidInputError(
                 f"column {source!r} of the source does not fit column {target!r} ({field.type}): {cause}",

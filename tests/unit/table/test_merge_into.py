@@ -1,6 +1,7 @@
 """MERGE, UPDATE … WHERE and DELETE … WHERE: clause by clause, in one commit, right beside other writers."""
 
 import random
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -338,3 +339,29 @@ def test_an_insert_is_refused_for_keys_that_readers_do_not_see_yet():
     table = story(**vectors, **{"merge-engine": "partial-update"}).table
     with pytest.raises(lsm.InvalidInputError, match="already"):
         table.insert([{"id": 3, "n": 1, "name": "again"}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "column"),
+    [
+        ("DATE", date(2024, 1, 2), pa.array([datetime(2024, 1, 2, 10)])),  # noqa: DTZ001
+        ("DECIMAL(5, 2)", Decimal("1.23"), pa.array([1.2345])),
+        ("INT", 1, pa.array([1.5])),
+        ("DECIMAL(5, 2)", Decimal("1.23"), pa.array([Decimal("1.2345")])),
+        ("INT", 1, pa.array([(1 << 32) + 1])),
+    ],
+)
+@pytest.mark.parametrize("rows_there", [1, 40])
+def test_values_that_are_not_the_key_match_no_row(tmp_path, kind, key, column, rows_there):
+    """Cut to the key's type they would: a time to its day, a number to two digits."""
+    with lsm.open_catalog(tmp_path) as catalog:
+        made = catalog.create_table("a.t", {"k": kind, "n": "INT"}, primary_key="k")
+        step = timedelta(days=1) if isinstance(key, date) else 1
+        made.upsert([{"k": key + at * step, "n": 0} for at in range(rows_there)])
+        before = made.to_arrow()
+        source = pa.table({"given": column, "n": [7]})
+        merge = made.merge(source, on={"k": "given"})
+        for clause in (merge.when_matched_update({"n": 7}), merge.when_matched_delete()):
+            with pytest.raises(lsm.InvalidInputError, match=r"given"):
+                clause.execute()
+        assert made.to_arrow().equals(before)
