@@ -1,6 +1,7 @@
 """Which snapshots have outlived their retention, and which rule decided."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from lsm_engine.base.errors import InvalidOptionError
@@ -38,6 +39,29 @@ class ExpiryChoice:
     expired: tuple[Snapshot, ...]
     kept: tuple[Snapshot, ...]
     reason: str
+
+
+def kept_of_passed(
+    snapshots: Sequence[Snapshot],
+    passed: Sequence[Snapshot],
+    retention: Retention,
+    *,
+    now_millis: int,
+    consumer_next_ids: Iterable[int],
+) -> Snapshot | None:
+    """Return the oldest snapshot that retention keeps of those that an expiry has `passed`.
+
+    None: it keeps none of them, however few `expire_limit` lets go at a time; an expiry has died there.
+    """
+    if not passed:
+        return None
+    whole = choose_expired(
+        snapshots,
+        replace(retention, expire_limit=NO_LIMIT),
+        now_millis=now_millis,
+        consumer_next_ids=consumer_next_ids,
+    )
+    return whole.kept[0] if whole.kept[0].id <= passed[-1].id else None
 
 
 def choose_expired(

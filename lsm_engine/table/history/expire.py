@@ -9,7 +9,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
@@ -27,7 +26,7 @@ from lsm_engine.plan.expire import (
     snapshots_to_replay,
 )
 from lsm_engine.plan.live_snapshots import believed
-from lsm_engine.plan.retention import NO_LIMIT, ExpiryChoice, Retention, choose_expired
+from lsm_engine.plan.retention import ExpiryChoice, Retention, choose_expired, kept_of_passed
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_changelogs, trash
@@ -164,18 +163,17 @@ class _Expiry:
         there = self._seen.snapshots.stable_listing()
         refuse_unfinished(there)
         marked = believed(self._seen.snapshots.earliest_hint(), there[-1].id if there else 0)
-        choose = partial(
-            choose_expired,
-            now_millis=self._session.clock.now_millis(),
-            consumer_next_ids=(
-                () if self._session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
-            ),
-        )
+        now = self._session.clock.now_millis()
+        needed = () if self._session.options[core_options.CONSUMER_CHANGELOG_ONLY] else positions
         passed = tuple(one for one in there if one.id < marked)
-        choice = choose(there[len(passed) :], self._retention)
+        choice = choose_expired(
+            there[len(passed) :], self._retention, now_millis=now, consumer_next_ids=needed
+        )
         finished = replace(choice, expired=(*passed, *choice.expired))
-        unlimited = replace(self._retention, expire_limit=NO_LIMIT)
-        if not passed or choose(there, unlimited).expired[: len(passed)] == passed:
+        kept = kept_of_passed(
+            there, passed, self._retention, now_millis=now, consumer_next_ids=needed
+        )
+        if kept is None:
             return finished
         only = replace(choice, expired=passed, kept=tuple(there[len(passed) :]))
         # Files go in this order.

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import believed, is_beside_others, is_of_another_client
-from lsm_engine.plan.retention import choose_expired
+from lsm_engine.plan.retention import kept_of_passed
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
@@ -83,15 +84,19 @@ def _kept(
         retention = retention_of(session.options)
     except InvalidOptionError:
         return None  # the options are at odds: a finding of doctor
-    needed = list(_needed(session))
-    now = session.clock.now_millis()
-    choice = choose_expired(snapshots, retention, now_millis=now, consumer_next_ids=needed)
-    first = choice.kept[0]
-    return first if first.id <= passed[-1].id else None
+    return kept_of_passed(
+        snapshots,
+        passed,
+        retention,
+        now_millis=session.clock.now_millis(),
+        consumer_next_ids=list(_needed(session)),
+    )
 
 
 def _needed(session: TableSession) -> Iterator[int]:
-    """Yield the next snapshots of consumers; one that cannot be read is a finding of its own."""
+    """Yield the snapshots that consumers keep; one that cannot be read is a finding of its own."""
+    if session.options[core_options.CONSUMER_CHANGELOG_ONLY]:
+        return
     for name in session.consumers.names():
         with suppress(LsmError):
             if (consumer := session.consumers.find(name)) is not None:

@@ -39,6 +39,23 @@ def test_a_damaged_earliest_costs_no_snapshot_that_retention_keeps(hint: bytes) 
     assert told.reopened().verify().warnings == ()
 
 
+def test_what_an_expiry_of_few_at_a_time_has_left_is_not_to_be_brought_back() -> None:
+    """Retention keeps none of it, however few may go at a time: its files may be gone already."""
+    told = six(**{
+        "snapshot.num-retained.min": "1",
+        "snapshot.num-retained.max": "1",
+        "snapshot.expire.limit": "2",
+    })  # fmt: skip
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    assert told.reopened().verify().warnings == ()
+    told.disk.replace("snapshot/EARLIEST", b"1")
+    told.table.reset_consumer("reads", 2)
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    assert any("write 2 into" in text for text in told.reopened().verify().warnings)
+    told.table.alter(lsm.SetOption("consumer.changelog-only", value="true"))
+    assert told.reopened().verify().warnings == ()
+
+
 def test_what_is_below_earliest_goes_once_retention_lets_go_of_it() -> None:
     told = six()
     told.disk.replace("snapshot/EARLIEST", b"5")
