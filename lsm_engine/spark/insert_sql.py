@@ -1,6 +1,8 @@
 """INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text: rows by position or name, in the columns' types."""
 
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 
 from pyspark.sql import DataFrame
 
@@ -62,16 +64,28 @@ def _partition(
         for name, value in constant.items()
     }
     named = [f"{value} AS {quoted(name)}" for name, value in cast.items()]
-    given = [f"({value}) IS NULL" for value in constant.values()]
-    *values, are_null = query(f"SELECT {', '.join(named)}, array({', '.join(given)})").collect()[0]
-    for (name, text), value, is_null in zip(constant.items(), values, are_null, strict=True):
-        if value is None and not is_null:
+    given = [f"({value})" for value in constant.values()]
+    row = query(f"SELECT {', '.join((*named, *given))}").collect()[0]
+    values = row[: len(named)]
+    for (name, text), value, before in zip(
+        constant.items(), values, row[len(named) :], strict=True
+    ):
+        if _is_other(before, value):
             raise InvalidInputError(
                 f"PARTITION: {text} is no value of column {name!r}, {schema[name].dataType.simpleString()}",
                 kind=ErrorKind.INVALID_ROWS,
                 column=name,
             )
     return cast, dict(zip(cast, values, strict=True)) if replaces else None
+
+
+def _is_other(given: object, value: object) -> bool:
+    """Whether a value that was given became another in its column's type: 1.5 would be 1, a time its day."""
+    if value is None or given is None:
+        return value is not given
+    if isinstance(value, int | Decimal) and isinstance(given, int | float | Decimal):
+        return value != given
+    return isinstance(given, datetime) and type(value) is date and given.time() != time.min
 
 
 def write_rows(

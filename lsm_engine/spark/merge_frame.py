@@ -41,12 +41,6 @@ from lsm_engine.table.write.write import stage
 _SHOWN = 3
 _KIND = {Action.INSERT: "+I", Action.UPDATE: "+U", Action.DELETE: "-D"}
 _MOVED = "_lsm_key_changes"
-_WHOLE: list[sql_types.DataType] = [
-    sql_types.ByteType(),
-    sql_types.ShortType(),
-    sql_types.IntegerType(),
-    sql_types.LongType(),
-]
 _JOINS = {
     (False, False): "inner",
     (True, False): "left",
@@ -112,7 +106,10 @@ class FrameMerge:
 
     @property
     def _keeps_keys(self) -> bool:
-        """Whether no key of the source becomes another one as the column's type: 1.5 would be 1, a time its day."""
+        """Whether no key of the source becomes another one as the column's type, by `try_cast`.
+
+        1.5 would be 1, a time its day. A number that is too great becomes null, which is no key.
+        """
         if self.source is None:
             return True
         given = {field.name: field.dataType for field in self.source.schema.fields}
@@ -132,7 +129,9 @@ class FrameMerge:
         rows = source.select(
             whole_row(source, "_lsm_source"),
             *(
-                sql.col(quoted(theirs)).cast(kinds[mine]).alias(named[mine])
+                sql.expr(f"try_cast({quoted(theirs)} AS {kinds[mine].simpleString()})").alias(
+                    named[mine]
+                )
                 for mine, theirs in self.plan.on
             ),
         )
@@ -285,7 +284,13 @@ def frame_merge(
 def _keeps(given: sql_types.DataType, wanted: sql_types.DataType) -> bool:
     if given.simpleString() == wanted.simpleString():
         return True
-    return given in _WHOLE and wanted in _WHOLE and _WHOLE.index(given) < _WHOLE.index(wanted)
+    match given, wanted:
+        case sql_types.DecimalType(), sql_types.DecimalType():
+            return bool(given.scale == wanted.scale)
+        case _:
+            return isinstance(given, sql_types.IntegralType) and isinstance(
+                wanted, sql_types.IntegralType
+            )
 
 
 def _columns_to_locate(session: TableSession) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -207,6 +208,39 @@ def test_keys_of_a_narrower_whole_type_are_looked_up(spark, table, monkeypatch):
     done = merge_dataframe(table, frame).when_matched_delete().execute()
     assert row_counts_of(done.properties) == RowCounts(deleted=1)
     assert len(looked_up) == 1
+
+
+@pytest.mark.parametrize("is_ansi", ["true", "false"])
+@pytest.mark.parametrize(
+    ("kind", "given", "wide"),
+    [
+        ("INT", "BIGINT", (1 << 32) + 1),
+        ("DECIMAL(5, 2)", "DECIMAL(12, 2)", "1000000001.00"),
+    ],
+)
+def test_keys_of_a_wider_type_are_looked_up_and_too_great_ones_match_nothing(
+    spark, tmp_path, monkeypatch, kind, given, wide, is_ansi
+):
+    """As text and frames give them: Python's and pandas' whole numbers are BIGINT."""
+    monkeypatch.setattr(merge_frame, "LOOKED_UP_SHARE", 1)
+    looked_up, found = [], merge_frame.joined_at
+    monkeypatch.setattr(
+        merge_frame, "joined_at", lambda *given: looked_up.append(given) or found(*given)
+    )
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table("shop.wide", {"id": kind, "n": "INT"}, primary_key="id")
+        table.upsert([{"id": Decimal(at) if "(" in kind else at, "n": at} for at in (1, 2, 3)])
+        frame = spark.sql(
+            f"SELECT CAST(id AS {given}) AS id, 6 AS n FROM VALUES (2), ({wide}) AS t(id)"
+        )
+        spark.conf.set("spark.sql.ansi.enabled", is_ansi)
+        try:
+            done = merge_dataframe(table, frame).when_matched_update({"n": "source.n"}).execute()
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+        assert row_counts_of(done.properties) == RowCounts(updated=1)
+        assert sorted(table.to_arrow()["n"].to_pylist()) == [1, 3, 6]
+        assert len(looked_up) == 1
 
 
 def test_a_key_that_goes_may_come_again_in_the_same_merge(spark, table):

@@ -113,8 +113,14 @@ def test_partitions_are_named_by_text_as_spark_users_do(spark, run, is_ansi):
             for verb in ("INTO", "OVERWRITE"):
                 with pytest.raises(InvalidInputError, match=r"no value of column 'day'|no column"):
                     run(f"INSERT {verb} shop.parted {wrong} SELECT 9, 9D")
-        with pytest.raises(InvalidInputError, match="4294967297 is no value of column 'p'"):
-            run("INSERT INTO shop.numbered PARTITION (p = 4294967297) SELECT 9")
+        for wrong in ("4294967297", "7.5", "7.5e0"):
+            for verb in ("INTO", "OVERWRITE"):
+                with pytest.raises(InvalidInputError, match=f"{wrong} is no value of column 'p'"):
+                    run(f"INSERT {verb} shop.numbered PARTITION (p = {wrong}) SELECT 9")
+        with pytest.raises(InvalidInputError, match="is no value of column 'day'"):
+            run(
+                "INSERT OVERWRITE shop.parted PARTITION (day = TIMESTAMP'2024-05-02 10:00:00') SELECT 9, 9D"
+            )
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert run("SELECT id, CAST(day AS STRING) FROM shop.parted ORDER BY id") == [
