@@ -223,6 +223,13 @@ def _altered(
         case SetColumnComment():
             return replace(field, description=change.comment)
         case SetColumnDefault():
+            if len(_path(change.name)) > 1:
+                raise InvalidInputError(
+                    f"{name!r} is a field within a column, and only a whole column has a default; give "
+                    "the value with the rows",
+                    kind=ErrorKind.INVALID_SCHEMA,
+                    column=name,
+                )
             if name in schema.primary_keys:
                 raise InvalidInputError(
                     f"key column {name!r} cannot have a default: a row without a key is no row",

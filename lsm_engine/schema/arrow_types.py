@@ -14,6 +14,7 @@ from lsm_engine.schema.types import (
     Root,
     RowType,
     ScalarType,
+    in_range,
     parse_type,
 )
 
@@ -130,7 +131,7 @@ def sql_field(name: str, kind: str, *, nullable: bool = True) -> pa.Field:
     For the columns of a new table, beside other Arrow fields. Raises InvalidInputError for other types:
     an Arrow type already describes them in full.
     """
-    declared = parse_type(kind)
+    declared = in_range(parse_type(kind))
     if not isinstance(declared, ScalarType) or declared.root not in BOUNDED:
         raise InvalidInputError(
             f"column {name!r}: {kind!r} has no length to declare; use an Arrow type",
@@ -217,6 +218,15 @@ def require_own_ids(fields: Iterable[DataField]) -> None:
                 field_id=number,
             )
         named[number] = name
+
+
+def doubled_names(fields: Iterable[DataField]) -> set[str]:
+    """Return the names that two columns have, or two fields of one structure, as a.b."""
+    found: set[str] = set()
+    doubled: set[str] = set()
+    for name, _ in _ids_of(fields):
+        (doubled if name in found else found).add(name)
+    return doubled
 
 
 def _ids_of(fields: Iterable[DataField], before: str = "") -> Iterator[tuple[str, int]]:

@@ -71,9 +71,12 @@ class SetColumnComment:
 
 @_change
 class SetColumnDefault:
-    """What new rows get where they leave a column null, as text; None: null. Old rows keep theirs."""
+    """What new rows get where they leave a column null, as text; None: null. Old rows keep theirs.
 
-    name: str
+    Fields within columns have none.
+    """
+
+    name: Path
     value: str | None
 
 

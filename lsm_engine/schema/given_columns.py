@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.schema.arrow_types import arrow_fields
 from lsm_engine.schema.plain_types import plain_schema
-from lsm_engine.schema.type_text import arrow_of_text, column_of_text, type_of_text
-from lsm_engine.schema.types import DataField
+from lsm_engine.schema.type_text import arrow_of_text, column_of_text
 
 _OF_PYTHON: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -70,10 +68,7 @@ def _field(pair: Any) -> pa.Field:
         )
     name, kind = pair
     if isinstance(kind, str):
-        if "(" in kind:
-            return column_of_text(str(name), kind)
-        # "binary" and "varchar" alone are of any length
-        return arrow_fields([DataField(id=0, name=str(name), type=type_of_text(kind))])[0]
+        return column_of_text(str(name), kind)
     return pa.field(str(name), given_type(kind, str(name)))
 
 

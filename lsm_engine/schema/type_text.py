@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, UnsupportedError
 from lsm_engine.schema.arrow_types import BOUNDED, FieldIds, arrow_type, sql_field, type_from_arrow
-from lsm_engine.schema.types import DataType, ScalarType, parse_type, type_text
+from lsm_engine.schema.types import DataType, ScalarType, in_range, parse_type, type_text
 
 _OPEN, _CLOSE = "<([", ">)]"
 _DEPTH_MAX = 20
@@ -34,10 +34,12 @@ def type_of_text(text: str) -> DataType:
     """Return the type that a text names, such as `DECIMAL(10, 2)`, `ARRAY<INT>`, `struct<a: int>`.
 
     SQL's words, ARRAY, MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; those of
-    `_OTHER_WORDS` that are timestamps with a precision as well, such as `DATETIME(3)`; else Arrow's names ("int64", "timestamp[us]"). Raises as `parse_type`, which reads schema files.
+    `_OTHER_WORDS` that are timestamps with a precision as well, such as `DATETIME(3)`; else Arrow's names ("int64", "timestamp[us]").
+    Raises as `parse_type`, which reads schema files, and InvalidInputError for a length, precision or scale that no
+    value can have.
     """
     try:
-        return parse_type(_stored(text))
+        return in_range(parse_type(_stored(text)))
     except LsmError:
         try:
             alias = pa.type_for_alias(text.strip().lower())
@@ -62,12 +64,12 @@ def columns_of_text(text: str) -> pa.Schema:
 def column_of_text(name: str, kind: str) -> pa.Field:
     """Return the column that a name and a type's text declare, its length included.
 
-    Raises as `columns_of_text`, whose columns these are.
+    Without a length text and bytes are of any, also by names such as VARCHAR and BINARY. Raises as `columns_of_text`, whose columns these are.
     """
     declared = type_of_text(kind)
-    if isinstance(declared, ScalarType) and declared.root in BOUNDED:
+    if isinstance(declared, ScalarType) and declared.root in BOUNDED and "(" in kind:
         return sql_field(name, type_text(declared))
-    return pa.field(name, arrow_of_text(name, kind), declared.nullable)
+    return pa.field(name, _held(name, kind, declared), declared.nullable)
 
 
 def arrow_of_text(name: str, kind: str) -> pa.DataType:
@@ -75,7 +77,10 @@ def arrow_of_text(name: str, kind: str) -> pa.DataType:
 
     `name`: the column's, for the message.
     """
-    declared = type_of_text(kind)
+    return _held(name, kind, type_of_text(kind))
+
+
+def _held(name: str, kind: str, declared: DataType) -> pa.DataType:
     held = arrow_type(declared)
     if "(" in kind:
         carried = type_from_arrow(held, nullable=declared.nullable, column=name, ids=FieldIds())

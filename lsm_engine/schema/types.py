@@ -104,6 +104,11 @@ _DEFAULT_PRECISION = {
     Root.DECIMAL: 10, Root.CHAR: 1, Root.VARCHAR: 1, Root.BINARY: 1, Root.VARBINARY: 1,
     Root.TIME: 0, Root.TIMESTAMP: 6, Root.TIMESTAMP_LTZ: 6,
 }  # fmt: skip
+_RANGES = {
+    Root.DECIMAL: (1, 38), Root.TIME: (0, 9), Root.TIMESTAMP: (0, 9), Root.TIMESTAMP_LTZ: (0, 9),
+    Root.CHAR: (1, _MAX_LENGTH), Root.VARCHAR: (1, _MAX_LENGTH),
+    Root.BINARY: (1, _MAX_LENGTH), Root.VARBINARY: (1, _MAX_LENGTH),
+}  # fmt: skip
 
 
 def parse_type(stored: Any) -> DataType:
@@ -115,6 +120,40 @@ def parse_type(stored: Any) -> DataType:
     if isinstance(stored, dict):
         return _parse_nested(stored)
     return _parse_scalar(str(stored))
+
+
+def in_range(value: DataType) -> DataType:
+    """Return a type whose lengths and digits values can have; InvalidInputError for others.
+
+    For types that people give: files are read as far as they can be.
+    """
+    match value:
+        case ArrayType():
+            in_range(value.element)
+        case MapType():
+            in_range(value.key)
+            in_range(value.value)
+        case RowType():
+            for field in value.fields:
+                in_range(field.type)
+        case ScalarType(root=root, precision=precision):
+            least, most = _RANGES.get(root, (None, None))
+            wrong = precision is not None and (
+                least is None or most is None or not least <= precision <= most
+            )
+            if wrong or (value.scale or 0) > (precision or 0):
+                room = (
+                    f"takes {least} to {most}"
+                    if least is not None
+                    else "takes no length or precision"
+                )
+                more = ", of which the scale is a part" if root is Root.DECIMAL else ""
+                raise InvalidInputError(
+                    f"{_scalar_text(value)} is not a column type: {root.value} {room}{more}",
+                    kind=ErrorKind.UNSUPPORTED_TYPE,
+                    type=_scalar_text(value),
+                )
+    return value
 
 
 def _parse_nested(stored: dict[str, Any]) -> DataType:

@@ -159,7 +159,7 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
     for inner, text in comments_of(declared.fields[0].dataType, path):
         yield SetColumnComment(inner, text)
     if default is not None:
-        yield SetColumnDefault(_dotted(name), default)
+        yield SetColumnDefault(name, default)
 
 
 def _altered(statement: Statement) -> SchemaChange:
@@ -178,9 +178,9 @@ def _altered(statement: Statement) -> SchemaChange:
     if statement.takes("SET", "NOT", "NULL"):
         statement.refuse("files that are there may hold nulls: a column stays nullable once it is")
     if statement.takes("DROP", "DEFAULT"):
-        return SetColumnDefault(name, None)
+        return SetColumnDefault(path, None)
     if statement.takes("SET", "DEFAULT"):
-        return SetColumnDefault(name, statement.default())
+        return SetColumnDefault(path, statement.default())
     return statement.refuse("TYPE, COMMENT, FIRST, AFTER, DROP NOT NULL or SET DEFAULT is expected")
 
 

@@ -39,6 +39,9 @@ def test_columns_are_added_changed_moved_renamed_and_dropped(spark, run):
         "ALTER TABLE shop.orders ADD COLUMNS (note STRING COMMENT 'why' AFTER id, d DECIMAL(9, 2) DEFAULT 1.50)"
     )
     run("ALTER TABLE shop.orders ADD COLUMN place.z DOUBLE")
+    for refused in ("ADD COLUMN place.y INT DEFAULT 5", "ALTER COLUMN place.x SET DEFAULT 5"):
+        with pytest.raises(InvalidInputError, match=r"'place\.[xy]' is a field within a column"):
+            run(f"ALTER TABLE shop.orders {refused}")
     run("ALTER TABLE shop.orders ALTER COLUMN n TYPE BIGINT")
     run("ALTER TABLE shop.orders ALTER COLUMN n COMMENT 'how many'")
     run("ALTER TABLE shop.orders ALTER n FIRST")

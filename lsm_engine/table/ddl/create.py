@@ -18,8 +18,8 @@ from lsm_engine.base.table_options import given_options
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.data_formats import check_formats
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.paths import BEING_DROPPED, EARLIEST, LATEST, TablePaths
-from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
+from lsm_engine.io.paths import BEING_DROPPED, EARLIEST, LATEST, ROOT_DIRECTORIES, TablePaths
+from lsm_engine.schema.arrow_types import FieldIds, doubled_names, field_from_arrow
 from lsm_engine.schema.table_schema import (
     KEY_PREFIX,
     ROW_ID,
@@ -147,13 +147,14 @@ def check_columns(schema: TableSchema, known: Collection[str] = ()) -> None:
     """Refuse names that files, results or other clients cannot hold; `known` ones are there already."""
     if not schema.fields:
         raise InvalidInputError("a table needs at least one column", kind=ErrorKind.INVALID_SCHEMA)
-    names = schema.names
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(doubled_names(schema.fields))
     if doubled:
         raise InvalidInputError(
-            "two columns share a name", kind=ErrorKind.INVALID_SCHEMA, columns=doubled
+            "two columns, or two fields of a column, share a name",
+            kind=ErrorKind.INVALID_SCHEMA,
+            columns=doubled,
         )
-    for name in names:
+    for name in schema.names:
         if name not in known and (name in _RESERVED or name.startswith(KEY_PREFIX)):
             raise InvalidInputError(
                 f"column name {name!r} is reserved for what the format and results add; choose another",

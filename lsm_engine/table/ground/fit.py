@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
-from lsm_engine.schema.nested_values import in_type
+from lsm_engine.schema.nested_values import has_entries, in_type
 
 _FAMILIES: tuple[tuple[str, Any], ...] = (
     ("boolean", pa.types.is_boolean),
@@ -60,6 +60,12 @@ def _check_nested(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
     of = pa.types
     if of.is_struct(given) and of.is_struct(wanted):
         known = {field.name: field.type for field in wanted}
+        if len({field.name for field in given}) < given.num_fields:
+            raise InvalidInputError(
+                f"two fields of column {column!r} share a name: {given}; rename one",
+                kind=ErrorKind.INVALID_SCHEMA,
+                column=column,
+            )
         for field in given:
             if field.name not in known:
                 raise InvalidInputError(
@@ -132,9 +138,14 @@ def values_array(column: str, values: Sequence[Any], wanted: pa.DataType | None 
         raise InvalidInputError(
             f"the values of column {column!r} have no type in common: {cause}", column=column
         ) from cause
-    if pa.types.is_timestamp(found.type) or pa.types.is_nested(found.type):
+    if _has_times(found.type):
         _check_zones(column, values)
     return found
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    fields = (kind.field(at) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or any(_has_times(field.type) for field in fields))
 
 
 def _check_zones(column: str, values: Sequence[Any]) -> None:
@@ -230,11 +241,7 @@ def _family(value: pa.DataType) -> str:
 
 
 def _is_list(value: pa.DataType) -> bool:
-    of = pa.types
-    return bool(
-        not of.is_map(value)
-        and (of.is_list(value) or of.is_large_list(value) or of.is_fixed_size_list(value))
-    )
+    return has_entries(value) and not pa.types.is_map(value)
 
 
 def _is_pairs(value: pa.DataType) -> bool:

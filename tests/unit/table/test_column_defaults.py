@@ -61,3 +61,9 @@ def test_engines_that_read_null_as_unchanged_take_none(tmp_path: Path) -> None:
             )
             with pytest.raises(lsm.InvalidInputError, match="merge engine"):
                 table.alter(lsm.SetColumnDefault(name="n", value="7"))
+
+
+def test_a_field_within_a_column_has_no_default(table: lsm.Table) -> None:
+    table.alter(lsm.AddColumn("place", "ROW<city STRING>"))
+    with pytest.raises(lsm.InvalidInputError, match=r"'place\.city' is a field within a column"):
+        table.alter(lsm.SetColumnDefault(("place", "city"), "Oslo"))

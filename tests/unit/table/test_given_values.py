@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.table.ground import fit
 
 NESTED = {
     "id": int,
@@ -312,3 +313,57 @@ def test_results_and_schemas_show_what_a_person_looks_for(table):
     assert "1 row written" in repr(table.latest_snapshot())
     assert "id BIGINT NOT NULL" in repr(table.schema)
     assert repr(table.schema).endswith("; key id>")
+
+
+DOUBLED = (
+    "ROW<a INT NOT NULL, a INT>",
+    "ARRAY<ROW<b INT, b STRING>>",
+    "MAP<STRING, ROW<c ROW<d INT, d INT>>>",
+)
+
+
+@pytest.mark.parametrize("kind", DOUBLED)
+def test_two_fields_of_one_name_are_refused_in_a_column(kind, table, tmp_path):
+    with pytest.raises(lsm.InvalidInputError, match="share a name"):
+        table.alter(lsm.AddColumn("x", kind))
+    shared = pytest.raises(lsm.InvalidInputError, match="share a name")
+    with lsm.open_catalog(tmp_path / "lake") as catalog, shared:
+        catalog.create_table("a.doubled", {"id": "INT", "x": kind}, primary_key="id")
+    assert "x" not in table.schema.names
+
+
+def test_two_given_fields_of_one_name_are_refused(table):
+    table.alter(lsm.AddColumn("s", "ROW<a BIGINT, b BIGINT>"))
+    doubled = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    rows = pa.table({"id": [5], "s": doubled})
+    with pytest.raises(lsm.InvalidInputError, match="share a name"):
+        table.upsert(rows)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "DECIMAL(50, 2)", "DECIMAL(5, 9)", "DECIMAL(0)", "VARCHAR(0)", "CHAR(0)", "BIGINT(20)", "STRING(10)",
+        "TIMESTAMP(12)", "BOOLEAN(1)", "ARRAY<DECIMAL(39, 1)>", "ROW<a VARBINARY(0)>", "MAP<INT, INT(3)>",
+    ],
+)  # fmt: skip
+def test_types_that_no_table_can_hold_are_refused(kind, table, tmp_path):
+    before = table.schema
+    with pytest.raises(lsm.InvalidInputError, match="is not a column type"):
+        table.alter(lsm.AddColumn("x", kind))
+    with pytest.raises(lsm.InvalidInputError, match="is not a column type"):
+        lsm.columns_of_text(f"x {kind}")
+    refused = pytest.raises(lsm.InvalidInputError, match="is not a column type")
+    with lsm.open_catalog(tmp_path / "lake") as catalog, refused:
+        catalog.create_table("a.c", {"id": "INT", "x": kind}, primary_key="id")
+    assert table.session.schemas.latest() == before
+
+
+def test_values_without_times_are_not_looked_at_one_by_one(monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(fit, "_check_zones", lambda column, values: looked_at.append(column))
+    fit.values_array("s", [{"a": [1, 2], "b": {"c": "x"}}])
+    assert looked_at == []
+    noon = dt.datetime(2024, 1, 2, 12, tzinfo=dt.UTC)
+    fit.values_array("t", [{"a": [{"b": noon}]}])
+    assert looked_at == ["t"]
