@@ -68,6 +68,14 @@ def likely_documents(file_io: FileIO, paths: TablePaths) -> list[str]:
     return [paths.snapshot_hint(EARLIEST), latest, *map(paths.snapshot_file, ids)]
 
 
+def newest_lately(file_io: FileIO, paths: TablePaths) -> Snapshot | None:
+    """Return what was the newest snapshot a second ago, as far as this process knows: it is to be looked at again."""
+    with _lock:
+        found = _known.get((file_io, paths.snapshot_directory))
+    is_fresh = found and _clock.monotonic_millis() - found.at_millis < _FRESH_MILLIS
+    return found.snapshot if found and is_fresh else None
+
+
 class NewestSnapshot:
     """What this process knows of the newest snapshot of one table or branch, all handles together.
 

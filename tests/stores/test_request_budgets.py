@@ -100,7 +100,7 @@ def test_writing(measured: Measured) -> None:
     measured.hold(
         "commit, new handle", (10, 4), lambda: measured.again(table).upsert(rows(10, "y"))
     )
-    measured.hold("tag", (5, 3), lambda: table.create_tag("t"))
+    measured.hold("tag", (3, 3), lambda: table.create_tag("t"))
     wide = measured.table("wide", 0, bucket="50", write_only="true")
     wide.upsert(rows(1000, "a"))
     wide.upsert(rows(1000, "b"))

@@ -22,6 +22,7 @@ from lsm_engine.plan.expire import ExpirePlan, MetadataNames, empty_plan, plan_t
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.tags import same_tag
+from lsm_engine.store.newest import newest_lately
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.removal import carry_out
 from lsm_engine.table.tags.roots import Roots
@@ -47,7 +48,27 @@ def create(
             raise InvalidInputError("name a snapshot or a time, not both", tag=name)
         snapshot, holder = first_at(session, from_millis)
         return of(session, name, snapshot, lifetime, holder=holder)
-    return of(session, name, snapshot_of(session, snapshot_id), lifetime)
+    known = newest_lately(session.file_io, session.paths) if snapshot_id is None else None
+    made = None if known is None else _of_newest(session, name, known, lifetime)
+    return made or of(session, name, snapshot_of(session, snapshot_id), lifetime)
+
+
+def _of_newest(
+    session: TableSession, name: str, known: Snapshot, lifetime: int | None
+) -> Tag | None:
+    """Name what was the newest lately; None, and no tag, where it is not the newest any more.
+
+    It is looked at after the tag is made, the successor first: what is there after that has never had one, so
+    that no expiry has passed it.
+    """
+    tag = _made(session, name, known, lifetime)
+    session.tags.create(tag)
+    newer = session.snapshots.find_now(known.id + 1)
+    if newer is not None or not same_state(session.snapshots.find_now(known.id), known):
+        session.tags.delete(name)
+        return None
+    session.notify(lambda listener: listener.tagged(session.name, tag))
+    return tag
 
 
 def of(
