@@ -100,6 +100,15 @@ def test_writing(measured: Measured) -> None:
     measured.hold(
         "commit, new handle", (10, 4), lambda: measured.again(table).upsert(rows(10, "y"))
     )
+
+    def of_another_process() -> None:
+        forget_all()
+        clients = table.session.file_io._requests.clients  # type: ignore[attr-defined]
+        clients.proven.clear()
+        clients.looked_for.clear()
+        measured.again(table).upsert(rows(10, "z"))
+
+    measured.hold("open and commit, new process", (5 + 17, 5), of_another_process)
     measured.hold("tag", (3, 3), lambda: table.create_tag("t"))
     wide = measured.table("wide", 0, bucket="50", write_only="true")
     wide.upsert(rows(1000, "a"))
