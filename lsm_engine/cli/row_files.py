@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from lsm_engine import ErrorKind, InvalidInputError, StorageError, record
 from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.options import FORMATS
 
 STDIN = "-"
-FORMATS = ("parquet", "csv", "jsonl", "arrow")
 _ENDINGS = {
     ".parquet": "parquet", ".pq": "parquet",
     ".csv": "csv",

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text
 from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import code, counted, listed, number, words
-from lsm_engine.cli.row_files import FORMATS, open_row_files
+from lsm_engine.cli.row_files import open_row_files
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
 
 
@@ -70,12 +71,7 @@ def tables(call: Call, database: str | None) -> None:
 @click.option(
     "--from", "source", metavar="FILE", help="Take the columns of a file; no rows are read."
 )
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(FORMATS),
-    help="FILE's format.  [default: by extension]",
-)
+@FORMAT
 @click.option(
     "--primary-key", metavar="COLUMNS", help="Names, with commas between; this version needs one."
 )
@@ -154,7 +150,7 @@ def rename(call: Call, *, table: str, new_name: str) -> None:
 @click.command(cls=Verb, examples=["lsm drop shop.orders", "lsm drop shop --cascade --yes"])
 @click.argument("name")
 @click.option("--cascade", is_flag=True, help="Drop a database's tables with it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @pass_call
 def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
     """Drop a table (database.table) with all its files, or a database.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.read import ROWS_SHOWN
+from lsm_engine.cli.options import COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
@@ -36,12 +36,9 @@ _STARTS = [start.value for start in StartMode]
 )
 @click.option("--mode", type=click.Choice(_MODES), default="auto", show_default=True,
               help="What to read: the changelog, new rows, or the two states compared.")  # fmt: skip
-@click.option(
-    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
-)
-@click.option("--where", metavar="FILTER", help="Only rows that match, as in `lsm scan`.")
-@click.option("--limit", type=click.IntRange(0), metavar="N",
-              help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN}, with --json all]")  # fmt: skip
+@COLUMNS
+@WHERE
+@ROWS
 @click.option("--follow", "start", type=click.Choice(_STARTS),
               help="Wait for what comes, beginning here.")  # fmt: skip
 @click.option(

@@ -12,6 +12,7 @@ from lsm_engine import doctor as examine
 from lsm_engine.cli.call import Call, is_path, pass_call
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.failures import report_error
+from lsm_engine.cli.options import DEEP, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import neutral
@@ -37,14 +38,14 @@ _ROUNDS = 5
     is_flag=True,
     help="Read only the newest state of each table: a few milliseconds each.",
 )
-@click.option("--deep", is_flag=True, help="Also read every page of every data file.")
+@DEEP
 @click.option("--stale-after", default="30 d", metavar="AGE", show_default=True,
               help="From this age on idle consumers and branches count, and tags without a lifetime.")  # fmt: skip
 @click.option("--fix", is_flag=True, help="Show the commands, ask, and run them.")
 @click.option(
     "--lossy", is_flag=True, help="With --fix: also commands that let go of something readable."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @pass_call
 def doctor(
     call: Call, /, *, names: tuple[str, ...], shallow: bool, deep: bool, stale_after: str,

@@ -18,6 +18,7 @@ from lsm_engine import (
 from lsm_engine import FileCommit as Commit
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG, RETAIN_MAX, RETAIN_MIN
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.values import plain_rows
@@ -79,8 +80,8 @@ def explain() -> None:
 )
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
-@click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot.")
-@click.option("--tag", metavar="NAME", help="As the tag has it.")
+@AS_OF_SNAPSHOT
+@AS_OF_TAG
 @pass_call
 def key(
     call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None
@@ -207,10 +208,8 @@ def _file_facts(found: FileExplanation) -> dict[str, Any]:
     ],
 )
 @click.argument("table")
-@click.option(
-    "--retain-min", type=click.IntRange(1), metavar="N", help="Keep at least N snapshots."
-)
-@click.option("--retain-max", type=click.IntRange(1), metavar="N", help="Keep at most N snapshots.")
+@RETAIN_MIN
+@RETAIN_MAX
 @click.option("--older-than", metavar="AGE", help='Only what is older, such as "1 d".')
 @click.option("--later", default="0 ms", metavar="AGE", help="As if so much time had passed.")
 @pass_call

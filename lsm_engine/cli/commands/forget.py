@@ -7,8 +7,8 @@ import click
 from lsm_engine import ForgetReport
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
-from lsm_engine.cli.commands.write import FORMAT_OPTION
 from lsm_engine.cli.exit_codes import REFUSED
+from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.verb import Verb, asked
 
@@ -32,8 +32,8 @@ from lsm_engine.cli.verb import Verb, asked
               help="Let consumers lose the changes that they have not read.")  # fmt: skip
 @click.option("--unreferenced-older-than", default="1 d", metavar="AGE", show_default=True,
               help='Delete files that nothing names from this age on; "0 s" where nobody writes.')  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@FORMAT_OPTION
+@YES
+@FORMAT
 @pass_call
 def forget(
     call: Call,

@@ -8,14 +8,11 @@ from lsm_engine import millis_of
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.maintain import tag, tag_facts
 from lsm_engine.cli.commands.write import committed
+from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
-
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
-
 
 # --- rollback ------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 from lsm_engine import FOUND_COLUMN as FOUND
 from lsm_engine import InvalidInputError, RowCounts, Table, TableSchema, WriteResult, row_counts_of
 from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint
+from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.literals import parsed
+from lsm_engine.cli.options import COLUMNS, FORMAT
 from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
@@ -33,8 +34,8 @@ KEY_OPTION = click.option(
 @click.argument("table")
 @click.argument("files", nargs=-1)
 @KEY_OPTION
-@click.option("--columns", metavar="NAMES", help="These, with commas between.  [default: all]")
-@FORMAT_OPTION
+@COLUMNS
+@FORMAT
 @pass_call
 def lookup(
     call: Call,
@@ -68,7 +69,7 @@ def lookup(
 @click.argument("table")
 @click.argument("files", nargs=-1)
 @KEY_OPTION
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def locate(
     call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
@@ -94,7 +95,7 @@ def locate(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--existing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="What becomes of rows whose key is there already.")  # fmt: skip
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def insert(
     call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
@@ -118,7 +119,7 @@ def insert(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="What becomes of rows whose key is not there.")  # fmt: skip
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
     """Replace rows whose keys are there; one commit, which never adds a key."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.exit_codes import REFUSED
+from lsm_engine.cli.options import DEEP
 from lsm_engine.cli.output import Column, code, counted, number, size, words
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import utc_text
@@ -346,7 +347,7 @@ def amplification(call: Call, *, table: str, commits: int | None) -> None:
 )
 @click.argument("table")
 @SNAPSHOT_OPTION
-@click.option("--deep", is_flag=True, help="Also read every page of every data file.")
+@DEEP
 @click.option(
     "--incremental", is_flag=True, help="With --deep: pass over files verified before, unchanged."
 )

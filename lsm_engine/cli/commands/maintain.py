@@ -17,6 +17,7 @@ from lsm_engine import (
 )
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.write import committed, partition_of
+from lsm_engine.cli.options import DRY_RUN, PARTITIONS, RETAIN_MAX, RETAIN_MIN, YES
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.safe_text import utc_text
@@ -32,8 +33,7 @@ from lsm_engine.cli.verb import Verb, VerbGroup, asked
 )
 @click.argument("table")
 @click.option("--full", is_flag=True, help="Merge all of each bucket into one sorted run.")
-@click.option("--partition", "partitions", metavar="COLUMN=VALUE,…", multiple=True,
-              help="Only this partition; repeat it for more partitions.")  # fmt: skip
+@PARTITIONS
 @click.option("--bucket", "buckets", type=click.IntRange(0), metavar="N", multiple=True,
               help="Only buckets of this number; repeatable.")  # fmt: skip
 @pass_call
@@ -84,8 +84,7 @@ def compact(
 )
 @click.argument("table")
 @click.argument("buckets", type=click.IntRange(1))
-@click.option("--partition", "partitions", metavar="COLUMN=VALUE,…", multiple=True,
-              help="Only this partition; repeat it for more partitions.")  # fmt: skip
+@PARTITIONS
 @pass_call
 def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) -> None:
     """Give a table another number of buckets: all rows are rewritten, in one commit.
@@ -206,20 +205,10 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
     ],
 )
 @click.argument("table")
-@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--retain-min",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Keep at least the newest N.  [default: the table's]",
-)
-@click.option(
-    "--retain-max",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Keep at most the newest N.  [default: the table's]",
-)
+@DRY_RUN
+@YES
+@RETAIN_MIN
+@RETAIN_MAX
 @click.option(
     "--older-than",
     metavar="AGE",

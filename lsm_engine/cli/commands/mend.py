@@ -7,12 +7,10 @@ import click
 
 from lsm_engine import OrphanReport, RepairReport, Table, format_bytes
 from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import counted, number, size, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import Verb, VerbGroup, asked
-
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command(

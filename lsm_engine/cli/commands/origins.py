@@ -12,6 +12,7 @@ from lsm_engine import openlineage_events as run_events
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.lineage import FILES, WALK, of, part, plain
+from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.verb import Verb
 
@@ -50,8 +51,8 @@ def _origin(call: Call, origin: Origin, **more: Any) -> None:
 )
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
-@click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot.")
-@click.option("--tag", metavar="NAME", help="As the tag has it.")
+@AS_OF_SNAPSHOT
+@AS_OF_TAG
 @pass_call
 def of_row(
     call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None

@@ -7,13 +7,12 @@ import click
 
 from lsm_engine import PruneCounts, Scan
 from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import Verb
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ROWS_SHOWN = 100
 
 
 def reading(function: F) -> F:
@@ -24,15 +23,9 @@ def reading(function: F) -> F:
             metavar="TIME",
             help="As the table was at this time, UTC unless it has an offset.",
         ),
-        click.option("--tag", metavar="NAME", help="As the tag has it."),
-        click.option(
-            "--snapshot", "snapshot_id", type=int, metavar="ID", help="As of this snapshot."
-        ),
-        click.option(
-            "--where",
-            metavar="FILTER",
-            help="Only rows that match, such as \"price > 5 AND dt = '2024-05-01'\".",
-        ),
+        AS_OF_TAG,
+        AS_OF_SNAPSHOT,
+        WHERE,
     ):
         function = option(function)
     return function
@@ -72,12 +65,9 @@ def open_scan(
     ],
 )
 @click.argument("table")
-@click.option(
-    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
-)
+@COLUMNS
 @reading
-@click.option("--limit", type=click.IntRange(0), metavar="N",
-              help=f"At most N rows; 0: all.  [default: {ROWS_SHOWN}, with --json all]")  # fmt: skip
+@ROWS
 @pass_call
 def scan(
     call: Call, /, *, table: str, columns: str | None, limit: int | None, **which: Any
@@ -142,9 +132,7 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
     ],
 )
 @click.argument("table")
-@click.option(
-    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
-)
+@COLUMNS
 @click.option("--splits", is_flag=True, help="List every split in a table.")
 @reading
 @pass_call

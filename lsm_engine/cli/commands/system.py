@@ -11,6 +11,7 @@ from lsm_engine import SYSTEM_TABLES as TABLES
 from lsm_engine import choose_rows as chosen
 from lsm_engine.cli.call import Call, is_path, pass_call
 from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, VIEWS, system_rows
+from lsm_engine.cli.options import COLUMNS, WHERE
 from lsm_engine.cli.output import Column, code, words
 from lsm_engine.cli.verb import Verb, VerbGroup
 
@@ -76,8 +77,8 @@ def show() -> None:
 @click.argument("name", required=False)
 @SNAPSHOT_OPTION
 @click.option("--tag", metavar="NAME", help="Of the snapshot that a tag names.")
-@click.option("--where", metavar="FILTER", help="Only rows that match, as in `lsm scan`.")
-@click.option("--columns", metavar="NAMES", help="These columns, with commas between.")
+@WHERE
+@COLUMNS
 @pass_call
 def system(call: Call, /, *, table: str, name: str | None, **which: Any) -> None:
     """Show a system table: of TABLE by NAME, or of the catalog: sys.tables, sys.partitions, …

@@ -22,10 +22,11 @@ from lsm_engine import (
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.commands.catalog import pairs_of, split_names
 from lsm_engine.cli.commands.read import open_scan, reading
-from lsm_engine.cli.commands.write import FORMAT_OPTION, committed, hint, rows_of
+from lsm_engine.cli.commands.write import committed, hint, rows_of
+from lsm_engine.cli.options import COLUMNS, FORMAT
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import FORMATS, format_of
+from lsm_engine.cli.row_files import format_of
 from lsm_engine.cli.row_folders import folder_rows
 from lsm_engine.cli.safe_text import json_text
 from lsm_engine.cli.values import plain_rows
@@ -115,13 +116,9 @@ def import_(
 )
 @click.argument("table")
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option(
-    "--columns", metavar="NAMES", help="These columns, with commas between.  [default: all]"
-)
+@COLUMNS
 @reading
-@click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="FILE's format.  [default: by extension]"
-)
+@FORMAT
 @pass_call
 def export(
     call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **which: Any
@@ -202,7 +199,7 @@ def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
 @click.option("--insert-all", is_flag=True, help="Insert rows of the source that match none.")
 @click.option("--delete-unmatched", metavar="FILTER",
               help="Delete rows that no source row matches, where this holds; 'true': all of them.")  # fmt: skip
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def merge(
     call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],

@@ -17,15 +17,11 @@ from lsm_engine import (
 )
 from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.literals import partition_values
+from lsm_engine.cli.options import FORMAT
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
-from lsm_engine.cli.row_files import FORMATS, RowSource, open_row_files
+from lsm_engine.cli.row_files import RowSource, open_row_files
 from lsm_engine.cli.verb import Verb
-
-FORMAT_OPTION = click.option(
-    "--format", "kind", type=click.Choice(FORMATS),
-    help="The files' format.  [default: by extension]",
-)  # fmt: skip
 
 
 @click.command(
@@ -38,7 +34,7 @@ FORMAT_OPTION = click.option(
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True)
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Insert the rows of files, replacing those whose key is already there; one commit.
@@ -65,7 +61,7 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True)
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Add the rows of files to a table without a primary key; one commit.
@@ -92,7 +88,7 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
 @click.argument("files", nargs=-1, required=True)
 @click.option("--commit-rows", type=click.IntRange(1), default=100_000, show_default=True,
               metavar="N", help="Commit whenever so many rows have come.")  # fmt: skip
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def ingest(
     call: Call, *, table: str, files: Sequence[str], commit_rows: int, kind: str | None
@@ -155,7 +151,7 @@ _METRICS = (
 )
 @click.argument("table")
 @click.argument("files", nargs=-1, required=True)
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Give rows that have ids new values in some columns; one commit, and no other column is rewritten.
@@ -183,7 +179,7 @@ def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | 
 @click.argument("table")
 @click.argument("files", nargs=-1)
 @click.option("--where", metavar="FILTER", help="Delete the rows that match; see lsm scan --help.")
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def delete(
     call: Call, *, table: str, files: Sequence[str], where: str | None, kind: str | None
@@ -221,7 +217,7 @@ def delete(
 @click.argument("files", nargs=-1, required=True)
 @click.option("--partition", "partition", metavar="COLUMN=VALUE", multiple=True,
               help="Replace this partition and nothing else; repeatable for several columns.")  # fmt: skip
-@FORMAT_OPTION
+@FORMAT
 @pass_call
 def overwrite(
     call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], kind: str | None
