@@ -257,6 +257,12 @@ def _unsnappy(stored: bytes, limit: int) -> bytes:
     return bytes(data)
 
 
+class EncodedContainer(bytes):
+    """An Avro file that was just made. `content_bytes`: of its records, before compression."""
+
+    content_bytes: int
+
+
 class ContainerEncoder:
     """Makes Avro files of one schema: its text, its header and what fastavro knows of it are made once."""
 
@@ -297,7 +303,7 @@ class ContainerEncoder:
 
     def file(
         self, records: Iterable[bytes], *, codec: str = "zstandard", level: int | None = None
-    ) -> bytes:
+    ) -> EncodedContainer:
         """Return an Avro file of encoded records.
 
         `level` is the codec's own, None its default. Equal input gives equal bytes, and files of equal
@@ -312,16 +318,19 @@ class ContainerEncoder:
             )
         parts = [self._header(codec)]
         waiting: list[bytes] = []
-        size = 0
+        size = content = 0
         for one in records:
             waiting.append(one)
             size += len(one)
+            content += len(one)
             if size >= _BLOCK_BYTES_WRITTEN:
                 parts += self._block(waiting, codec, level)
                 waiting, size = [], 0
         if waiting:
             parts += self._block(waiting, codec, level)
-        return b"".join(parts)
+        made = EncodedContainer(b"".join(parts))
+        made.content_bytes = content
+        return made
 
     def _block(self, records: Sequence[bytes], codec: str, level: int | None) -> Iterator[bytes]:
         stored = _pack(b"".join(records), codec, level)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -192,6 +192,14 @@ class ManifestStore:
                 return known
         return self._keep(name, of(self.read(manifest)))
 
+    def facts(self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], T]) -> Sequence[T]:
+        """Return `fact` of each manifest; manifests without one are read as `ahead` does."""
+        with self._lock:
+            known: list[Any] = [self._kept.get(self._key(_fact_name(meta, of))) for meta in metas]
+        if None not in known:
+            return known
+        return [self.fact(meta, of) for meta in self.ahead(metas, of)]
+
     def read_list(self, name: str, checksum: int | None = None) -> list[ManifestFileMeta]:
         """Return the manifests that a manifest list names, in order.
 
@@ -350,20 +358,11 @@ def _avro_name(codec: str) -> str:
 
 def _size_of(kept: Any) -> int:
     if isinstance(kept, pa.Table):
-        return int(kept.nbytes) + _BYTES_PER_ARRAY * sum(
-            _arrays_of(column) for column in kept.columns
-        )
+        # Of whole buffers: what a slice keeps alive counts. Tables of entries have as many chunks in
+        # each column.
+        arrays = kept.num_columns * kept.column(0).num_chunks if kept.num_columns else 0
+        return int(kept.get_total_buffer_size()) + _BYTES_PER_ARRAY * arrays
     return _BYTES_PER_RECORD * max(len(kept), 1)
-
-
-def _arrays_of(column: pa.ChunkedArray) -> int:
-    chunks: int = column.num_chunks
-    return chunks * _arrays_of_type(column.type)
-
-
-@cache
-def _arrays_of_type(kind: pa.DataType) -> int:
-    return 1 + sum(_arrays_of_type(kind.field(i).type) for i in range(kind.num_fields))
 
 
 _shared: LRUCache[Any, Any] = LRUCache(CACHE_BYTES, getsizeof=_size_of)

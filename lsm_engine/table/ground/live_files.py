@@ -115,8 +115,8 @@ def newest_sequence_numbers(
 ) -> dict[tuple[bytes, int], int]:
     """Return the greatest sequence number that each bucket has ever seen in these manifests."""
     newest: dict[tuple[bytes, int], int] = {}
-    for meta in manifests.ahead(metas, level_facts):
-        for (partition, bucket, _), fact in manifests.fact(meta, level_facts).items():
+    for facts in manifests.facts(metas, level_facts):
+        for (partition, bucket, _), fact in facts.items():
             newest[partition, bucket] = max(fact[1], newest.get((partition, bucket), -1))
     return newest
 
@@ -129,8 +129,8 @@ def sorted_run_counts(
     From what is kept of each manifest: no entry is decoded again, none becomes an object.
     """
     files: Counter[tuple[bytes, int, int]] = Counter()
-    for meta in manifests.ahead(metas, level_facts):
-        for place, fact in manifests.fact(meta, level_facts).items():
+    for facts in manifests.facts(metas, level_facts):
+        for place, fact in facts.items():
             files[place] += fact[0]
     runs: Counter[tuple[bytes, int]] = Counter()
     for (partition, bucket, level), count in files.items():

@@ -61,8 +61,8 @@ def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
     folded, and partitions that have no file any more may be among those returned.
     """
     known: dict[bytes, set[int]] = {}
-    for meta in session.manifest_metas(base):
-        for (partition, bucket, _), fact in session.manifests.fact(meta, level_facts).items():
+    for facts in session.manifests.facts(session.manifest_metas(base), level_facts):
+        for (partition, bucket, _), fact in facts.items():
             if bucket >= 0:
                 known.setdefault(partition, set()).update(fact[2:])
     if any(len(totals) > 1 for totals in known.values()):
@@ -92,8 +92,8 @@ def _unindexed(
 ) -> dict[bytes, tuple[ManifestEntry, ...]]:
     indexed = {(partition, bucket) for partition, files in indexes.items() for bucket, _ in files}
     named: set[Bucket] = set()
-    for meta in session.manifest_metas(base):
-        named.update(session.manifests.fact(meta, _buckets_of))
+    for pairs in session.manifests.facts(session.manifest_metas(base), _buckets_of):
+        named.update(pairs)
     missing = {pair for pair in named - indexed if pair[1] >= 0}
     if not missing:
         return {}

@@ -192,6 +192,21 @@ def test_small_manifests_are_decoded_together_and_each_is_kept(store, disk, of):
     assert all(left.equals(right) for left, right in zip(found, alone, strict=True))
 
 
+def row_counts(entries):
+    return [entries.num_rows]
+
+
+def test_facts_of_manifests_are_those_of_each_and_are_kept(store, disk):
+    metas = written(store, [f"manifest-{number}" for number in range(20)])
+    fresh = ManifestStore(disk, PATHS)
+    assert fresh.fact(metas[3], row_counts) == [1]  # one is known, the others are not
+    assert fresh.facts(metas, row_counts) == [[number % 3 + 1] for number in range(20)]
+    disk.calls.clear()
+    assert fresh.facts(metas[::-1], row_counts) == [[number % 3 + 1] for number in range(20)][::-1]
+    assert fresh.facts([], row_counts) == []
+    assert not disk.calls, "they were not kept"
+
+
 @pytest.mark.parametrize(
     "damage",
     ["missing", "bytes", "count", "other schema", "empty"],
