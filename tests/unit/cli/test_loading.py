@@ -46,7 +46,7 @@ def test_help_loads_no_verb_and_nothing_of_the_engine(words) -> None:
         (["tables"], ("lsm_engine.spark", "lsm_engine.cli.ui", "rich.progress"), 500),
         (["show", "snapshots", "{table}"], ("sqlalchemy", "lsm_engine.cli.commands.write"), 480),
         (["scan", "{table}"], ("sqlalchemy", "lsm_engine.cli.commands.look"), 480),
-        (["doctor", "--shallow"], ("lsm_engine.cli.commands.write", "lsm_engine.cli.ui"), 500),
+        (["doctor", "--shallow"], ("lsm_engine.cli.commands.write", "lsm_engine.cli.ui"), 510),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
