@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.other_options import Verdict
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.in_flight import begin
+from lsm_engine.io.load_beside import load_beside
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.warehouse import open_directory, undurable
@@ -57,7 +55,7 @@ def open_directory_of_table(
     file_io = open_directory(location, storage=storage)
     expect_newest(file_io, TablePaths())
     if file_io.facts.is_far:
-        begin(pa.scalar, 0)  # loads pandas, if it is installed, while answers are on their way
+        load_beside()
     schema = load_schema(file_io, location)
     return file_io if schema.options[core_options.COMMIT_FSYNC] else undurable(file_io), schema
 
