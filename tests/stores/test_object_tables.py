@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
@@ -96,6 +97,31 @@ def test_a_session_of_every_verb(catalog: lsm.Catalog, server: StoreServer) -> N
     assert catalog.list_tables("shop") == []
     with pytest.raises(NotFoundError):
         lsm.open_table(directory, storage=options(server))
+
+
+ODD = [
+    "a b", "ä ö 日本 😀", "50%", "%2F", "a%20b", "x=y", "a/b", "a\\b", "..", ".", "#hash", "q?x&y=z", "~", "+plus",
+    "'quote\"", "tab\tx", "new\nline", " lead", "trail ", "*", "a:b", "[x]", "{y}", "^", "|", "<>",
+]  # fmt: skip
+
+
+def test_partitions_of_any_name(catalog: lsm.Catalog) -> None:
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "100"}
+    table = catalog.create_table(
+        "shop.odd", SCHEMA, primary_key=["k", "dt"], partitioned_by=["dt"], options=options
+    )
+    keys = range(len(ODD))
+    for value in ("a", "b"):
+        table.upsert(pa.table({"k": keys, "dt": ODD, "v": [value] * len(ODD)}, schema=SCHEMA))
+    table.compact(full=True)
+    assert len(table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s").plan.data_files)
+    found = catalog.table("shop.odd").to_arrow().sort_by("k")
+    assert found["dt"].to_pylist() == ODD
+    assert found["v"].to_pylist() == ["b"] * len(ODD)
+    for key, day in zip(keys, ODD, strict=True):
+        assert table.to_arrow(where=pc.field("dt") == day)["k"].to_pylist() == [key]
+    assert not table.remove_orphan_files(older_than="0 s", force=True, dry_run=True).plan.orphans
+    assert table.verify(deep=True).is_clean
 
 
 def test_changes_and_consumers(catalog: lsm.Catalog) -> None:
