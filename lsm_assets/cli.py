@@ -99,9 +99,13 @@ def main() -> None:
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 def init(directory: Path) -> None:
     """Make a project with one table in DIRECTORY, which must be new or empty."""
-    if directory.exists() and any(directory.iterdir()):
+    try:
+        is_used = directory.exists() and any(directory.iterdir())
+    except OSError as error:
+        raise click.ClickException(f"cannot look into {directory}: {error.strerror}") from error
+    if is_used:
         raise click.ClickException(f"{directory} is not empty; name a new directory")
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.absolute().name).strip("-._") or "tables"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory.resolve().name).strip("-._") or "tables"
     module = _module_of(name)
     files = {
         "pyproject.toml": _PROJECT.format(name=name, module=module),

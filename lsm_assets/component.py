@@ -18,6 +18,7 @@ from lsm_engine import (
     ErrorKind,
     InvalidInputError,
     arrow_fields,
+    columns_of_text,
     given_options,
     type_of_text,
 )
@@ -32,6 +33,7 @@ _TIMES: Mapping[str, Callable[..., dg.PartitionsDefinition]] = {
 
 def _type_of(context: dg.ResolutionContext, text: str) -> str:
     type_of_text(text)  # raises, with what it may have meant
+    _field(text, text)  # raises for what would become another type
     return text
 
 
@@ -69,9 +71,12 @@ class LsmPartitions(dg.Model, dg.Resolvable):
     def definition(self) -> dg.PartitionsDefinition:
         """Return Dagster's definition; raises InvalidInputError unless exactly one kind is given."""
         given = [self.every, self.dynamic, self.keys or None]
-        if sum(each is not None for each in given) != 1 or (self.every and not self.start):
+        spans = self.start is not None or self.end is not None
+        is_clear = self.start is not None if self.every else not spans
+        if sum(each is not None for each in given) != 1 or not is_clear:
             raise InvalidInputError(
-                "partitions are either 'every' with a 'start', or 'keys', or 'dynamic'",
+                "partitions are either 'every' with a 'start' and perhaps an 'end', or 'keys', or "
+                "'dynamic'",
                 kind=ErrorKind.INVALID_NAME,
                 given=sorted(self.model_dump(exclude_defaults=True)),
             )
@@ -143,7 +148,7 @@ class LsmTable(dg.Model, dg.Resolvable):
         str | None, dg.Resolver(_checked_automation, model_field_type=str | None)
     ] = Field(default=None, description="eager, on_missing, or a cron expression")
     fresh_within_minutes: float | None = Field(
-        default=None, gt=0, description="The table is late where its last write is older than this"
+        default=None, ge=1, description="The table is late where its last write is older than this"
     )
     column_lineage: dict[str, Sequence[str]] = Field(
         default_factory=dict, description="By column: upstream columns, such as shop/orders:price"
@@ -246,16 +251,25 @@ dg.scaffold_with(TableScaffolder)(LsmTableComponent)
 
 
 def arrow_schema_of(columns: Sequence[LsmColumn]) -> pa.Schema:
-    """Return columns as an Arrow schema; raises the engine's error for a type it does not know."""
-    fields = [
-        DataField(
-            id=number, name=column.name, type=type_of_text(column.type), description=column.comment
-        )
-        for number, column in enumerate(columns)
+    """Return columns as an Arrow schema; lengths, which Arrow has none of, are in its metadata.
+
+    Raises the engine's error for a type that it does not know, or that would become another one.
+    """
+    fields = [_field(column.name, column.type) for column in columns]
+    described = [
+        field.with_metadata({**(field.metadata or {}), b"comment": column.comment})
+        if column.comment
+        else field
+        for field, column in zip(fields, columns, strict=True)
     ]
-    comments = [{"comment": each.comment} if each.comment else None for each in columns]
-    described = zip(arrow_fields(fields), comments, strict=True)
-    return pa.schema([field.with_metadata(comment) for field, comment in described])
+    return pa.schema(described)
+
+
+def _field(name: str, text: str) -> pa.Field:
+    if "(" in text:
+        return columns_of_text(f"column {text}").field(0).with_name(name)
+    # BYTES and STRING alone are of any length.
+    return arrow_fields([DataField(id=0, name=name, type=type_of_text(text))])[0]
 
 
 def load_writer(path: str) -> Writer:

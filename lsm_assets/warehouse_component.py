@@ -1,12 +1,19 @@
 """LsmWarehouseComponent: many tables, or all that a catalog has, looked after by one set of everything."""
 
+import json
 import logging
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import dagster as dg
+import pyarrow as pa
+from dagster._core.definitions.definitions_load_context import (
+    DefinitionsLoadContext,
+    DefinitionsLoadType,
+)
 from pydantic import Field
 
 import lsm_engine as lsm
@@ -19,8 +26,28 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.metadata import described
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
+from lsm_engine import ErrorKind, InvalidInputError
 
 log = logging.getLogger(__name__)
+
+
+def _is_own(context: dg.ResolutionContext, model: Any) -> bool:
+    is_own = bool(context.resolve_value(model.resource))
+    _require_one_warehouse(model.warehouse, model.catalog_url, model.executor, has_resource=is_own)
+    return is_own
+
+
+def _require_one_warehouse(*given: str | None, has_resource: bool) -> None:
+    """Raise InvalidInputError for a component that names a warehouse and runs on that of another one."""
+    names = ("warehouse", "catalog_url", "executor")
+    own = [name for name, value in zip(names, given, strict=True) if value]
+    if own and not has_resource:
+        raise InvalidInputError(
+            "with 'resource: false' tables are kept where the component with the resource says, or the "
+            f"environment ({WAREHOUSE}, {CATALOG_URL}, {EXECUTOR}): leave out {', '.join(own)}",
+            kind=ErrorKind.INVALID_NAME,
+            fields=own,
+        )
 
 
 class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -43,7 +70,7 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
         description="Patterns, such as shop.*: tables that the catalog has, and that others write",
     )
     owners: Sequence[str] = Field(default=(), description="Owners of the watched tables")
-    resource: bool = Field(
+    resource: Annotated[bool, dg.Resolver.from_model(_is_own, model_field_type=bool)] = Field(
         default=True,
         description="Whether to define the resources lsm, pyspark, and the executor: of one component",
     )
@@ -56,17 +83,35 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of all tables, and what looks after them."""
+        _require_one_warehouse(
+            self.warehouse, self.catalog_url, self.executor, has_resource=self.resource
+        )
         settings = self.settings()
         declared = [table.assets(with_jobs=False) for table in self.tables]
         known = {table.declaration.name for table in declared}
         found = [
             lsm_table_assets(each, with_jobs=False)
-            for each in watched(settings, self.watch, tuple(self.owners))
+            for each in self._watched(settings)
             if each.name not in known
         ]
         return warehouse_definitions(
             [*declared, *found], settings, name=self.name, with_resources=self.resource
         )
+
+    def _watched(self, settings: Settings) -> list[TableDeclaration]:
+        """Return the watched tables as they are, in a run's process as they were when its location was loaded.
+
+        So a run opens no table but its own, and has the definitions that it was launched from.
+        """
+        context, key = DefinitionsLoadContext.get(), f"lsm_watched/{self.name}"
+        is_run = context.load_type is DefinitionsLoadType.RECONSTRUCTION
+        kept = context.reconstruction_metadata.get(key) if is_run else None
+        if kept is not None:
+            context.add_to_pending_reconstruction_metadata(key, kept)
+            return _declarations_of(kept)
+        found = watched(settings, self.watch, tuple(self.owners))
+        context.add_to_pending_reconstruction_metadata(key, _text_of(found))
+        return found
 
 
 def warehouse_definitions(
@@ -132,9 +177,43 @@ def _as_it_is(catalog: lsm.Catalog, name: str, owners: tuple[str, ...]) -> Table
         schema=described(table.schema),
         primary_key=tuple(table.schema.primary_keys),
         partitioned_by=tuple(table.schema.partition_keys),
+        options=table.options.texts,
         comment=table.schema.comment,
         owners=owners,
     )
+
+
+def _text_of(found: Sequence[TableDeclaration]) -> str:
+    """Return watched tables as text, for `_declarations_of`."""
+    return json.dumps(
+        [
+            {
+                "name": each.name,
+                "schema": b64encode(each.schema.serialize()).decode(),
+                "primary_key": each.primary_key,
+                "partitioned_by": each.partitioned_by,
+                "options": dict(each.options),
+                "comment": each.comment,
+                "owners": each.owners,
+            }
+            for each in found
+        ]
+    )
+
+
+def _declarations_of(text: str) -> list[TableDeclaration]:
+    return [
+        TableDeclaration(
+            name=row["name"],
+            schema=pa.ipc.read_schema(pa.py_buffer(b64decode(row["schema"]))),
+            primary_key=tuple(row["primary_key"]),
+            partitioned_by=tuple(row["partitioned_by"]),
+            options=row["options"],
+            comment=row["comment"],
+            owners=tuple(row["owners"]),
+        )
+        for row in json.loads(text)
+    ]
 
 
 def _environment(*, with_catalog: bool) -> dict[str, str]:

@@ -37,7 +37,7 @@ def compact_table(
     """Compact, record the snapshot and the files, and judge the number of sorted runs again.
 
     The table itself gets no materialisation: its rows are what they were, so that nothing that
-    reads them becomes stale. Where reads leave level 0 out, see `_result`.
+    reads them becomes stale. Where reads leave level 0 out, the table moves in `lsm_sync`.
     """
     table: lsm.Table = context.resources.lsm.table(declaration)
     newest = table.latest_snapshot()

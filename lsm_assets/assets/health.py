@@ -87,7 +87,7 @@ def health_asset(
 
 
 def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.ScheduleDefinition:
-    """Return the schedule that looks at all tables every hour; it only reads, and so it runs."""
+    """Return the schedule that looks at all tables every hour; off until somebody turns it on."""
     return dg.ScheduleDefinition(
         name=f"{prefix}_health_hourly",
         target=dg.AssetSelection.assets(*asset.keys),

@@ -3,7 +3,8 @@
 import dagster as dg
 from pydantic import Field
 
-from lsm_assets.automation.upkeep import log_observation
+import lsm_engine as lsm
+from lsm_assets.automation.upkeep import existing, log_observation
 from lsm_assets.ledger.recording import remove_partitions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.insides import retention_metadata
@@ -51,9 +52,8 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
 def plan_expiry(context: dg.OpExecutionContext, declaration: TableDeclaration) -> bool:
     """Show what expiry would take on the page of the table's files; return whether there is a table."""
-    table = context.resources.lsm.existing_table(declaration.name)
+    table = existing(context, declaration)
     if table is None:
-        context.log.info("nothing to expire, not created yet table=%s", declaration.name)
         return False
     found = retention_metadata(table.simulate_retention())
     log_observation(context, declaration, "expiry, as planned", found)
@@ -69,15 +69,16 @@ def expire_table(context: dg.OpExecutionContext, declaration: TableDeclaration) 
         return
     report = table.expire_snapshots()
     context.log.info("expired table=%s %s", declaration.name, report)
-    _remove_expired(context, declaration)
+    _remove_expired(context, declaration, table)
 
 
-def _remove_expired(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:
+def _remove_expired(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, table: lsm.Table
+) -> None:
     """Take the partitions of expired snapshots away at once; their history is kept."""
     name = partition_set_name(snapshot_partitions(declaration.keys))
     # Partitions before snapshots: one added in between by a writer is then not mistaken for expired.
     known = context.instance.get_dynamic_partitions(name)
-    table = context.resources.lsm.existing_table(declaration.name)
     live = [snapshot_partition(snapshot_id) for snapshot_id in table.snapshot_ids()]
     _, gone = differences(known, live)
     remove_partitions(context.instance, name, gone)

@@ -89,9 +89,10 @@ def _job(
         for declaration in chosen:
             try:
                 act(context, declaration, config)
-            except (LsmError, dg.Failure) as error:
+            except Exception as error:  # one table keeps no other from its turn
                 failed[declaration.name] = str(error)
-                context.log.error("%s: %s", declaration.name, error)
+                is_bug = not isinstance(error, LsmError | dg.Failure)
+                context.log.error("%s: %s", declaration.name, error, exc_info=is_bug)
         context.log.info("looked after %s tables, %s failed", len(chosen), len(failed))
         if failed:
             raise dg.Failure(

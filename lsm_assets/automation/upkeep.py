@@ -79,7 +79,7 @@ def plan_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> bool:
     """Show files that no root names on the page of the table's files; return whether there are any."""
-    table = _existing(context, declaration)
+    table = existing(context, declaration)
     if table is None:
         return False
     report = table.remove_orphan_files(dry_run=True, older_than=older_than)
@@ -98,7 +98,7 @@ def remove_orphans(
     context: dg.OpExecutionContext, declaration: TableDeclaration, older_than: str
 ) -> None:
     """Remove files that no root names; planned anew, as an orphan may be somebody's file by now."""
-    table = _existing(context, declaration)
+    table = existing(context, declaration)
     if table is None:
         return
     report = table.remove_orphan_files(dry_run=False, older_than=older_than)
@@ -130,7 +130,7 @@ def verify_table(
     context: dg.OpExecutionContext, declaration: TableDeclaration, *, incremental: bool
 ) -> None:
     """Read what any root of a table names; raises dagster.Failure, naming files and rows, on damage."""
-    table = _existing(context, declaration)
+    table = existing(context, declaration)
     if table is None:
         return
     report = scrub(context.resources.lsm, table, None, incremental=incremental)
@@ -151,7 +151,7 @@ def diff_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("compare_snapshots"), required_resource_keys={"lsm"})
     def compare(context: dg.OpExecutionContext, config: DiffConfig) -> None:
-        table = _existing(context, declaration)
+        table = existing(context, declaration)
         if table is None:
             return
         diff = table.diff_snapshots(config.first, config.second)
@@ -196,7 +196,8 @@ def upkeep_schedules(
     )
 
 
-def _existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
+def existing(context: dg.OpExecutionContext, declaration: TableDeclaration) -> lsm.Table | None:
+    """Return a table, None if there is none yet, which is logged."""
     table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
     if table is None:
         context.log.info("not created yet table=%s", declaration.name)

@@ -22,11 +22,6 @@ class SyncPlan:
     is_recording: bool = False
     """Whether a run has committed and still has to record it: it reports the table's version itself."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether Dagster knows it all."""
-        return self == SyncPlan(is_recording=self.is_recording)
-
 
 def plan_sync(
     *,

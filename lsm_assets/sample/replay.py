@@ -72,7 +72,7 @@ def _departures(planned: pa.Table, day: date) -> Upsert:
     left = planned.filter(pc.is_valid(planned["dep_time"]))
     cancelled = planned.filter(pc.is_null(planned["dep_time"]))
     changes = [
-        (left, "+U", _clock(left, day, left["dep_time"])),
+        (left, "+U", _after(left, day, "sched_dep_time", "dep_delay")),
         (cancelled, "-D", _clock(cancelled, day, cancelled["sched_dep_time"])),
     ]
     rows = pa.concat_tables(
@@ -86,9 +86,8 @@ def _departures(planned: pa.Table, day: date) -> Upsert:
 
 def _arrivals(planned: pa.Table, day: date) -> Upsert:
     landed = planned.filter(pc.is_valid(planned["arr_delay"]))
-    overnight = pc.less(landed["arr_time"], landed["dep_time"])
-    times = pc.add(landed["arr_time"], pc.multiply(overnight.cast(pa.int64()), 2400))
-    rows = _of_feed(landed, ARRIVAL, ARRIVED_AT, _clock(landed, day, times), outcome="arrived")
+    left = _after(landed, day, "sched_dep_time", "dep_delay")
+    rows = _of_feed(landed, ARRIVAL, ARRIVED_AT, _next(landed, left, "arr_time"), outcome="arrived")
     return _upsert("arrivals", rows, [day])
 
 
@@ -125,6 +124,27 @@ def _of_feed(
         shown = shown.append_column("outcome", pa.repeat(outcome, flights.num_rows))
     fields = [field for field in FLIGHTS.schema if field.name in shown.column_names]
     return fitted(shown, pa.schema(fields))
+
+
+def _after(rows: pa.Table, day: date, planned: str, delay: str) -> pa.Array:
+    """Return when something happened that was so many minutes late, be it on the next day."""
+    minutes = rows[delay].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    late = pa.array(minutes.astype("timedelta64[m]").astype("timedelta64[us]"))
+    return pc.add(_clock(rows, day, rows[planned]), late)
+
+
+def _next(rows: pa.Table, since: pa.Array, clock: str) -> pa.Array:
+    """Return when a clock first showed a time after others.
+
+    Clocks are those of the airport: what seems to be before the start of a flight is the day after.
+    """
+    day = pc.floor_temporal(since, unit="day")
+    midnight = day.cast(pa.int64()).to_numpy()
+    told = rows[clock].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    micros = midnight + (told // 100 * 60 + told % 100) * 60_000_000
+    started = since.cast(pa.int64()).to_numpy()
+    micros = np.where(micros < started, micros + 86_400_000_000, micros)
+    return pa.array(micros, pa.int64()).cast(since.type)
 
 
 def _clock(rows: pa.Table, day: date, times: pa.ChunkedArray | int) -> pa.Array:

@@ -57,6 +57,33 @@ def test_a_project_is_not_made_in_the_place_of_a_file(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+def test_a_project_beside_the_folder_one_is_in_has_that_folders_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop").mkdir()
+    inner = tmp_path / "shop" / "tests"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    assert "is not empty" in invoked("init", "..").output
+    monkeypatch.chdir(tmp_path)
+    done = invoked("init", "shop/tests/../../clicks")
+    assert done.exit_code == 0, done.output
+    project = tomllib.loads((tmp_path / "clicks" / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "clicks"
+
+
+def test_a_folder_that_cannot_be_looked_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(self: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    done = invoked("init", str(tmp_path))
+    assert done.exit_code == 1
+    assert f"cannot look into {tmp_path}: Permission denied" in done.output
+
+
 def test_an_executor_that_is_none_is_refused_in_words() -> None:
     done = invoked("ui", **{EXECUTOR: "duck"})
     assert done.exit_code == 1

@@ -7,15 +7,24 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.definitions_load_context import (
+    DefinitionsLoadContext,
+    DefinitionsLoadType,
+)
+from dagster._core.definitions.repository_definition import RepositoryLoadData
 from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
+from lsm_assets import warehouse_component
 from lsm_assets.assets.health import health_key
 from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_cursor, write_cursor
 from lsm_assets.automation.fleet import matching
 from lsm_assets.component import LsmTableComponent
+from lsm_assets.factory import lsm_table_assets
+from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
-from lsm_assets.warehouse_component import LsmWarehouseComponent, watched
+from lsm_assets.warehouse_component import LsmWarehouseComponent, warehouse_definitions, watched
+from lsm_engine import InvalidInputError, type_text
 from tests.dagster.lake import MARKS, ORDERS, rows
 from tests.dagster.test_component import ORDERS_YAML, resources
 
@@ -25,6 +34,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
     pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),
 ]
+
+
+NO_CONTEXT: Any = None
+"""What the component takes from its place in a project: nothing."""
 
 
 def tables(count: int) -> list[Any]:
@@ -240,6 +253,10 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
         ({"retries": -1}, "retries"),
         ({"partitions": {"every": "yearly", "start": "2024"}}, "yearly"),
         ({"partitions": {"every": "daily", "start": "soon"}}, "soon"),
+        ({"partitions": {"keys": ["a"], "start": "2024-01-01"}}, "'every' with a 'start'"),
+        ({"partitions": {"dynamic": "x", "end": "2024-01-01"}}, "'every' with a 'start'"),
+        ({"fresh_within_minutes": 0.5}, "fresh_within_minutes"),
+        ({"columns": [{"name": "order_id", "type": "TIMESTAMP(0)"}]}, "would become"),
         ({"automation": "eagr"}, "eagr"),
         ({"writer": "no.such:writer"}, "no.such:writer"),
         ({"translator": "json:nothing"}, "json:nothing"),
@@ -254,6 +271,86 @@ def test_what_is_wrong_is_told_with_its_line(attributes: dict[str, Any], told: s
         text, cause = f"{text}\n{cause}", cause.__cause__
     assert told in text
     assert any(f":{line}" in text or f"line {line}" in text for line in range(1, 40)), text
+
+
+@pytest.mark.parametrize("field", ["warehouse", "catalog_url", "executor"])
+def test_a_component_without_the_resource_names_no_warehouse(field: str) -> None:
+    given = {"resource": False, field: "local"}
+    with pytest.raises(Exception) as failure:  # noqa: PT011 -- Dagster's own
+        LsmWarehouseComponent.resolve_from_dict(given)
+    assert f"leave out {field}" in str(failure.value.__cause__ or failure.value)
+    with pytest.raises(InvalidInputError, match=f"leave out {field}"):
+        LsmWarehouseComponent(**given).build_defs(NO_CONTEXT)
+
+
+def test_lengths_of_columns_are_those_of_the_yaml(tmp_path: Path) -> None:
+    types = ["VARCHAR(10)", "CHAR(3) NOT NULL", "VARBINARY(7)", "DECIMAL(5, 1)", "TIMESTAMP(3)"]
+    columns = [
+        {"name": f"c{number}", "type": text, "comment": "what"} for number, text in enumerate(types)
+    ]
+    declaration = loaded(
+        {"columns": columns, "primary_key": ["c1"], "partitioned_by": []}
+    ).declaration()
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: "local"})
+    table = resources_from(settings)["lsm"].table(declaration)
+    stored = [f"{type_text(each.type)}" for each in table.schema.fields]
+    assert stored == types
+    assert {each.description for each in table.schema.fields} == {"what"}
+
+
+def test_a_run_opens_no_watched_table_but_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lsm.open_catalog(tmp_path) as catalog:
+        options = {"deletion-vectors.enabled": "true"}
+        catalog.create_table("shop.one", ORDERS.schema, primary_key=["id"], options=options)
+    component = LsmWarehouseComponent(warehouse=str(tmp_path), executor="local", watch=["shop.*"])
+    load = DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION)
+    with DefinitionsLoadContext.scoped(load):
+        first = component.build_defs(NO_CONTEXT)
+        kept = load.get_pending_reconstruction_metadata()
+    monkeypatch.setattr(warehouse_component, "watched", None)
+    data = RepositoryLoadData(
+        cacheable_asset_data={},
+        reconstruction_metadata=kept,
+    )
+    run = DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION, data)
+    with DefinitionsLoadContext.scoped(run):
+        again = component.build_defs(NO_CONTEXT)
+
+    def facts(definitions: dg.Definitions) -> dict[str, str]:
+        specs = definitions.resolve_all_asset_specs()
+        return {spec.key.to_user_string(): str(spec.metadata) for spec in specs}
+
+    assert facts(again) == facts(first)
+    assert "deletion-vectors.enabled" in facts(first)["shop/one"]
+
+
+def test_a_table_that_is_dropped_under_an_expiry_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["shop.a", "shop.b"]
+    assets = [lsm_table_assets(replace(ORDERS, name=name), with_jobs=False) for name in names]
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: "local"})
+    definitions = warehouse_definitions(assets, settings)
+    resource = resources_from(settings)["lsm"]
+    for name in names:
+        resource.table(replace(ORDERS, name=name)).upsert(rows(1))
+    expired: list[str] = []
+
+    def drops(self: lsm.Table, **how: Any) -> str:
+        expired.append(self.name)
+        if self.name == "shop.a" and not how:
+            resource.catalog.drop_table("shop.a")
+            raise AttributeError("what nobody expects of a table that is gone")
+        return "nothing"
+
+    monkeypatch.setattr(lsm.Table, "expire_snapshots", drops)
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions.resolve_job_def("lsm_expire")
+        run = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert not run.success
+    assert expired == ["shop.a", "shop.a", "shop.b", "shop.b"]
 
 
 def test_dg_finds_the_components(tmp_path: Path) -> None:
@@ -321,11 +418,11 @@ def test_several_components_share_a_project(tmp_path: Path) -> None:
         for name in names:
             attributes = {
                 "name": name,
-                "warehouse": str(tmp_path / "lake"),
-                "executor": "local",
                 "resource": name == "sales",
                 "tables": [{**orders, "table": f"{name}.orders"}],
             }
+            if name == "sales":
+                attributes |= {"warehouse": str(tmp_path / "lake"), "executor": "local"}
             yaml = {
                 "type": "lsm_assets.warehouse_component.LsmWarehouseComponent",
                 "attributes": attributes,

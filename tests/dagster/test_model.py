@@ -305,7 +305,7 @@ def test_new_snapshots_are_added_and_expired_ones_removed() -> None:
     assert plan == SyncPlan(
         add_snapshots=("4", "5"), remove_snapshots=("1", "2"), report_snapshots=(4, 5)
     )
-    assert plan_sync(live=[3, 4, 5], known={"3", "4", "5"}).is_empty
+    assert plan_sync(live=[3, 4, 5], known={"3", "4", "5"}) == SyncPlan()
 
 
 def test_only_the_newest_of_a_long_past_are_told() -> None:
@@ -315,7 +315,7 @@ def test_only_the_newest_of_a_long_past_are_told() -> None:
 
 
 def test_what_a_run_is_about_to_record_is_left_to_it() -> None:
-    assert plan_sync(live=[1, 2], known={"1"}, unrecorded_yet={2}).is_empty
+    assert plan_sync(live=[1, 2], known={"1"}, unrecorded_yet={2}) == SyncPlan(is_recording=True)
 
 
 def test_a_partition_added_for_a_tag_to_come_stays() -> None:
@@ -338,7 +338,7 @@ def test_after_a_sync_partitions_are_the_live_snapshots(
     after = ({str(each) for each in known} | set(plan.add_snapshots)) - set(plan.remove_snapshots)
     assert after == {str(each) for each in live - (busy - known)}
     again = plan_sync(live=sorted(live), known=after, unrecorded_yet=busy - known)
-    assert again.is_empty
+    assert again == SyncPlan(is_recording=bool(busy - known))
 
 
 # --- settings and the translator -----------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The sample: what is replayed, what it amounts to, and that a second run goes on."""
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,6 +93,28 @@ def test_a_feed_tells_its_own_columns_and_its_clock() -> None:
         (clock,) = feeds.keys() & told
         assert told == {clock, *feeds[clock]}
         assert not any(change.rows[name].null_count for name in (*FLIGHTS_KEY, clock))
+
+
+def test_flights_delayed_past_midnight_left_and_landed_the_day_after() -> None:
+    day = date(2013, 1, 2)
+    flights = {
+        tuple(flight[name] for name in FLIGHTS_KEY): flight
+        for flight in rows_of_day(read_source("flights"), day).to_pylist()
+    }
+    late = [0, 0]
+    for key, row in replayed([day]).items():
+        flight = flights[key]
+        start = datetime(2013, 1, 2, tzinfo=UTC)
+        minute = flight["sched_dep_time"] // 100 * 60 + flight["sched_dep_time"] % 100
+        left = start + timedelta(minutes=minute + flight["dep_delay"])
+        assert row[DEPARTED_AT] == left
+        assert left.hour * 100 + left.minute == flight["dep_time"] % 2400
+        landed = row[ARRIVED_AT]
+        if landed is not None:
+            assert left <= landed < left + timedelta(days=1)
+        late[0] += left.date() > day
+        late[1] += landed is not None and landed.date() > day
+    assert late[1] > late[0] > 0
 
 
 def test_totals_of_changes_are_those_of_the_rows() -> None:
