@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.store import newest
+from lsm_engine.store import manifests, newest
 from tests.stores.chaos_proxy import chaos_proxy
 from tests.stores.meters import LogicalMeter, Meter, ProxyMeter
 from tests.stores.servers import StoreServer
@@ -132,6 +132,12 @@ def test_reading(measured: Measured) -> None:
         assert opened.to_arrow().num_rows == 10
 
     measured.hold("scan of 4 small files, cold", (14, 3), cold_scan)
+
+    def scan_of_what_is_new() -> None:
+        manifests._shared.clear()
+        assert opened.to_arrow().num_rows == 10
+
+    measured.hold("scan of 4 small files, newest known", (12, 3), scan_of_what_is_new)
     measured.hold("plan again", (2, 1), lambda: opened.scan().splits())
     query = measured.again(table).query()
     measured.hold("lookup, first", (8 + 4, 4), lambda: query.lookup(KEY))
@@ -152,8 +158,13 @@ def test_many_files(measured: Measured) -> None:
     def cold_scan() -> None:
         assert table.to_arrow().num_rows == 1000
 
+    def plan_of_what_is_new() -> None:
+        manifests._shared.clear()
+        assert table.scan().splits()
+
     cold = (manifest_count + 6, 2)
     measured.hold("plan cold", cold, cold_plan)
+    measured.hold("plan, newest known", (manifest_count + 4, 2), plan_of_what_is_new)
     measured.hold(f"scan of {files} small files", (files + 25, 5), cold_scan)
 
 
