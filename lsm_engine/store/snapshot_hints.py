@@ -8,6 +8,9 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.named_manifests import note_of_files, noted_files
 from lsm_engine.store.snapshot_files import hinted
 
+_NO_NOTES = (400, 413, 431, 501)
+"""Status of the answer of a store that takes no metadata, or not as much."""
+
 
 class SnapshotHints:
     """The hint files beside the snapshots, which is their store (store/snapshots)."""
@@ -46,10 +49,10 @@ class SnapshotHints:
         note = note_of_files(snapshot) if self._file_io.facts.is_far else ""
         try:
             self._write_hint(LATEST, snapshot.id, may_skip=True, note=note)
-        except StorageError:
-            if not note:
+        except StorageError as error:
+            if not note or error.facts.get("status") not in _NO_NOTES:
                 raise
-            self.hint_latest(snapshot.id)  # a store that takes no notes
+            self.hint_latest(snapshot.id)
 
     def hint_earliest(self, snapshot_id: int) -> None:
         """Write EARLIEST, also backwards: for who gives ids back under a sign of its own."""

@@ -190,7 +190,7 @@ def test_a_store_that_takes_no_notes_keeps_latest(monkeypatch, table):
 
     def without_notes(storage, path, data, *, may_skip=False, note=""):
         if note:
-            raise StorageError("no metadata here", path=path)
+            raise StorageError("no metadata here", path=path, status=501)
         put(storage, path, data, may_skip=may_skip)
 
     monkeypatch.setattr(ObjectFileIO, "replace", without_notes)
