@@ -103,11 +103,13 @@ class _Session:
         if first == "TRUNCATE":
             statement.ended()
             return _counted(self._spark, table.overwrite(table.schema.arrow.empty_table(), {}))
-        self._mount(statement)
+        if "@" not in target:
+            self._tables.mount(target)
+        rest = self._read_anew(statement)
         if first == "MERGE":
-            return _counted(self._spark, merge_statement(self._spark, table, statement, self.query))
+            return _counted(self._spark, merge_statement(self._spark, table, rest, self.query))
         verb = update_statement if first == "UPDATE" else delete_statement
-        return _counted(self._spark, verb(self._spark, table, statement))
+        return _counted(self._spark, verb(self._spark, table, rest))
 
     def query(self, text: str) -> DataFrame:
         """Return what a query gives, of lsm tables too."""
@@ -226,8 +228,13 @@ class _Session:
 
     # --- names in queries ------------------------------------------------------------------------
 
-    def _mount(self, statement: Statement) -> None:
-        self._rewritten(statement)
+    def _read_anew(self, statement: Statement) -> Statement:
+        """Return what stands behind the target's name, with the tables in it as Spark finds them."""
+        rest = Statement.of("" if statement.done else statement.rest())
+        assert rest is not None
+        made = Statement.of(self._rewritten(rest))
+        assert made is not None
+        return made
 
     def _rewritten(self, statement: Statement) -> str:
         """Return a statement whose lsm tables Spark finds; those of the past are replaced by views."""

@@ -41,6 +41,42 @@ def test_writes_to_a_branch_leave_the_table_as_it_is(branched):
         branched("TRUNCATE TABLE `shop.orders@nothing`")
 
 
+def test_conditions_and_sources_read_branches_and_the_past(branched):
+    branched("INSERT INTO `shop.orders@fix` VALUES (3, 30)")
+    branched("INSERT INTO shop.orders VALUES (2, 21), (3, 31), (4, 41), (5, 51)")
+    for statement, wanted in (
+        (
+            "UPDATE shop.orders SET n = 0 WHERE id IN (SELECT id FROM `shop.orders@fix` WHERE n > 20)",
+            [(1, 10), (2, 21), (3, 0), (4, 41), (5, 51)],
+        ),
+        (
+            "UPDATE shop.orders o SET n = (SELECT max(n) FROM shop.orders VERSION AS OF 1) WHERE o.id = 4",
+            [(1, 10), (2, 21), (3, 0), (4, 20), (5, 51)],
+        ),
+        (
+            "DELETE FROM shop.orders WHERE id NOT IN (SELECT f.id FROM `shop.orders@fix` f)",
+            [(1, 10), (2, 21), (3, 0)],
+        ),
+        (
+            "MERGE INTO shop.orders t USING `shop.orders@fix` s ON t.id = s.id "
+            "WHEN MATCHED AND s.id IN (SELECT id FROM `shop.orders@fix` WHERE n = 30) THEN UPDATE SET n = s.n",
+            [(1, 10), (2, 21), (3, 30)],
+        ),
+        (
+            "MERGE INTO shop.orders t USING shop.orders VERSION AS OF 1 AS s ON t.id = s.id "
+            "WHEN MATCHED AND t.n <> s.n THEN UPDATE SET n = s.n WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            ROWS,
+        ),
+        (
+            "DELETE FROM `shop.orders@fix` WHERE id IN (SELECT id FROM shop.orders)",
+            ROWS,
+        ),
+    ):
+        branched(statement)
+        assert branched(MAIN) == wanted, statement
+    assert branched(FIX) == [(3, 30)]
+
+
 @pytest.mark.parametrize(
     "statement",
     [
