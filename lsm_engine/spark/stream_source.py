@@ -44,12 +44,14 @@ from lsm_engine.spark.split_rows import SplitReader
 from lsm_engine.table.changes.follow import emitted_state
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID
 from lsm_engine.table.open_table import open_table
-from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.table import Table
 
 _OF_STATE = ".first-state"
 """Ends the name of the consumer that keeps the snapshot of a first state while that is read."""
 _AFTER, _FULL, _BUCKETS = "after", "full", "buckets"
+_UUID = "uuid"
+"""In an offset: of the snapshot that it reaches, so that another one under that id is noticed."""
+_Place = dict[str, Any]
 
 
 @record
@@ -64,11 +66,11 @@ class Offset:
     buckets: int = 0
 
     @staticmethod
-    def of(found: Mapping[str, int]) -> "Offset":
+    def of(found: Mapping[str, Any]) -> "Offset":
         """Return the offset that a checkpoint holds."""
         return Offset(after=found[_AFTER], full=found.get(_FULL), buckets=found.get(_BUCKETS, 0))
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> _Place:
         """Return what a checkpoint holds; Spark compares its text."""
         full = {} if self.full is None else {_FULL: self.full}
         return {_AFTER: self.after, **full, **({_BUCKETS: self.buckets} if self.buckets else {})}
@@ -132,7 +134,7 @@ class BucketToRead:
 
 
 class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a table. Its offsets are those of `Offset`, as JSON."""
+    """Follows a table. Its offsets are those of `Offset`, as JSON, each with the snapshot that it reaches."""
 
     def __init__(self, path: str, options: Mapping[str, str], schema: StructType) -> None:
         self._path = path
@@ -142,11 +144,12 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None
         self._may_hold_state = True
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> _Place:
         """Return where `scan.mode` begins, or where the consumer stands."""
+        table = self._table()
         at = self._options.get(SCAN_SNAPSHOT_ID)
         since = self._options.get(SCAN_TIMESTAMP)
-        follower = self._table().follow(
+        follower = table.follow(
             self._options.get(SCAN_MODE, "latest-full"),
             snapshot_id=None if at is None else int(at),
             timestamp_millis=None if since is None else int(since),
@@ -157,7 +160,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Before the state, so that Spark sees that there is something to read.
             offset = Offset(after=offset.after - 1, full=follower.full_snapshot.id)
             self._hold_state(follower.full_snapshot.id)
-        return offset.as_json()
+        return _named(table, offset)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End at the snapshot that is the newest now, also where an earlier run began before it."""
@@ -167,41 +170,58 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return whether `maxFilesPerTrigger` and the like hold micro-batches small."""
         return self._limits.of_spark
 
-    def latestOffset(
-        self, start: dict[str, int] | None = None, limit: Any = None
-    ) -> dict[str, int]:
+    def latestOffset(self, start: _Place | None = None, limit: Any = None) -> _Place:
         """Return where the next micro-batch ends: at the newest snapshot, or where a limit is reached.
 
-        Raises NotFoundError where a rollback took what was read already.
+        Raises NotFoundError where a rollback took what was read already, or the checkpoint is of another table.
         """
         table = self._table()
         newest = self._newest(table)
-        begin = Offset(after=newest) if start is None else Offset.of(start)
-        if newest < begin.reaches:
+        begin = Offset(after=newest)
+        if start is not None:
+            begin = self._continued(table, start, newest)
+        if self._last is not None:
+            newest = max(begin.reaches, min(newest, self._last))
+        if is_unlimited(limit) or self._limits == ReadLimits():
+            return _named(table, Offset(after=newest))
+        return _named(table, self._limited(table, begin, newest))
+
+    def reportLatestOffset(self) -> _Place:
+        """Return the newest snapshot, for the query's progress."""
+        table = self._table()
+        return _named(table, Offset(after=self._newest(table)))
+
+    def partitions(self, start: _Place, end: _Place) -> list[InputPartition]:
+        """Return what tasks read of what lies between two offsets; small parts share a task."""
+        return packed_partitions(self._parts(start, end))
+
+    def _continued(self, table: Table, at: _Place, newest: int) -> Offset:
+        """Return the place that a checkpoint holds; NotFoundError where the table has another past."""
+        begin = Offset.of(at)
+        there = table.session.snapshots.find(begin.reaches) if at.get(_UUID) else None
+        if newest < begin.reaches or (there is not None and there.uuid != at[_UUID]):
             raise NotFoundError(
-                "the table was rolled back to before what was read already, or made anew; start with "
-                "another checkpoint",
+                "the table was rolled back to before what was read already, or made anew, or the checkpoint "
+                "is of another table; start with another checkpoint",
                 kind=ErrorKind.NO_SUCH_SNAPSHOT,
                 snapshot_id=begin.reaches,
                 latest_id=newest,
                 table=self._path,
             )
-        if self._last is not None:
-            newest = max(begin.reaches, min(newest, self._last))
-        if is_unlimited(limit) or self._limits == ReadLimits():
-            return Offset(after=newest).as_json()
-        return self._limited(table, begin, newest).as_json()
+        return begin
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        """Return the newest snapshot, for the query's progress."""
-        return Offset(after=self._newest(self._table())).as_json()
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Return what tasks read of what lies between two offsets; small parts share a task."""
-        return packed_partitions(self._parts(start, end))
-
-    def _parts(self, start: dict[str, int], end: dict[str, int]) -> list[RowsPartition]:
+    def _parts(self, start: _Place, end: _Place) -> list[RowsPartition]:
         table, begin, stop = self._table(), Offset.of(start), Offset.of(end)
+        self._continued(table, end, self._newest(table))  # planned before the query died, perhaps
+        gone = [name for name in self._columns if name not in table.schema.names]
+        if gone:
+            raise NotFoundError(
+                f"the table has no column {gone[0]!r} any more, which the query began with; start it again, "
+                "with the same checkpoint",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=gone[0],
+                table=self._path,
+            )
         made: list[RowsPartition] = []
         if begin.is_within:
             is_last = (begin.after, begin.full) == (stop.after, stop.full)
@@ -220,7 +240,7 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one partition."""
         yield from rows_of_partition(partition)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: _Place) -> None:
         """Let the consumer move on: everything up to `end` has been dealt with.
 
         Not within the first state: who has no checkpoint begins with that again.
@@ -243,6 +263,10 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if consumer is not None:
             self._table().session.consumers.reset(f"{consumer}{_OF_STATE}", snapshot_id)
             self._may_hold_state = True
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self._schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
 
     def _table(self) -> Table:
         return open_table(self._path, storage=storage_of(self._options))
@@ -290,16 +314,21 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _state(self, table: Table, snapshot_id: int) -> list[tuple[Split, RowsPartition]]:
         schema = arrow_schema_of(self._schema)
-        names = [name for name in schema.names if name not in (SNAPSHOT_ID, ROW_KIND)]
-        request = replace(emitted_state(table.session, snapshot_id), columns=tuple(names))
-        scan = Scan(table.session, request)
-        columns = pa.schema([schema.field(name) for name in names])
+        snapshot = table.session.snapshots.load(snapshot_id)
+        scan = emitted_state(table.session, snapshot, tuple(self._columns))
+        columns = pa.schema([schema.field(name) for name in self._columns])
         reader = StateReader(
             reader=SplitReader.of(scan, columns),
             schema=schema,
             snapshot_id=snapshot_id,
         )
         return [(split, StatePartition(reader, split)) for split in scan.plan.splits]
+
+
+def _named(table: Table, offset: Offset) -> _Place:
+    """Return what a checkpoint holds, with the snapshot that it reaches; those of some clients have no name."""
+    there = table.session.snapshots.find(offset.reaches)
+    return offset.as_json() | ({_UUID: there.uuid} if there is not None and there.uuid else {})
 
 
 def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[bytes, int]:

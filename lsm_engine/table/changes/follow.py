@@ -1,7 +1,6 @@
 """Follow a table: its state or nothing first, then the changes of each new snapshot, as they come."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import Self
 
@@ -184,17 +183,16 @@ class Follower:
 
     def _full_item(self) -> Followed:
         assert self._full is not None
-        number, request = self._full.id, self._request
-        self._full = None
+        full, request = self._full, self._request
+        number, self._full = full.id, None
         self._seen = self.position
         changes = self._changes(number, number)
         table = self._session.schema.names
         names = tuple(name for name in changes.schema.names if name in table)
-        state = emitted_state(self._session, number)
         if changes.asks_for_changes:
-            return Followed(number, changes, Scan(self._session, state), changes.predicate)
-        chosen = replace(state, columns=names or table[:1], where=request.where)
-        return Followed(number, changes, Scan(self._session, chosen))
+            return Followed(number, changes, emitted_state(self._session, full), changes.predicate)
+        state = emitted_state(self._session, full, names or table[:1], request.where)
+        return Followed(number, changes, state)
 
     def _changes(self, after: int, upto: int) -> Changes:
         request = self._request
@@ -241,10 +239,19 @@ class Follower:
                 return id_at(session, millis - 1) + 1, None
 
 
-def emitted_state(session: TableSession, snapshot_id: int) -> ScanRequest:
-    """Return the read of the state that the changes up to a snapshot have emitted."""
+def emitted_state(
+    session: TableSession,
+    snapshot: Snapshot,
+    columns: tuple[str, ...] | None = None,
+    where: Filter | None = None,
+) -> Scan:
+    """Return the read of the state that the changes up to a snapshot have emitted.
+
+    It has the columns of today, as the changes after it have, and not those of its time.
+    """
     producer = session.options[core_options.CHANGELOG_PRODUCER]
-    return ScanRequest(snapshot_id=snapshot_id, is_batch=False, before_changes=producer)
+    request = ScanRequest(columns=columns, where=where, is_batch=False, before_changes=producer)
+    return Scan(session, request, snapshot)
 
 
 def _after(snapshot: Snapshot | None) -> int:

@@ -260,6 +260,22 @@ def test_the_past_keeps_its_columns(table: lsm.Table) -> None:
     assert "text" in table.scan().schema.names
 
 
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_a_stream_begins_with_a_state_in_the_columns_of_today(
+    tmp_path: Path, producer: str
+) -> None:
+    options = {"changelog-producer": producer}
+    with lsm.open_catalog(tmp_path) as catalog:
+        made = catalog.create_table("db.s", {"id": "INT", "s": "STRING"}, "id", options=options)
+        made.upsert([{"id": 1, "s": "x"}])
+        made.compact(full=True)
+        made.alter(lsm.AddColumn("w", "INT"), lsm.RenameColumn("s", "z"))
+        begun = next(made.follow("latest-full", poll_millis=None)).to_arrow()
+        assert begun.drop_columns(["_snapshot_id"]).to_pylist() == [
+            {"_row_kind": "+I", "id": 1, "z": "x", "w": None}
+        ]
+
+
 def test_moving_comments_and_options(table: lsm.Table) -> None:
     table.alter(
         lsm.MoveColumn(name="s", first=True),
