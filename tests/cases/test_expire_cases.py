@@ -21,6 +21,7 @@ from lsm_engine.plan.retention import (
     Retention,
     choose_expired,
     choose_expired_changelogs,
+    kept_of_passed,
 )
 from lsm_engine.plan.tags import expired_tags
 from tests.cases.notation import entries, place, snapshots
@@ -130,6 +131,9 @@ def retention(case):
         "consumer_next_ids": [int(id) for id in case.get("consumers", "").split()],
     }
     left = snapshots(case.get("snapshots", ""))
+    if "passed" in case:
+        kept = kept_of_passed(left, snapshots(case["passed"]), policy, **how)
+        return "keeps none of them" if kept is None else f"keeps them from {kept.id} on"
     if "changelogs" in case:
         gone = snapshots(case["changelogs"])
         choice = choose_expired_changelogs(gone, left, policy, **how)
