@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from lsm_engine.table.table_inspect import TableInspect
 from lsm_engine.table.table_maintenance import TableMaintenance
 from lsm_engine.table.table_reads import TableReads
 from lsm_engine.table.tags import branch
-from lsm_engine.table.write import add_files, delete_rows, insert, overwrite, update_columns, write
+from lsm_engine.table.write import delete_rows, insert, overwrite, update_columns, write
 from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
@@ -139,7 +140,9 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
         tables, InvalidInputError naming file and column, StorageError where the disk links none.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
-        return add_files.add_files(self.session, paths, identity)
+        rarely = import_module("lsm_engine.table.write.add_files")
+        made: WriteResult | None = rarely.add_files(self.session, paths, identity)
+        return made
 
     def writer(
         self,

@@ -1,16 +1,14 @@
 """Maintenance of a table: methods that drop old data, repair broken state, and undo."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.compact import rescale
-from lsm_engine.table.forget import forget
-from lsm_engine.table.forget.forget import ForgetReport
-from lsm_engine.table.forget.forget_plan import ForgetScope
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire_partitions, trash
 from lsm_engine.table.history.expire_partitions import PartitionExpiryReport
@@ -18,6 +16,9 @@ from lsm_engine.table.history.trash import TrashReport
 from lsm_engine.table.integrity import repair, restore
 from lsm_engine.table.integrity.repair import RepairReport
 from lsm_engine.table.integrity.restore import RestoreReport
+
+if TYPE_CHECKING:
+    from lsm_engine.table.forget.forget import ForgetReport
 
 
 class TableMaintenance:
@@ -126,7 +127,7 @@ class TableMaintenance:
         rewrite_branches: bool = False,
         move_consumers: bool = False,
         unreferenced_older_than: str = "1 d",
-    ) -> ForgetReport:
+    ) -> "ForgetReport":
         """Show where keys are kept; with `dry_run=False` take them out of all of it, and prove that.
 
         `keys`: the primary key columns, as for `delete`; of a table without a primary key any of its
@@ -141,13 +142,17 @@ class TableMaintenance:
         What lies elsewhere, such as backups, is not searched: docs/forget.md. Raises InvalidInputError,
         with nothing changed, for refusals, UnsupportedError on a branch.
         """
-        scope = ForgetScope(
+        # Few tables ever ask for this: what it needs is loaded then.
+        plans = import_module("lsm_engine.table.forget.forget_plan")
+        forget = import_module("lsm_engine.table.forget.forget").forget
+        scope = plans.ForgetScope(
             rewrite_tags=rewrite_tags,
             rewrite_branches=rewrite_branches,
             move_consumers=move_consumers,
             unreferenced_older_than=unreferenced_older_than,
         )
-        return forget.forget(self.session, keys, scope, dry_run=dry_run)
+        made: ForgetReport = forget(self.session, keys, scope, dry_run=dry_run)
+        return made
 
     # --- trash -----------------------------------------------------------------------------------
 
