@@ -14,6 +14,7 @@ from lsm_engine.cli.call import Call
 from lsm_engine.cli.exit_codes import INTERRUPTED, REFUSED, exit_code_lines
 from lsm_engine.cli.failures import WarningLines, report_bug, report_error
 from lsm_engine.cli.safe_text import neutral
+from lsm_engine.cli.verbs_elsewhere import no_such_command
 
 ENGINE = "lsm_engine"
 _COMMANDS = "lsm_engine.cli.commands"
@@ -130,6 +131,15 @@ class VerbGroup(click.Group):
         """Return the verb of a name, new or former."""
         home = self.homes.get(cmd_name) or self.former.get(cmd_name)
         return super().get_command(ctx, cmd_name) if home is None else _loaded(home)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb that was typed; a UsageError says what to type instead of one that is none."""
+        name = str(args[0])
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(no_such_command(ctx.command_path, name, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of verbs, without former ones."""

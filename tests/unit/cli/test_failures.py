@@ -3,6 +3,7 @@
 import json
 import re
 
+import click
 import pytest
 
 from lsm_engine.base.errors import (
@@ -20,6 +21,8 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.cli.exit_codes import EXIT_CODES, exit_code_lines, exit_code_of
+from lsm_engine.cli.main import lsm
+from lsm_engine.cli.verbs_elsewhere import ELSEWHERE
 from lsm_engine.table.table import Table
 from tests.docs.blocks import DOCS
 
@@ -75,8 +78,23 @@ def test_debug_shows_where(shop) -> None:
         shop("snapshot", "shop.orders", 99, "--debug", code=3)
 
 
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_verb_of_others_is_answered_by_one_that_is_there(name) -> None:
+    assert lsm.get_command(click.Context(lsm), name) is None
+    named = re.findall(r"\blsm ((?:show |tag |branch )?[a-z-]+)", ELSEWHERE[name])
+    assert named
+    for words in named:
+        at = lsm
+        for word in words.split():
+            found = at.get_command(click.Context(at), word)
+            assert found is not None, words
+            at = found
+
+
 def test_the_command_line_itself(shell) -> None:
-    assert "No such command" in shell("tabels", code=2).stderr
+    assert "did you mean 'tables'?" in shell("tabels", code=2).stderr
+    assert "use lsm tables" in shell("ls", code=2).stderr
+    assert "lsm show snapshots shop.orders" in shell("show", "shop.orders", code=2).stderr
     shell("scan", code=2)
     shell("scan", "a.b", "--nothing", code=2)
     assert shell("--help").stdout.startswith("Usage: lsm")
