@@ -10,11 +10,9 @@ from typing import Any, TypeVar
 from lsm_assets.model.declaration import TableDeclaration
 
 TICK_SECONDS = 0.8
-"""How long a tick looks at tables before the rest has to wait for the next one."""
-AT_LEAST = 20
-"""Tables that every tick looks at, as long as that takes no more than `LONGEST_SECONDS`."""
-LONGEST_SECONDS = 20.0
-"""When the rest has to wait in any case: Dagster ends a tick of 60 s, and forgets how far it has come."""
+"""How long a tick looks at very many tables before the rest has to wait for the next one."""
+FEW, FEW_SECONDS = 20, 20.0
+"""So few tables are all looked at by every tick, for so long: Dagster ends a tick of 60 s, and all is lost."""
 PLAIN_MAX = 4_000
 """Characters from which on a cursor is compressed: Dagster keeps one with each tick."""
 
@@ -48,24 +46,24 @@ def in_turn(
     declarations: Sequence[TableDeclaration],
     states: dict[str, dict[str, Any]],
     *,
-    seconds: float = TICK_SECONDS,
-    at_least: int = AT_LEAST,
+    seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[TableDeclaration]:
     """Yield tables from where the last tick stopped, for so many seconds; `states` has where the next begins.
 
-    `at_least` so many of them, but after `LONGEST_SECONDS` no more than one. What `states` has of tables that are no longer declared is dropped.
+    At least one. What `states` has of tables that are no longer declared is dropped.
     """
+    if seconds is None:
+        seconds = FEW_SECONDS if len(declarations) <= FEW else TICK_SECONDS
     names = [declaration.name for declaration in declarations]
     first = states.pop(_POSITION, {}).get("next")
     for gone in states.keys() - set(names):
         del states[gone]
     start = names.index(first) if first in names else 0
-    began = clock()
+    deadline = clock() + seconds
     for number in range(len(names)):
         at = (start + number) % len(names)
-        longest = seconds if number >= at_least else max(seconds, LONGEST_SECONDS)
-        if number and clock() - began >= longest:
+        if number and clock() >= deadline:
             states[_POSITION] = {"next": names[at]}
             return
         yield declarations[at]

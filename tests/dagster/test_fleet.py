@@ -57,10 +57,7 @@ def test_tables_take_turns_and_none_is_left_out() -> None:
     declarations, states, seen = tables(100), {"shop.t1": {"snapshot": 1}}, []
     for _ in range(20):
         states = read_cursor(write_cursor(states))
-        turn = [
-            each.name
-            for each in in_turn(declarations, states, seconds=1.0, at_least=5, clock=Clock())
-        ]
+        turn = [each.name for each in in_turn(declarations, states, seconds=1.0, clock=Clock())]
         assert 5 <= len(turn) <= 15
         seen += turn
     names = [each.name for each in declarations]
@@ -72,7 +69,7 @@ def test_tables_take_turns_and_none_is_left_out() -> None:
 def test_few_tables_are_looked_at_by_every_tick() -> None:
     states: dict[str, dict[str, Any]] = {}
     declarations = tables(20)
-    assert list(in_turn(declarations, states, seconds=0.0, clock=Clock())) == declarations
+    assert list(in_turn(declarations, states, clock=Clock())) == declarations
     assert states == {}
     assert interval_of(declarations, 30) == 30
     assert interval_of(tables(1_000), 30) == 5

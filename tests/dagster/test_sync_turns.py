@@ -10,7 +10,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_assets.automation import sync_sensor
-from lsm_assets.automation.cursor import LONGEST_SECONDS, in_turn
+from lsm_assets.automation.cursor import FEW_SECONDS, TICK_SECONDS, in_turn
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.commits import NOTHING, data_version
 from lsm_assets.model.declaration import TableDeclaration
@@ -90,17 +90,23 @@ def test_a_bug_met_in_one_table_stops_no_other(
         assert lake.snapshots == ["1"]
 
 
-def test_a_tick_over_slow_tables_ends_in_time_and_the_next_goes_on() -> None:
-    declarations = [replace(ORDERS, name=f"shop.t{number}") for number in range(10)]
+@pytest.mark.parametrize(
+    ("count", "each_seconds", "longest"), [(10, 12.0, FEW_SECONDS), (100, 0.3, TICK_SECONDS)]
+)
+def test_a_tick_over_slow_tables_ends_in_time_and_the_next_goes_on(
+    count: int, each_seconds: float, longest: float
+) -> None:
+    declarations = [replace(ORDERS, name=f"shop.t{number}") for number in range(count)]
     states: dict[str, dict[str, Any]] = {}
     now, seen = [0.0], []
-    for _ in range(5):
-        began = now[0]
+    while len(seen) < count:
+        began, before = now[0], len(seen)
         for each in in_turn(declarations, states, clock=lambda: now[0]):
             seen.append(each.name)
-            now[0] += 12.0
-        assert now[0] - began <= LONGEST_SECONDS + 12.0
-    assert seen == [each.name for each in declarations]
+            now[0] += each_seconds
+        assert before < len(seen)
+        assert now[0] - began <= longest + each_seconds
+    assert seen[:count] == [each.name for each in declarations]
 
 
 def hiding(warehouse: WarehouseUnderTest, count: int) -> lsm.Table:
