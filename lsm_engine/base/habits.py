@@ -3,7 +3,7 @@
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +34,21 @@ class NamedElsewhere:
                 raise TypeError(f"{self._called} is no path: use {self._elsewhere[name]}")
             message = no_such(self._called, name, self._elsewhere, dir(type(self)))
             raise AttributeError(message, name=name, obj=self)
+
+
+class StaysHere:
+    """A class of open things: pickling one, for another process, fails with what to send instead.
+
+    `_sent`: that, as the end of a sentence.
+    """
+
+    __slots__ = ()
+    _called: ClassVar[str]
+    _sent: ClassVar[str]
+
+    def __getstate__(self) -> NoReturn:
+        """Refuse."""
+        raise TypeError(f"{self._called} is not pickled or copied: {self._sent}")
 
 
 def no_such(called: str, name: str, elsewhere: Mapping[str, str], known: Iterable[str]) -> str:

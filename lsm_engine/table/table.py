@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, keywords
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
@@ -36,7 +36,15 @@ from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
 
-class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChanges, NamedElsewhere):
+class Table(
+    TableReads,
+    TableHistory,
+    TableMaintenance,
+    TableInspect,
+    TableChanges,
+    NamedElsewhere,
+    StaysHere,
+):
     """A primary-key table on a lake. Cheap to open; threads may share it.
 
     Reads see one snapshot from beginning to end. Writes are visible whole or not at all, and a
@@ -44,6 +52,7 @@ class Table(TableReads, TableHistory, TableMaintenance, TableInspect, TableChang
     """
 
     _called, _elsewhere = "a table", verbs_elsewhere.TABLE
+    _sent = "send its location, and call lsm.open_table(location) there"
 
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere, keywords
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
@@ -116,10 +116,11 @@ def _places(
     return given, directory
 
 
-class Catalog(CatalogRegistry, NamedElsewhere):
+class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
     _called, _elsewhere = "a catalog", CATALOG
+    _sent = "send its url and warehouse, and call lsm.open_catalog(url, warehouse=...) there"
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """Habits of other libraries at scans, catalogs, schemas and predicates: they work, or say what to write."""
 
+import pickle
+
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -79,6 +81,18 @@ def test_what_takes_a_dataset_is_told_to_dataset(table, what):
 def test_what_is_not_there_is_named_as_it_is_here(table, typed, named):
     with pytest.raises((AttributeError, TypeError), match=named):
         typed(table)
+
+
+def test_what_is_open_is_not_sent_to_other_processes(catalog, table):
+    for what, named in (
+        (table, r"lsm\.open_table\(location\)"),
+        (table.scan(), r"lsm\.open_table\(location\)"),
+        (lsm.open_table(table.location), r"lsm\.open_table\(location\)"),
+        (catalog, r"lsm\.open_catalog\("),
+    ):
+        with pytest.raises(TypeError, match=named):
+            pickle.dumps(what)
+    assert pickle.loads(pickle.dumps(lsm.col("id") > 3)) == (lsm.col("id") > 3)
 
 
 @pytest.mark.parametrize("condition", ["id = 3", lsm.col("id") == 3, pc.field("id") == 3])
