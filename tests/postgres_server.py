@@ -25,8 +25,9 @@ _SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max
 class PostgresServer:
     """A running server. `fresh_url` names a new, empty database each time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, data: Path) -> None:
         self.port = port
+        self.data = data
         self._numbers = count(1)
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:
@@ -73,7 +74,7 @@ def running_server(*more: str) -> Iterator[PostgresServer]:
         cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user,
     )  # fmt: skip
     try:
-        found = PostgresServer(port)
+        found = PostgresServer(port, data)
         _wait_for(found, server)
         yield found
     finally:

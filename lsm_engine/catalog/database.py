@@ -29,6 +29,7 @@ from lsm_engine.base.errors import (
     unwritable_text,
 )
 from lsm_engine.base.redaction import HIDDEN, is_secret
+from lsm_engine.catalog.rewritten_tables import OlderTransactionError, rewrite_tables
 from lsm_engine.io.clock import SystemClock, SystemIds
 from lsm_engine.io.storage_errors import check_path_text
 
@@ -138,15 +139,15 @@ class Database:
     def write_anew(self, tables: Iterable[str]) -> None:
         """Write the database's files anew, without what was deleted or replaced in them.
 
-        SQLite: the whole file, and its write-ahead log is emptied. PostgreSQL: the tables named.
+        SQLite: the whole file, and its write-ahead log is emptied. PostgreSQL: the tables named, once no
+        older transaction can see what was deleted. Raises StorageError where somebody keeps it.
         """
 
         def attempt() -> None:
             with self._engine.connect() as plain:
                 if self.dialect == "postgresql":
                     connection = plain.execution_options(isolation_level="AUTOCOMMIT")
-                    for name in tables:
-                        connection.exec_driver_sql(f"VACUUM FULL {name}")
+                    rewrite_tables(connection, tables, self.shown_url)
                     return
                 connection = plain.execution_options(**{_BEGIN: ""})
                 connection.exec_driver_sql("VACUUM")
@@ -200,6 +201,9 @@ class Database:
             except (exc.SQLAlchemyError, sqlite3.Error) as error:
                 if not _is_busy(error) or _CLOCK.monotonic_millis() >= until:
                     raise self._explained(error) from error
+            except OlderTransactionError:
+                if _CLOCK.monotonic_millis() >= until:
+                    raise
             except UnicodeEncodeError as error:
                 raise unwritable_text(error) from error
             # Those who wait for one lock do not all come back at once.

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.catalog.models import COMPACTIONS, EXPIRED, FILE_EDGES, FILES, SNAPSHOTS, TABLES
+from lsm_engine.catalog.rewritten_tables import count_marked, mark_tables
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.stats import EMPTY_ROW
 
@@ -45,13 +46,17 @@ class HeldKeys:
 
 
 def count_rows(connection: Connection, of_table: _TableFilter, held: HeldKeys) -> int:
-    """Return how many rows hold one of some keys, or a partition that is gone."""
+    """Return how many rows hold one of some keys, or a partition that is gone.
+
+    A table of PostgreSQL that could not be written anew since some went counts as one.
+    """
     ids = select(TABLES.c.table_id).where(*of_table)
     conditions = (*_of_files(ids, held), *_of_partitions(ids, held), *_of_properties(ids, held))
-    return sum(
+    rows = sum(
         connection.scalar(select(func.count()).select_from(table).where(condition)) or 0
         for table, condition in conditions
     )
+    return rows + count_marked(connection, HOLDING)
 
 
 def forget_rows(connection: Connection, of_table: _TableFilter, held: HeldKeys) -> None:
@@ -66,6 +71,7 @@ def forget_rows(connection: Connection, of_table: _TableFilter, held: HeldKeys) 
         connection.execute(blank.values(min_key=EMPTY_ROW, max_key=EMPTY_ROW))
     for table, condition in _of_properties(ids, held):
         connection.execute(update(table).where(condition).values(properties=None))
+    mark_tables(connection, HOLDING)
 
 
 _Conditions = Iterator[tuple[Table, ColumnElement[bool]]]

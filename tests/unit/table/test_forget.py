@@ -434,6 +434,59 @@ def test_a_catalog_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> No
         assert not [row for row in files if TEXT in row["min_key"] or TEXT in row["max_key"]]
 
 
+def bytes_on_disk(server: PostgresServer, database: str) -> list[Path]:
+    """Files of tables, indexes and statistics that hold the key; its log of changes is left out."""
+    with server.connect(database) as connection:
+        connection.execute("CHECKPOINT")
+        (oid,) = connection.execute(
+            "SELECT oid FROM pg_database WHERE datname = current_database()"
+        ).fetchone()
+    found = (path for path in (server.data / "base" / str(oid)).iterdir() if path.is_file())
+    return [path for path in found if TEXT in path.read_bytes()]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, postgres: PostgresServer) -> Iterator[tuple[lsm.Table, str]]:
+    """A table whose lineage is in a database, and the name of that."""
+    url = postgres.fresh_url()
+    with lsm.open_catalog(url, warehouse=str(tmp_path)) as catalog:
+        table = created(catalog)
+        lived(table)
+        assert table.forget([{"k": PERSON}]).plan.outside.catalog_rows
+        database = url.rpartition("/")[2]
+        with postgres.connect(database) as other:
+            other.execute("ANALYZE")
+        assert len(bytes_on_disk(postgres, database)) > 1  # rows, and samples of the planner
+        catalog._names.database._busy_timeout_millis = 200
+        yield table, database
+
+
+def test_no_byte_is_left_in_the_files_of_postgresql(
+    recorded: tuple[lsm.Table, str], postgres: PostgresServer
+) -> None:
+    """Neither in dead rows nor in the samples that its planner keeps of values."""
+    table, database = recorded
+    forgotten(table, {"k": PERSON})
+    assert bytes_on_disk(postgres, database) == []
+
+
+def test_who_still_reads_older_rows_of_postgresql_is_named(
+    recorded: tuple[lsm.Table, str], postgres: PostgresServer
+) -> None:
+    """What was deleted stays in the files until that transaction ends: doing it again finishes."""
+    table, database = recorded
+    with postgres.connect(database) as reader:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        (pid,) = reader.execute("SELECT pg_backend_pid()").fetchone()
+        with pytest.raises(lsm.StorageError, match="may still read") as caught:
+            table.forget([{"k": PERSON}], False, **AT_ONCE)
+        assert caught.value.facts["held_by"] == f"process {pid}"
+        assert bytes_on_disk(postgres, database)
+        assert not table.forget([{"k": PERSON}]).is_clean
+    forgotten(table, {"k": PERSON})
+    assert bytes_on_disk(postgres, database) == []
+
+
 # --- what objects --------------------------------------------------------------------------------
 
 
