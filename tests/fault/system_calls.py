@@ -1,6 +1,6 @@
 """The operating system as LocalFileIO sees it, with every mutating call numbered.
 
-    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.io.local
+    with SystemCalls(root) as calls:              # replaces `os` inside lsm_engine.io.local and local_sync
         table.upsert(rows)
     calls.trace                                   # what was done, in order, for tests/fault/power.py
 
@@ -18,7 +18,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from lsm_engine.io import local
+from lsm_engine.io import local, local_sync
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,12 @@ class SystemCalls:
         self._paths: dict[int, str] = {}  # open descriptor → path
 
     def __enter__(self) -> Self:
-        self._real, local.os = local.os, self  # type: ignore[assignment]
+        self._real = local.os
+        local.os = local_sync.os = self  # type: ignore[assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
-        local.os = self._real
+        local.os = local_sync.os = self._real
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
