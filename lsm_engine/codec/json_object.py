@@ -1,6 +1,7 @@
 """JSON read with suspicion: one object, bounded, typed member by member; and written plainly."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
@@ -16,6 +17,7 @@ SIZE_MAX = 64 << 20
 READ_MAX = SIZE_MAX + 1
 """Bytes to read of a document at most: enough to see that it is too large, however large it is."""
 CHECKSUM = "lsmChecksum"
+_A_CHECKSUM = re.compile(rf"{FORM}:[0-9a-f]{{8}}")
 _LAST_MEMBER = f',\n  "{CHECKSUM}"'.encode()
 
 
@@ -178,6 +180,13 @@ def _check_itself(data: bytes, members: dict[str, Any], file_name: str) -> None:
     found = members.pop(CHECKSUM, None)
     if found is None:
         refuse_damaged_names(members, (CHECKSUM,), file_name=file_name)
+        for name, value in members.items():
+            if name != "comment" and isinstance(value, str) and _A_CHECKSUM.fullmatch(value):
+                raise CorruptFileError(
+                    f"member {name!r} is a checksum, and {CHECKSUM!r} is missing; restore the file",
+                    file=file_name,
+                    member=name,
+                )
         return
     end = data.rfind(_LAST_MEMBER)
     if end < 0 or data[end:] != _closing(data[:end]):

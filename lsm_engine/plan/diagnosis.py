@@ -208,9 +208,9 @@ def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Itera
             )  # fmt: skip
     if facts.stray_latest is not None and not any(one.in_newest for one in damaged):
         yield _of(
-            facts, "damage", Severity.WARNING,
+            facts, "damage", Severity.ERROR,
             f"LATEST names snapshot {facts.stray_latest}, which is not there",
-            "what was committed with it is not read, and other clients cannot read the table: restore its "
+            "nobody can read or write the table, as what was committed with it would vanish: restore its "
             "file, or go on without it",
             ("repair", facts.table, "latest", "--act", "--yes"), f"snapshot {facts.stray_latest}",
         )  # fmt: skip

@@ -89,6 +89,15 @@ def believed(earliest: int | None, newest: int) -> int:
     return earliest if earliest is not None and earliest <= newest else 0
 
 
+def lost_below(earliest: int | None, oldest: Snapshot) -> range:
+    """Return the ids from EARLIEST up to the oldest snapshot, whose files an expiry of ours would have left.
+
+    Empty where another client is about: Java's moves EARLIEST after it has deleted.
+    """
+    may_lag = is_of_another_client(oldest) or is_beside_others(oldest)
+    return range(0) if may_lag or not earliest or earliest < 0 else range(earliest, oldest.id)
+
+
 def is_cut_off(top: Snapshot, below: Snapshot | None, *, latest: int | None) -> bool:
     """Whether the topmost snapshot was never part of the table, or is not any more.
 

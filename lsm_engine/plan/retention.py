@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
-from lsm_engine.base.units import format_millis
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.base.units import format_millis, parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_time import latest_possible_times
 
@@ -30,6 +33,30 @@ class Retention:
                 retained_min=self.retained_min,
                 retained_max=self.retained_max,
             )
+
+
+def retention_of(
+    options: TableOptions,
+    *,
+    retain_min: int | None = None,
+    retain_max: int | None = None,
+    older_than: str | timedelta | None = None,
+) -> Retention:
+    """Return a table's retention, single rules of it replaced. `older_than`: an age such as "1 h".
+
+    A `retain_max` below the option's minimum takes the minimum along.
+    """
+    largest = options[core_options.SNAPSHOT_NUM_RETAINED_MAX] if retain_max is None else retain_max
+    smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN] if retain_min is None else retain_min
+    if retain_min is None and retain_max is not None:
+        smallest = min(smallest, largest)
+    age = options[core_options.SNAPSHOT_TIME_RETAINED]
+    return Retention(
+        retained_min=smallest,
+        retained_max=largest,
+        time_retained_millis=age if older_than is None else parse_age(older_than),
+        expire_limit=options[core_options.SNAPSHOT_EXPIRE_LIMIT],
+    )
 
 
 @record

@@ -40,6 +40,10 @@ class ChangelogStore:
         """Return the EARLIEST hint, unchecked: smaller ids are being deleted, or are deleted."""
         return self._hint(EARLIEST)
 
+    def latest_hint(self) -> int | None:
+        """Return the LATEST hint, unchecked."""
+        return self._hint(LATEST)
+
     def latest_id(self) -> int | None:
         """Return the newest id; None without changelogs."""
         hint = self._hint(LATEST)

@@ -1,11 +1,12 @@
 """EARLIEST and LATEST of the snapshots of one table or branch: read unchecked, written by who knows."""
 
-from lsm_engine.base.errors import StorageError
+from lsm_engine.base.errors import CorruptFileError, StorageError
 from lsm_engine.codec.documents import encode_hint
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.named_manifests import note_of_files, noted_files
+from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import hinted
 
 _NO_NOTES = (400, 413, 431, 501)
@@ -29,9 +30,33 @@ class SnapshotHints:
     def stray_latest(self, newest_id: int) -> int | None:
         """Return the LATEST hint if it is beyond the newest id and names nothing; else None.
 
-        We look on from there; Java's client takes it at its word, and fails.
+        Of a table without a snapshot (`newest_id` 0) and LATEST the EARLIEST hint.
         """
-        hint = self._hint(LATEST)
+        stray = self._stray(LATEST, newest_id)
+        return self._stray(EARLIEST, 0) if stray is None and not newest_id else stray
+
+    def require_reached(self, newest_id: int, hint: int | None) -> None:
+        """Raise CorruptFileError if a hint names a newer snapshot than the newest, and no file of it is there.
+
+        `newest_id`: of those that count, 0 if there is none; `hint`: what LATEST was before they were looked
+        for, or EARLIEST of a table that has neither LATEST nor a snapshot. Both only name what has counted,
+        and a rollback moves LATEST, durably, before its file goes. What had been committed with that
+        snapshot would vanish without a word, and the next commit would make it so for good.
+        """
+        if hint is None or hint <= newest_id:
+            return
+        lost = self.stray_latest(newest_id)
+        if lost is not None:
+            raise CorruptFileError(
+                f"snapshot {lost} is missing, and was the newest: try again, as a rollback may be under way; if "
+                "it is lost, restore its file, or go on without what was committed with it: "
+                "table.repair_latest_snapshot, or lsm repair TABLE latest",
+                file=self._paths.snapshot_file(lost),
+                newest_there=newest_id,
+            )
+
+    def _stray(self, name: str, newest_id: int) -> int | None:
+        hint = self._hint(name)
         if hint is None or hint <= newest_id:
             return None
         return None if self._file_io.exists(self._paths.snapshot_file(hint)) else hint
@@ -40,9 +65,16 @@ class SnapshotHints:
         """Take LATEST away: everybody lists then."""
         self._file_io.delete(self._paths.snapshot_hint(LATEST))
 
-    def hint_latest(self, snapshot_id: int) -> None:
-        """Write LATEST, unless the store throttles: without it, or with an old one, others look on."""
-        self._write_hint(LATEST, snapshot_id, may_skip=True)
+    def hint_latest(self, snapshot_id: int, *, may_skip: bool = True) -> None:
+        """Write LATEST, unless the store throttles: without it, or with an old one, others look on.
+
+        Who then deletes the snapshot that the old one names may not skip it, and waits for the disk.
+        """
+        self._write_hint(LATEST, snapshot_id, may_skip=may_skip)
+
+    def make_earliest(self, snapshot_id: int) -> None:
+        """Create EARLIEST of a table's first snapshot; one that is there stays."""
+        published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
 
     def hint_newest(self, snapshot: Snapshot) -> None:
         """Write LATEST as `hint_latest` does, with a note of the files that readers will ask for."""

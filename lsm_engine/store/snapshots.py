@@ -15,7 +15,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
-from lsm_engine.codec.documents import encode_hint, encode_snapshot
+from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.io.together import behind
@@ -118,6 +118,7 @@ class SnapshotStore(SnapshotHints):
         """Return the newest snapshot, or None before the first commit; `reads_state`: its files are read next.
 
         LATEST and three files, or a listing where it is not exact; from afar one round (store/newest).
+        CorruptFileError: LATEST names a newer one, whose file is missing.
         """
         if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
             return newest
@@ -136,6 +137,7 @@ class SnapshotStore(SnapshotHints):
             earliest = self.earliest_hint()
             ids = self.ids()
             if not ids:
+                self.require_reached(0, earliest if hint is None else hint)
                 return None
             top = self.find(ids[-1])
             newest = None if top is None else self._climbed(top)
@@ -143,6 +145,7 @@ class SnapshotStore(SnapshotHints):
             if newest is not None and (again in (None, earliest) or again <= newest.id):
                 newest = self._beside(newest)
                 if newest is not None:
+                    self.require_reached(newest.id, hint)
                     return newest
         raise self._vanishing()
 
@@ -204,10 +207,7 @@ class SnapshotStore(SnapshotHints):
         )
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """Return what a snapshot file holds, or None without one; raises CorruptFileError.
-
-        Also of an id that expiry has passed: compare it with what is expected, or use `find_live`.
-        """
+        """Return what a snapshot file holds, be it passed by expiry, or None; raises CorruptFileError."""
         if snapshot_id <= 0:
             return None
         return found_snapshot(
@@ -258,16 +258,18 @@ class SnapshotStore(SnapshotHints):
 
         Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is
         asked twice: the answers have to agree on the ids between the ends, where nothing comes or goes
-        while others commit and expire. It is then compared with the ids and hints: gaps and both
-        ends are looked up one by one. Raises StorageError where a hint names a snapshot that is there
-        and the listing is empty: then no answer of the storage can be believed.
+        while others commit and expire. Gaps and both ends are then looked up one by one. StorageError: a
+        hint names a snapshot that is there and the listing is empty: no answer of the storage can be
+        believed. CorruptFileError: as `latest`.
         """
-        return self.stable_listing_with_ghosts()[0]
+        kept = self.stable_listing_with_ghosts()[0]
+        self.require_reached(max((one.id for one in kept), default=0), self._hint(LATEST))
+        return kept
 
     def stable_listing_with_ghosts(
         self, find: Callable[[int], Snapshot | None] | None = None
     ) -> tuple[list[Snapshot], list[Snapshot]]:
-        """Return what `stable_listing` does, and what snapshot files hold that never counted.
+        """Return what `stable_listing` does, the newest there or not, and files that never counted.
 
         Both oldest first. `find` reads one in place of this store's, which raises for damaged ones.
         """
@@ -341,7 +343,7 @@ class SnapshotStore(SnapshotHints):
         """
         try:
             if is_first:
-                self._make_earliest(snapshot.id)
+                self.make_earliest(snapshot.id)
             for _ in range(_RACES):
                 self.hint_newest(snapshot)
                 if not self._is_there(snapshot):
@@ -357,9 +359,6 @@ class SnapshotStore(SnapshotHints):
 
     def _is_there(self, snapshot: Snapshot) -> bool:
         return same_state(self.find_now(snapshot.id), snapshot)
-
-    def _make_earliest(self, snapshot_id: int) -> None:
-        published(self._file_io, self._paths.snapshot_hint(EARLIEST), encode_hint(snapshot_id))
 
     def advance_earliest(
         self, snapshot_id: int, newest_id: int, after: "Callable[[], SnapshotStore] | None" = None
@@ -390,7 +389,7 @@ class SnapshotStore(SnapshotHints):
         return self._is_there(snapshot) and self.delete(snapshot.id)
 
     def delete_there(self, snapshot_id: int) -> None:
-        """Delete one snapshot file that is known to be there."""
+        """Delete a snapshot file that is known to be there."""
         self._newest.forget()
         self._file_io.delete_many([self._paths.snapshot_file(snapshot_id)])
 

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -93,6 +94,24 @@ class TagStore:
             return None
         return self._decoded(name, data)
 
+    def require_no_copy(self, name: str) -> None:
+        """Raise CorruptFileError where another tag's file is a copy of this one's.
+
+        Once this one is deleted it would pass for it, renamed by another client.
+        """
+        others = {self._paths.tag_file(one): one for one in self.names() if one != name}
+        for path, data in self._file_io.read_many(others, READ_MAX):
+            if (
+                data is not None
+                and self._names(data, path) == name
+                and self._is_of(name, others[path], data)
+            ):
+                raise CorruptFileError(
+                    f"tag {others[path]!r} has the file of tag {name!r}, and would be read as that; delete "
+                    f"{others[path]!r} first, or restore its file",
+                    file=path,
+                )
+
     def load(self, name: str) -> Tag:
         """Return a tag; raises NotFoundError with the nearest name there is."""
         found = self.find(name)
@@ -122,6 +141,12 @@ class TagStore:
             file_name=self._paths.tag_file(name),
             is_of=lambda named: self._is_of(named, name, data),
         )
+
+    def _names(self, data: bytes, path: str) -> str | None:
+        """Return the name in a tag's file; None also where it cannot be read."""
+        with suppress(CorruptFileError):
+            return named_in(data, file_name=path)
+        return None
 
     def _is_of(self, named: str, name: str, data: bytes) -> bool:
         """Whether a tag's file is the copy of another's, or was exchanged with it.

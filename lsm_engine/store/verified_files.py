@@ -5,7 +5,7 @@ Kept beside the table's other documents and used by nothing else: without it, fi
 
 from collections.abc import Mapping
 
-from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.codec.json_object import READ_MAX, object_text, parse_object
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
@@ -28,7 +28,12 @@ class VerifiedFileStore:
             data = self._file_io.read(self._path, length=READ_MAX)
         except NotFoundError:
             return {}
-        return parse_object(data, file_name=self._path).text_map(_FILES) or {}
+        found = parse_object(data, file_name=self._path).text_map(_FILES)
+        if found is None:
+            raise CorruptFileError(
+                "this is no record of verified files; delete it, or repair records", file=self._path
+            )
+        return found
 
     def replace(self, fingerprints: Mapping[str, str]) -> None:
         """Write the record anew; of very many files the last `FILE_COUNT_MAX`."""

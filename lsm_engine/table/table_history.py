@@ -10,13 +10,13 @@ from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.retention import NO_LIMIT
+from lsm_engine.plan.retention import NO_LIMIT, retention_of
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import EXPIRE_ARGUMENTS, TAG_ARGUMENTS
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
 from lsm_engine.table.history import fast_forward as forwarding
-from lsm_engine.table.history.expire import ExpiryReport, retention_of
+from lsm_engine.table.history.expire import ExpiryReport
 from lsm_engine.table.history.fast_forward import FastForwardReport
 from lsm_engine.table.history.orphans import OrphanReport
 from lsm_engine.table.history.rollback import RollbackReport

@@ -13,13 +13,13 @@ from lsm_engine.plan.file_history import FileExplanation
 from lsm_engine.plan.key_history import KeyExplanation
 from lsm_engine.plan.pressure import BucketPressure
 from lsm_engine.plan.pressure_forecast import BucketForecast
+from lsm_engine.plan.retention import retention_of
 from lsm_engine.plan.retention_pins import RetentionSimulation
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.partition_specs import stored_partition
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read, version_named
-from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.inspect import (
     amplification,
     explain_file,

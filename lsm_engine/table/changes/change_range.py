@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from lsm_engine.base.errors import (
+    CorruptFileError,
     ErrorKind,
     ExpiredError,
     InvalidInputError,
@@ -17,10 +18,13 @@ from lsm_engine.base.instant import millis_of
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.live_snapshots import follows, lost_below
 from lsm_engine.plan.ownership import same_state
+from lsm_engine.plan.retention import kept_of_passed, retention_of
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.session import TableSession
 
+_LOOKS = 3  # an expiry moves EARLIEST before it deletes what is below
 Point = int | str | Snapshot | date
 """A snapshot or its id, the name of a tag, what a write returned, or a day or datetime: the latest
 snapshot at or before it."""
@@ -70,10 +74,8 @@ def change_range(
         start = id_at(session, after_millis)
     if upto_millis is not None:
         end = id_at(session, upto_millis)
-    oldest = max((oldest_change_id(session) or 1) - 1, 0)
-    found = ChangeRange(
-        after=oldest if start is None else start, upto=latest if end is None else end
-    )
+    begins_at = _before_oldest(session) if start is None else start
+    found = ChangeRange(after=begins_at, upto=latest if end is None else end)
     if found.after > found.upto and start is not None:
         raise InvalidInputError(
             "the changes asked for end before they begin; swap the two",
@@ -81,6 +83,44 @@ def change_range(
             upto=found.upto,
         )
     return found
+
+
+def _before_oldest(session: TableSession) -> int:
+    """Return the id before the oldest changes. CorruptFileError: older ones are lost, and no expiry took them."""
+    for _ in range(_LOOKS):
+        oldest = oldest_change_id(session)
+        first = None if oldest is None else session.snapshots.find(oldest)
+        if first is None:
+            return max((oldest or 1) - 1, 0)
+        lost = lost_below(session.snapshots.earliest_hint(), first)
+        if not lost:
+            _require_nothing_hidden(session, first)
+            return first.id - 1
+    raise CorruptFileError(
+        f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them: restore their files, or "
+        f"start after {lost[-1]}",
+        file=session.paths.snapshot_file(lost[0]),
+    )
+
+
+def _require_nothing_hidden(session: TableSession, first: Snapshot) -> None:
+    """Raise CorruptFileError where EARLIEST hides snapshots that retention keeps, as if it were damaged."""
+    below, newest = session.snapshots.find(first.id - 1), session.snapshots.latest()
+    if below is None or newest is None or not follows(first, below):
+        return
+    kept = kept_of_passed(
+        (below, first) if newest.id <= first.id else (below, first, newest),
+        (below,),
+        retention_of(session.options),
+        now_millis=session.clock.now_millis(),
+        consumer_next_ids=(),
+    )
+    if kept is not None and session.snapshots.exists(below.id):
+        raise CorruptFileError(
+            f"EARLIEST is {first.id}, and snapshot {below.id} is there, which retention keeps: an expiry is "
+            f"under way, or EARLIEST is damaged; see lsm verify, or start after {below.id}",
+            file=session.paths.snapshot_hint("EARLIEST"),
+        )
 
 
 def oldest_change_id(session: TableSession) -> int | None:

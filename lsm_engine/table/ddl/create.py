@@ -85,7 +85,9 @@ def create_table(
     check_options(schema)
     schemas = SchemaStore(file_io, TablePaths())
     if schemas.latest() is None:
-        refuse_beside_drop(file_io)
+        hints = refuse_beside_drop(file_io)
+        if hints:
+            file_io.delete_many(hints)  # they name snapshots that the new table would be missing
         if schemas.publish(schema):
             return schema
     left = _left_behind(file_io, schema)
@@ -97,24 +99,28 @@ def create_table(
     )
 
 
-def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> None:
+def refuse_beside_drop(file_io: FileIO, *, is_made: bool = False) -> list[str]:
     """Raise AlreadyExistsError where somebody drops a table, or unless `is_made` where one has left roots.
 
-    Data and manifests that only a refused writer may have left name nothing, and hinder nobody.
+    Data and manifests that only a refused writer may have left name nothing, and hinder nobody. Hints that
+    it left are returned: a new table would be missing what they name.
     """
+    hints: list[str] = []
     for entry in file_io.list(""):
         path: str | None = None
         if entry.name.startswith(BEING_DROPPED):
             path = entry.path
         elif entry.name in ROOT_DIRECTORIES and not is_made:
-            found = (status.path for status in file_io.list_files(entry.path))
-            path = next((one for one in found if not _is_nobodys(one.rpartition("/")[2])), None)
+            found = list(file_io.list_files(entry.path))
+            path = next((one.path for one in found if not _is_nobodys(one.name)), None)
+            hints += [one.path for one in found if one.name in (EARLIEST, LATEST)]
         if path is not None:
             raise AlreadyExistsError(
                 "a table is being dropped in this directory, or its drop was cut off; try again in a "
                 "moment, or delete the directory if nobody is dropping it",
                 path=path,
             )
+    return hints
 
 
 def _is_nobodys(name: str) -> bool:

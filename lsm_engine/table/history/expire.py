@@ -8,14 +8,12 @@ outlived their snapshots go last, by a retention of their own.
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions
-from lsm_engine.base.units import counted, format_bytes, parse_age
+from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.io.paths import EARLIEST
 from lsm_engine.plan.expire import (
     ExpirePlan,
@@ -83,30 +81,6 @@ class ExpiryReport:
         feed = () if self.changelogs is None else self.changelogs.expired_changelogs
         counts = (("changelog", feed), ("tag", self.tags), ("consumer", self.consumers))
         return "".join(f", {counted(len(some), what)}" for what, some in counts if some)
-
-
-def retention_of(
-    options: TableOptions,
-    *,
-    retain_min: int | None = None,
-    retain_max: int | None = None,
-    older_than: str | timedelta | None = None,
-) -> Retention:
-    """Return a table's retention, single rules of it replaced. `older_than`: an age such as "1 h".
-
-    A `retain_max` below the option's minimum takes the minimum along.
-    """
-    largest = options[core_options.SNAPSHOT_NUM_RETAINED_MAX] if retain_max is None else retain_max
-    smallest = options[core_options.SNAPSHOT_NUM_RETAINED_MIN] if retain_min is None else retain_min
-    if retain_min is None and retain_max is not None:
-        smallest = min(smallest, largest)
-    age = options[core_options.SNAPSHOT_TIME_RETAINED]
-    return Retention(
-        retained_min=smallest,
-        retained_max=largest,
-        time_retained_millis=age if older_than is None else parse_age(older_than),
-        expire_limit=options[core_options.SNAPSHOT_EXPIRE_LIMIT],
-    )
 
 
 def expire(session: TableSession, retention: Retention, *, dry_run: bool) -> ExpiryReport:

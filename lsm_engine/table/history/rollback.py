@@ -212,15 +212,17 @@ def delete_sealed(session: TableSession, plan: RollbackPlan, sign: Tag) -> None:
     """
     snapshots = session.snapshots
     for seal in plan.seals[-1:]:
-        snapshots.hint_latest(
-            seal.id
-        )  # no file that has the id of one that goes may be trusted for it
+        # No file that has the id of one that goes may be trusted for it, nor be missed.
+        snapshots.hint_latest(seal.id, may_skip=False)
+        _force(session)
     for one in (*plan.seals[:-1], *plan.snapshots):
         _require_sign(session, sign)
         snapshots.delete_state(one)
         _force(session)
     for seal in plan.seals[-1:]:
         _require_not_built_on(session, seal)
+    snapshots.hint_latest(plan.target.id, may_skip=False)
+    _force(session)
     snapshots.announce(plan.target)
     _take_down(session, [sign.name])
     for seal in plan.seals[-1:]:

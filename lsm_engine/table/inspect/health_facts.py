@@ -26,7 +26,7 @@ from lsm_engine.plan.health import (
 )
 from lsm_engine.plan.health_options import at_odds
 from lsm_engine.plan.live_snapshots import believed, newest_run
-from lsm_engine.plan.retention import Retention
+from lsm_engine.plan.retention import Retention, retention_of
 from lsm_engine.plan.tags import created_at
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.compact.compact_append import plan_append_compaction
@@ -43,7 +43,6 @@ from lsm_engine.table.ground.live_files import (
     live_rows,
 )
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.history.orphans import remove_orphans
 from lsm_engine.table.inspect.damage_facts import damage_facts
 from lsm_engine.table.inspect.explain_retention import simulate_retention
@@ -77,7 +76,10 @@ def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = N
 
 
 def _is_damaged(damage: Mapping[str, Any]) -> bool:
-    return any(damage.get(name) for name in ("damage", "other_problems", "damaged_branches"))
+    return any(
+        damage.get(name)
+        for name in ("damage", "other_problems", "damaged_branches", "stray_latest")
+    )
 
 
 def unreadable(name: str, error: LsmError) -> TableFacts:

@@ -186,14 +186,14 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
         if _is_readable(session, number):
             break
         broken.append(number)
-    if broken and len(broken) == len(ids):
+    stray = snapshots.stray_latest(max(ids, default=0))
+    if len(broken) == len(ids) and (broken or stray is not None):
         raise CorruptFileError(
             "no snapshot can be read; bring one back from a backup",
-            file=session.paths.snapshot_file(ids[-1]),
+            file=session.paths.snapshot_file(ids[-1] if stray is None else stray),
         )
-    stray = snapshots.stray_latest(ids[-1]) if ids else None
     if not dry_run and (broken or stray is not None):
-        snapshots.hint_latest(ids[-1 - len(broken)])
+        snapshots.hint_latest(ids[-1 - len(broken)], may_skip=False)
         for number in broken:  # from the top, so that no gap is ever below what can be read
             if not _is_readable(session, number):
                 snapshots.delete(number)

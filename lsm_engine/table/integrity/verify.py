@@ -35,7 +35,7 @@ from lsm_engine.table.integrity.findings import Finding, Findings, Root, finding
 from lsm_engine.table.integrity.sources import with_sources
 from lsm_engine.table.integrity.stakes import stake_of
 from lsm_engine.table.integrity.unconditional_writers import warnings_of
-from lsm_engine.table.integrity.verify_ends import ghost_problems, wrong_ends
+from lsm_engine.table.integrity.verify_ends import ghost_problems, unread, wrong_ends
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.integrity.verify_levels import identities_of, identity_of, overlaps
@@ -95,8 +95,9 @@ def verify(
         branches = BranchStore(session.file_io, session.paths)
         for branch in () if session.paths.branch_name else other_branches(session):
             name = branch.paths.branch_name
-            if branches.exists(name):  # else of a creation or a deletion that died: nobody reads it
-                found.append((name, _verify_branch(branch, rows if deep else None)))
+            is_whole = branches.exists(name)
+            checked = _verify_branch(branch, rows if deep else None) if is_whole else unread(branch)
+            found.append((name, checked))
     if deep:
         rows.record(whole=snapshot_id is None and not session.paths.branch_name)
     report = of_branches(found)

@@ -4,19 +4,24 @@ No file names the oldest and the newest, and the hints that do so hold a number 
 EARLIEST hides snapshots, one that is lost looks as if it had expired, or had never been committed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.live_snapshots import believed, is_beside_others, is_of_another_client
-from lsm_engine.plan.retention import kept_of_passed
+from lsm_engine.plan.live_snapshots import believed, lost_below
+from lsm_engine.plan.retention import kept_of_passed, retention_of
+from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.history.expire import retention_of
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
+from lsm_engine.table.integrity.verify_report import VerifyReport
 from lsm_engine.table.tags.tag import is_there
+
+T = TypeVar("T")
+_FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
 def ghost_problems(session: TableSession, found: Sequence[Snapshot]) -> Iterator[str]:
@@ -30,11 +35,28 @@ def ghost_problems(session: TableSession, found: Sequence[Snapshot]) -> Iterator
             )
 
 
+def unread(branch: TableSession) -> VerifyReport:
+    """Return the report of a directory without schema-0: of a creation or a deletion that died, or lost."""
+    name, schema = branch.paths.branch_name, branch.paths.schema_file(0)
+    is_left = any(BranchStore(branch.file_io, branch.paths).files(name))
+    warning = (
+        f"warning: branch {name!r} has files and no {schema}, and is not read: its creation or deletion died, "
+        "or the file is lost; copy schema/schema-0 there to have it back, or delete the branch"
+    )
+    return VerifyReport(
+        problems=(),
+        snapshot_count=0,
+        tag_count=0,
+        file_count=0,
+        warnings=(warning,) if is_left else (),
+    )
+
+
 def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[list[str], list[str]]:
     """Return problems and warnings. `snapshots`: those that count, and those below EARLIEST, oldest first."""
     problems = _lost_changelogs(session, snapshots)
     if not snapshots:
-        return problems, []
+        return problems + _lost_newest(session, 0), []
     first, hint = snapshots[0], session.snapshots.earliest_hint()
     passed = [one for one in snapshots if one.id < believed(hint, snapshots[-1].id)]
     kept = _kept(session, snapshots, passed)
@@ -46,32 +68,61 @@ def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[li
             f"{session.paths.snapshot_hint('EARLIEST')} to have them back, while nobody expires"
         )
     there = session.snapshots.listed_ids()
-    is_ours = not is_of_another_client(first) and not is_beside_others(first)
-    if is_ours and hint is not None and 0 < hint < first.id:
-        lost = [number for number in _few(hint, first.id) if number not in there]
-        if lost:
-            problems.append(
-                f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
-                "restore their files, or let the next expiry move on"
-            )
-    latest = session.snapshots.stray_latest(max(there, default=0))
-    if latest is not None and latest == _stray_now(session):
+    lost = [number for number in lost_below(hint, first)[-_FEW:] if number not in there]
+    if lost:
         problems.append(
-            f"snapshot {latest}, which LATEST names, is missing: what was committed with it is not read; "
-            "restore its file, or go on without it: repair latest"
+            f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
+            "restore their files, or let the next expiry move on"
         )
-    return problems, warnings
+    return problems + _lost_newest(session, max(there, default=0)), warnings + _ahead(session)
 
 
-def _few(start: int, end: int) -> range:
-    """Return ids from a hint on that may be garbage."""
-    return range(max(start, end - 1000), end)
-
-
-def _stray_now(session: TableSession) -> int | None:
-    """Look once more: commits and rollbacks go on."""
+def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
+    """What LATEST names is there. Looks once more: commits and rollbacks go on."""
+    latest = session.snapshots.stray_latest(newest_id)
+    if latest is None:
+        return []
     there = session.snapshots.listed_ids()
-    return session.snapshots.stray_latest(max(there, default=0))
+    if session.snapshots.stray_latest(max(there, default=0)) != latest:
+        return []
+    return [
+        f"snapshot {latest}, which LATEST names, is missing, and neither reads nor writes go on without it; "
+        "restore its file, or let go of what was committed with it: repair latest"
+    ]
+
+
+def _ahead(session: TableSession) -> list[str]:
+    """No tag or consumer is beyond the newest snapshot: with LATEST lost only they show that some are lost.
+
+    A warning: a tag may come back from the trash after a rollback, and Java's leaves consumers.
+    """
+    named = [
+        (f"tag {tag.name!r} is of snapshot {tag.snapshot.id}", tag.snapshot.id)
+        for tag in _readable(session.tags.names(), session.tags.find)
+    ] + [
+        (
+            f"consumer {one.name!r} goes on at snapshot {one.next_snapshot_id}",
+            one.next_snapshot_id - 1,
+        )
+        for one in _readable(session.consumers.names(), session.consumers.find)
+    ]
+    try:
+        newest = session.snapshots.latest_id() or 0  # after them
+    except LsmError:
+        return []  # a problem of its own
+    return [
+        f"warning: {text}, and the newest is {newest}: newer ones were rolled back, or are lost"
+        for text, reached in named
+        if reached > newest
+    ]
+
+
+def _readable(names: Iterable[str], find: Callable[[str], T | None]) -> Iterator[T]:
+    """Yield what can be read; the rest is a finding of its own."""
+    for name in names:
+        with suppress(LsmError):
+            if (found := find(name)) is not None:
+                yield found
 
 
 def _kept(
@@ -97,10 +148,8 @@ def _needed(session: TableSession) -> Iterator[int]:
     """Yield the snapshots that consumers keep; one that cannot be read is a finding of its own."""
     if session.options[core_options.CONSUMER_CHANGELOG_ONLY]:
         return
-    for name in session.consumers.names():
-        with suppress(LsmError):
-            if (consumer := session.consumers.find(name)) is not None:
-                yield consumer.next_snapshot_id
+    for one in _readable(session.consumers.names(), session.consumers.find):
+        yield one.next_snapshot_id
 
 
 def _lost_changelogs(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
@@ -108,11 +157,15 @@ def _lost_changelogs(session: TableSession, snapshots: Sequence[Snapshot]) -> li
     if not changelogs_outlive(session.options):
         return []
     ids = session.changelogs.ids()
+    first = session.changelogs.find(ids[0]) if ids else next(iter(snapshots), None)
+    lost = () if first is None else lost_below(session.changelogs.earliest_hint(), first)
+    if lost and (ids or lost[0] <= (session.changelogs.latest_hint() or 0)):
+        ids.insert(0, lost[-_FEW:][0] - 1)
     if ids and snapshots and ids[-1] < snapshots[0].id:
         ids.append(snapshots[0].id)
     return [
-        f"changelogs {older + 1} to {newer - 1} are missing, and no expiry took them: there are older ones; "
-        "restore their files"
+        f"changelogs {older + 1} to {newer - 1} are missing, and no expiry took them, as there are older ones, or "
+        "EARLIEST names the first; restore their files"
         for older, newer in pairwise(ids)
         if newer > older + 1
     ]

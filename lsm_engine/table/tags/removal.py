@@ -110,7 +110,17 @@ def planned_paths(session: TableSession, plan: ExpirePlan) -> Iterator[str]:
 
 
 def _keep_changelogs(session: TableSession, plan: ExpirePlan) -> None:
-    """Write the changelogs that outlive their snapshots, before anything of those goes."""
+    """Write the changelogs that outlive their snapshots, before anything of those goes.
+
+    EARLIEST names the first of all before it is there, so that one that is lost is missed.
+    """
+    changelogs = session.changelogs
+    if plan.outlived:
+        marked = changelogs.earliest_hint()
+        if marked is None or not changelogs.exists(marked):
+            there = changelogs.ids()
+            if marked is None or not there:
+                changelogs.hint_earliest(min([*there, plan.outlived[0].id]))
     for snapshot in plan.outlived:
         session.changelogs.publish(snapshot)
     if plan.outlived:

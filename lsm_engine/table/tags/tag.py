@@ -141,6 +141,7 @@ def _notify_untagged(session: TableSession, name: str) -> None:
 def rename(session: TableSession, name: str, new_name: str) -> Tag:
     """Give a tag another name. A kill may leave both names; renaming again finishes."""
     checked_tag_name(new_name)
+    session.tags.require_no_copy(name)
     old = session.tags.find(name)
     taken = session.tags.find(new_name)
     if old is None:
@@ -161,7 +162,9 @@ def delete(session: TableSession, name: str, *, kind: str = "delete-tag") -> Non
 
     Of a tag that cannot be read, or beside which some document cannot, or goes meanwhile, the tag's own
     file goes; what else it named is left for orphan removal. Raises NotFoundError if there is no such tag.
+    CorruptFileError: another tag's file is a copy of this one's.
     """
+    session.tags.require_no_copy(name)
     try:
         tag = session.tags.load(name)
     except CorruptFileError as error:

@@ -88,7 +88,7 @@ def test_walks(three):
     assert [each.id for each in three.newest_first(2)] == [3, 2]
 
 
-@pytest.mark.parametrize("latest", [b"1", b"9", b"", b"x", b"3\n", b"0", b"-1", None, b"\xff" * 99])
+@pytest.mark.parametrize("latest", [b"1", b"", b"x", b"3\n", b"0", b"-1", None, b"\xff" * 99])
 def test_latest_hint_is_only_advice(three, disk, latest):
     disk.delete("t/snapshot/LATEST")
     if latest is not None:
@@ -96,6 +96,34 @@ def test_latest_hint_is_only_advice(three, disk, latest):
     assert three.latest_id() == 3
     commit(three, snapshot(4))
     assert hints(disk)["LATEST"] == "4"
+
+
+@pytest.mark.parametrize("left", [(1, 2), ()])
+def test_a_newest_snapshot_that_is_lost_is_missed(three, disk, left):
+    """LATEST names it: what was committed with it does not vanish, and nobody builds on what is left."""
+    for number in {1, 2, 3} - set(left):
+        disk.delete(f"t/snapshot/snapshot-{number}")
+    for ask in (three.latest, three.stable_listing):
+        with pytest.raises(CorruptFileError, match="snapshot 3 is missing") as caught:
+            ask()
+        assert caught.value.facts["file"] == "t/snapshot/snapshot-3"
+    disk.delete("t/snapshot/LATEST")
+    if left:
+        assert three.latest_id() == 2
+    else:
+        with pytest.raises(CorruptFileError, match="snapshot 1 is missing"):
+            three.latest()  # EARLIEST names it
+
+
+def test_a_latest_that_moved_back_meanwhile_is_followed(three, disk):
+    """A reader that read LATEST before a rollback finds its file gone, and looks at LATEST again."""
+
+    def rolled_back(call):
+        if call.path.endswith("snapshot-3") and disk.exists("t/snapshot/snapshot-3"):
+            disk.replace("t/snapshot/LATEST", b"2")
+            disk.delete("t/snapshot/snapshot-3")
+
+    assert SnapshotStore(RecordingFileIO(disk, on_call=rolled_back), PATHS).latest_id() == 2
 
 
 @pytest.mark.parametrize("earliest", [b"9", b"", b"x", None])

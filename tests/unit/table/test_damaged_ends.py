@@ -108,7 +108,75 @@ def test_no_snapshot_gets_lost_unnoticed(lost: int) -> None:
     assert f"snapshot {lost}" in problem
 
 
-@pytest.mark.parametrize("lost", [2, 4])
+def test_nothing_is_read_and_nothing_built_where_the_newest_snapshot_is_lost() -> None:
+    told = six()
+    told.disk.delete("snapshot/snapshot-6")
+    before = told.files()
+    acts: list[Callable[[lsm.Table], object]] = [
+        lambda t: t.scan().to_arrow(),
+        lambda t: t.changelog(),
+        lambda t: t.lookup([{"id": 1}]),
+        lambda t: t.upsert([{"id": 9, "v": "b"}]),
+        lambda t: t.compact(full=True),
+        lambda t: t.create_tag("late"),
+        lambda t: t.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s"),
+        lambda t: t.remove_orphan_files(dry_run=False, older_than="0 s", force=True),
+    ]
+    for act in acts:
+        with pytest.raises(lsm.CorruptFileError, match="snapshot 6 is missing"):
+            act(told.reopened())
+    assert told.files() == before
+    assert set(told.rows(snapshot_id=5)) == {0, 1, 2, 3, 4}
+    (problem,) = told.reopened().verify().problems
+    assert "snapshot 6, which LATEST names" in problem
+    assert told.reopened().repair_latest_snapshot().found == ("snapshot/LATEST",)
+    told.reopened().repair_latest_snapshot(dry_run=False)
+    assert set(told.rows()) == {0, 1, 2, 3, 4}
+    assert told.put(k9="b") == 6
+    assert told.reopened().verify().is_clean
+
+
+def test_a_table_whose_snapshots_are_all_lost_is_not_empty() -> None:
+    told = six()
+    for number in range(1, 7):
+        told.disk.delete(f"snapshot/snapshot-{number}")
+    for _ in range(2):  # LATEST names one; without it EARLIEST does
+        with pytest.raises(lsm.CorruptFileError, match="is missing, and was the newest"):
+            told.reopened().scan().to_arrow()
+        with pytest.raises(lsm.CorruptFileError, match="is missing, and was the newest"):
+            told.reopened().upsert([{"id": 9, "v": "b"}])
+        with pytest.raises(lsm.CorruptFileError, match="no snapshot can be read"):
+            told.reopened().repair_latest_snapshot()
+        assert "is missing, and neither reads nor writes" in str(told.reopened().verify().problems)
+        told.disk.delete("snapshot/LATEST")
+
+
+def test_where_latest_is_lost_too_tags_and_consumers_tell() -> None:
+    told = six()
+    told.table.create_tag("end")
+    told.table.reset_consumer("reader", 7)
+    assert told.reopened().verify().warnings == ()
+    told.disk.delete("snapshot/LATEST")
+    told.disk.delete("snapshot/snapshot-6")
+    assert told.reopened().verify().warnings == (
+        "warning: tag 'end' is of snapshot 6, and the newest is 5: newer ones were rolled back, or are lost",
+        "warning: consumer 'reader' goes on at snapshot 7, and the newest is 5: newer ones were rolled back, "
+        "or are lost",
+    )
+
+
+def test_changes_do_not_begin_later_than_earliest_says() -> None:
+    told = six()
+    for number in (1, 2):
+        told.disk.delete(f"snapshot/snapshot-{number}")
+    with pytest.raises(lsm.CorruptFileError, match=r"snapshots 1 to 2 are missing.*start after 2"):
+        told.reopened().changelog()
+    assert set(told.reopened().changelog(after=2)["id"].to_pylist()) == {2, 3, 4, 5}
+    told.table.expire_snapshots(retain_max=2, retain_min=1)
+    assert set(told.reopened().changelog()["id"].to_pylist()) == {4, 5}
+
+
+@pytest.mark.parametrize("lost", [1, 2, 4])
 def test_a_changelog_does_not_get_lost_unnoticed(lost: int) -> None:
     kept = {"changelog.num-retained.max": "50", "changelog.time-retained": "30 d"}
     told = six(**kept, **{"changelog-producer": "input"})
@@ -117,6 +185,69 @@ def test_a_changelog_does_not_get_lost_unnoticed(lost: int) -> None:
     told.disk.delete(f"changelog/changelog-{lost}")
     (problem,) = told.reopened().verify().problems
     assert f"changelogs {lost} to {lost} are missing" in problem
+
+
+def test_the_only_changelog_does_not_get_lost_unnoticed() -> None:
+    kept = {"changelog.num-retained.max": "50", "changelog.time-retained": "30 d"}
+    told = six(**kept, **{"changelog-producer": "input"})
+    told.table.expire_snapshots(retain_max=5, retain_min=5, older_than="0 s")
+    assert told.disk.read("changelog/EARLIEST") == b"1"
+    assert told.reopened().verify().is_clean
+    told.disk.delete("changelog/changelog-1")
+    (problem,) = told.reopened().verify().problems
+    assert "changelogs 1 to 1 are missing" in problem
+    told.table.expire_snapshots(retain_max=4, retain_min=4, older_than="0 s")
+    assert told.disk.read("changelog/EARLIEST") == b"2"
+    assert told.reopened().verify().is_clean
+
+
+def test_changes_do_not_begin_where_a_damaged_earliest_says() -> None:
+    told = six()
+    told.disk.replace("snapshot/EARLIEST", b"5")
+    with pytest.raises(lsm.CorruptFileError, match="EARLIEST is 5, and snapshot 4 is there"):
+        told.reopened().changelog()
+    assert told.reopened().changelog(after=4).num_rows == 2
+    told.table.alter(lsm.SetOption("snapshot.num-retained.min", "1"))
+    told.table.alter(lsm.SetOption("snapshot.num-retained.max", "2"))
+    assert told.reopened().changelog().num_rows == 2  # as an expiry under way leaves them
+
+
+def test_a_branch_whose_schema_is_lost_is_named() -> None:
+    told = six()
+    told.table.create_tag("a", 2)
+    told.table.create_branch("other", tag="a")
+    assert told.reopened().verify().warnings == ()
+    told.disk.delete("branch/branch-other/schema/schema-0")
+    (warning,) = told.reopened().verify().warnings
+    assert "branch 'other' has files and no branch/branch-other/schema/schema-0" in warning
+    told.disk.replace("branch/branch-other/schema/schema-0", told.disk.read("schema/schema-0"))
+    assert told.reopened().branch("other").scan().to_arrow().num_rows == 2
+    assert told.reopened().verify().warnings == ()
+
+
+def test_a_checksum_under_another_name_is_damage() -> None:
+    """Two stretches that change places within a document take its checksum's name along."""
+    told = six()
+    told.table.create_tag("a", 2)
+    text = told.disk.read("tag/tag-a")
+    assert b'"writerVersion"' in text
+    swapped = text.replace(b"writerVersion", b"lsmChecersion").replace(
+        b"lsmChecksum", b"writerVksum"
+    )
+    told.disk.replace("tag/tag-a", swapped)
+    with pytest.raises(lsm.CorruptFileError, match="'writerVksum' is a checksum"):
+        told.reopened().scan(tag="a").to_arrow()
+
+
+def test_a_record_of_verified_files_that_is_none_is_named() -> None:
+    told = six()
+    told.table.create_tag("a", 2)
+    told.table.verify(deep=True, incremental=True)
+    told.disk.replace("verified/verified-files", told.disk.read("tag/tag-a"))
+    (problem,) = told.reopened().verify().problems
+    assert "no record of verified files" in problem
+    told.table.remove_broken_records(dry_run=False)
+    assert told.reopened().verify().is_clean
 
 
 def tagged(told: Story) -> None:
@@ -157,6 +288,20 @@ def test_no_tag_or_consumer_passes_for_another(how: Callable[[Story, str], None]
     with pytest.raises(lsm.CorruptFileError, match="that of consumer"):
         other.reopened().expire_snapshots(retain_max=1, retain_min=1)
     assert "that of consumer" in str(other.reopened().verify().problems)
+
+
+@pytest.mark.parametrize("act", ["delete_tag", "rename_tag"])
+def test_no_copy_passes_for_a_tag_that_goes(act: str) -> None:
+    told = six()
+    tagged(told)
+    copied(told, "tag")
+    before = told.files()
+    names = ("b",) if act == "delete_tag" else ("b", "c")
+    with pytest.raises(lsm.CorruptFileError, match="tag 'a' has the file of tag 'b'"):
+        getattr(told.reopened(), act)(*names)
+    assert told.files() == before
+    told.table.delete_tag("a")
+    getattr(told.reopened(), act)(*names)
 
 
 def test_a_tag_that_another_client_renamed_is_read() -> None:

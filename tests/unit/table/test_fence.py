@@ -157,6 +157,11 @@ def test_nobody_builds_on_what_a_late_hint_alone_speaks_for(store: SnapshotStore
     with pytest.raises(CorruptFileError, match="try again"):
         store.latest()
     assert not confirm(store, late, known[3])
+    with pytest.raises(
+        CorruptFileError, match="snapshot 4 is missing, and was the newest: try again"
+    ):
+        store.latest()
+    store.announce(known[4])  # whoever wrote the hint looks for itself
     assert store.latest() == known[2]
 
 
