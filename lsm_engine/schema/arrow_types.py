@@ -16,6 +16,7 @@ from lsm_engine.schema.types import (
     ScalarType,
     in_range,
     parse_type,
+    type_text,
 )
 
 _PLAIN: dict[Root, pa.DataType] = {
@@ -138,12 +139,25 @@ def sql_field(name: str, kind: str, *, nullable: bool = True) -> pa.Field:
             kind=ErrorKind.UNSUPPORTED_TYPE,
             column=name,
         )
-    return pa.field(
-        name,
-        arrow_type(declared),
-        nullable and declared.nullable,
-        metadata={SQL_TYPE: kind.encode()},
-    )
+    return declared_field(name, declared.with_nullable(nullable=nullable and declared.nullable))
+
+
+def declared_field(name: str, kind: DataType) -> pa.Field:
+    """Return the Arrow field of a new column of a type; lengths, nested ones too, are in the metadata of fields."""
+    metadata = None
+    match kind:
+        case ArrayType():
+            held = pa.list_(declared_field("element", kind.element))
+        case MapType():
+            key = declared_field("key", kind.key).with_nullable(False)  # noqa: FBT003
+            held = pa.map_(key, declared_field("value", kind.value))
+        case RowType():
+            held = pa.struct([declared_field(field.name, field.type) for field in kind.fields])
+        case ScalarType():
+            held = arrow_type(kind)
+            if kind.root in BOUNDED:
+                metadata = {SQL_TYPE: type_text(kind).encode()}
+    return pa.field(name, held, kind.nullable, metadata=metadata)
 
 
 def _declared(field: pa.Field) -> DataType | None:
@@ -166,6 +180,13 @@ def _declared(field: pa.Field) -> DataType | None:
     return declared.with_nullable(nullable=field.nullable)
 
 
+def _type_of(field: pa.Field, column: str, ids: FieldIds) -> DataType:
+    """Return the type of what an Arrow field holds: the one that it is declared as, if it is."""
+    return _declared(field) or type_from_arrow(
+        field.type, nullable=field.nullable, column=column, ids=ids
+    )
+
+
 def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
     """Return a new column for an Arrow field, nested ids included.
 
@@ -175,8 +196,7 @@ def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
     return DataField(
         id=own,
         name=field.name,
-        type=_declared(field)
-        or type_from_arrow(field.type, nullable=field.nullable, column=field.name, ids=ids),
+        type=_type_of(field, field.name, ids),
         description=_comment_of(field),
     )
 
@@ -254,15 +274,10 @@ def type_from_arrow(value: pa.DataType, *, nullable: bool, column: str, ids: Fie
         or pa.types.is_large_list(value)
         or pa.types.is_fixed_size_list(value)
     ):
-        element = type_from_arrow(
-            value.value_type, nullable=value.value_field.nullable, column=column, ids=ids
-        )
-        return ArrayType(element=element, nullable=nullable)
+        return ArrayType(element=_type_of(value.value_field, column, ids), nullable=nullable)
     if pa.types.is_map(value):
-        key = type_from_arrow(value.key_type, nullable=False, column=column, ids=ids)
-        item = type_from_arrow(
-            value.item_type, nullable=value.item_field.nullable, column=column, ids=ids
-        )
+        key = _type_of(value.key_field, column, ids)
+        item = _type_of(value.item_field, column, ids)
         return MapType(key=key, value=item, nullable=nullable)
     if pa.types.is_struct(value):
         fields = tuple(field_from_arrow(value.field(i), ids) for i in range(value.num_fields))

@@ -82,6 +82,17 @@ def with_members(
 
     It is given "element", or "key" and then "value", what is there now, and the field that it shall be.
     """
+    offsets, entries, mask = entries_of(values)
+    if not pa.types.is_map(wanted):
+        elements = member("element", entries, wanted.value_field)
+        return pa.ListArray.from_arrays(offsets, elements, type=wanted, mask=mask)
+    keys = member("key", pc.struct_field(entries, [0]), wanted.key_field)
+    items = member("value", pc.struct_field(entries, [1]), wanted.item_field)
+    return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
+
+
+def entries_of(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    """Return where each of lists or maps begins, what is in them without nulls' own, and which are null."""
     missing = values.is_null()
     there = ~missing.to_numpy(zero_copy_only=False)
     ends = values.offsets.to_numpy()
@@ -90,13 +101,7 @@ def with_members(
     if lengths[~there].any():  # what lies below nulls is no value
         entries = entries.filter(pa.array(np.repeat(there, lengths)))
     offsets = pa.array(np.append(0, np.cumsum(lengths * there, dtype=np.int64))).cast(pa.int32())
-    mask = missing if values.null_count else None
-    if not pa.types.is_map(wanted):
-        elements = member("element", entries, wanted.value_field)
-        return pa.ListArray.from_arrays(offsets, elements, type=wanted, mask=mask)
-    keys = member("key", pc.struct_field(entries, [0]), wanted.key_field)
-    items = member("value", pc.struct_field(entries, [1]), wanted.item_field)
-    return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
+    return offsets, entries, missing if values.null_count else None
 
 
 def _member(

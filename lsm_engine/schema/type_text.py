@@ -7,8 +7,14 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError, UnsupportedError
-from lsm_engine.schema.arrow_types import BOUNDED, FieldIds, arrow_type, sql_field, type_from_arrow
-from lsm_engine.schema.types import DataType, ScalarType, in_range, parse_type, type_text
+from lsm_engine.schema.arrow_types import (
+    FieldIds,
+    arrow_type,
+    declared_field,
+    field_from_arrow,
+    type_from_arrow,
+)
+from lsm_engine.schema.types import DataType, in_range, parse_type, type_text
 
 _OPEN, _CLOSE = "<([", ">)]"
 _DEPTH_MAX = 20
@@ -55,8 +61,7 @@ def columns_of_text(text: str) -> pa.Schema:
 
     Types are those of schema files: BOOLEAN INT BIGINT DOUBLE DECIMAL(p, s) STRING CHAR(n) VARCHAR(n) BYTES DATE TIME
     TIMESTAMP(p) TIMESTAMP_LTZ(p) ARRAY<…> MAP<…, …> ROW<name TYPE, …>. Raises InvalidInputError for
-    anything else, UnsupportedError for nested types with members that an Arrow schema cannot carry, such
-    as ARRAY<VARCHAR(10)>.
+    anything else, UnsupportedError for types that an Arrow schema cannot carry, such as TIMESTAMP(5).
     """
     return pa.schema(column_of_text(name, kind) for name, kind in map(_named, _parts(text)))
 
@@ -67,9 +72,11 @@ def column_of_text(name: str, kind: str) -> pa.Field:
     Without a length text and bytes are of any, also by names such as VARCHAR and BINARY. Raises as `columns_of_text`, whose columns these are.
     """
     declared = type_of_text(kind)
-    if isinstance(declared, ScalarType) and declared.root in BOUNDED and "(" in kind:
-        return sql_field(name, type_text(declared))
-    return pa.field(name, _held(name, kind, declared), declared.nullable)
+    if "(" not in kind:
+        return pa.field(name, arrow_type(declared), declared.nullable)
+    field = declared_field(name, declared)
+    _require_same(name, declared, field_from_arrow(field, FieldIds()).type)
+    return field
 
 
 def arrow_of_text(name: str, kind: str) -> pa.DataType:
@@ -77,23 +84,24 @@ def arrow_of_text(name: str, kind: str) -> pa.DataType:
 
     `name`: the column's, for the message.
     """
-    return _held(name, kind, type_of_text(kind))
+    field = column_of_text(name, kind)
+    if "(" in kind:  # a length is said by the field
+        _require_same(
+            name, type_of_text(kind), field_from_arrow(field.remove_metadata(), FieldIds()).type
+        )
+    return field.type
 
 
-def _held(name: str, kind: str, declared: DataType) -> pa.DataType:
-    held = arrow_type(declared)
-    if "(" in kind:
-        carried = type_from_arrow(held, nullable=declared.nullable, column=name, ids=FieldIds())
-        # Arrow carries NOT NULL as it is, and gives it to the keys of maps, which never are null.
-        became, wanted = (type_text(each).replace(" NOT NULL", "") for each in (carried, declared))
-        if became != wanted:
-            raise UnsupportedError(
-                f"column {name!r} would become {type_text(carried)}; declare it so",
-                kind=ErrorKind.UNSUPPORTED_TYPE,
-                column=name,
-                type=kind,
-            )
-    return held
+def _require_same(name: str, declared: DataType, carried: DataType) -> None:
+    # Arrow carries NOT NULL as it is, and gives it to the keys of maps, which never are null.
+    became, wanted = (type_text(each).replace(" NOT NULL", "") for each in (carried, declared))
+    if became != wanted:
+        raise UnsupportedError(
+            f"column {name!r} would become {type_text(carried)}; declare it so",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            column=name,
+            type=type_text(declared),
+        )
 
 
 def _stored(text: str) -> Any:

@@ -6,7 +6,8 @@ SET TBLPROPERTIES   UNSET TBLPROPERTIES
 
 from collections.abc import Iterator
 
-from pyspark.sql.types import StructType
+import pyarrow as pa
+from pyspark.sql.types import CharType, StructType, VarcharType
 
 from lsm_engine.schema.changes import (
     AddColumn,
@@ -140,7 +141,7 @@ def _dotted(path: Path) -> str:
 def _added(column: Statement) -> Iterator[SchemaChange]:
     name = _path(column)
     declared = _declared(column)
-    kind = arrow_schema_of(declared).field(0).type
+    kind = _kind(declared)
     comment = default = after = None
     first = False
     while not column.done:
@@ -166,7 +167,7 @@ def _altered(statement: Statement) -> SchemaChange:
     path = _path(statement)
     name = _dotted(path)
     if statement.takes("TYPE"):
-        return ChangeType(path, arrow_schema_of(_declared(statement)).field(0).type)
+        return ChangeType(path, _kind(_declared(statement)))
     if statement.takes("COMMENT"):
         return SetColumnComment(path, statement.literal())
     if statement.takes("FIRST"):
@@ -189,6 +190,14 @@ def _declared(statement: Statement) -> StructType:
     schema = StructType.fromDDL(f"c {statement.until(*_AFTER_TYPE, types=True)}")
     assert isinstance(schema, StructType)
     return schema
+
+
+def _kind(declared: StructType) -> pa.DataType | str:
+    """Return the type of a column for `alter`; a length stands in its text."""
+    kind = declared.fields[0].dataType
+    if isinstance(kind, CharType | VarcharType):
+        return kind.simpleString()
+    return arrow_schema_of(declared).field(0).type
 
 
 def _removed(table: Table, statement: Statement, *, ignores: bool) -> Iterator[SchemaChange]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import types as sql
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
+from lsm_engine.schema.arrow_types import sql_field
 from lsm_engine.schema.types import (
     BINARY,
     TEXT,
@@ -133,12 +134,11 @@ def arrow_type_of(value: sql.DataType, column: str) -> pa.DataType:
         case sql.DecimalType():
             return pa.decimal128(value.precision, value.scale)
         case sql.ArrayType():
-            element = arrow_type_of(value.elementType, column)
-            return pa.list_(pa.field("element", element, value.containsNull))
+            return pa.list_(_field("element", value.elementType, value.containsNull, column))
         case sql.MapType():
             return pa.map_(
-                pa.field("key", arrow_type_of(value.keyType, column), nullable=False),
-                pa.field("value", arrow_type_of(value.valueType, column), value.valueContainsNull),
+                _field("key", value.keyType, False, column),  # noqa: FBT003
+                _field("value", value.valueType, value.valueContainsNull, column),
             )
         case sql.StructType():
             return pa.struct(list(arrow_schema_of(value)))
@@ -160,13 +160,16 @@ def _scalar_arrow(value: sql.DataType, column: str) -> pa.DataType:
 
 
 def arrow_schema_of(schema: sql.StructType) -> pa.Schema:
-    """Return the Arrow form of a DataFrame's schema: what `create_table` wants for its rows."""
+    """Return the Arrow form of a schema: what `create_table` wants. Texts of a declared length keep it."""
     return pa.schema(
-        [
-            pa.field(field.name, arrow_type_of(field.dataType, field.name), field.nullable)
-            for field in schema.fields
-        ]
+        [_field(field.name, field.dataType, field.nullable, field.name) for field in schema.fields]
     )
+
+
+def _field(name: str, kind: sql.DataType, nullable: bool, column: str) -> pa.Field:  # noqa: FBT001
+    if isinstance(kind, sql.CharType | sql.VarcharType):
+        return sql_field(name, kind.simpleString(), nullable=nullable)
+    return pa.field(name, arrow_type_of(kind, column), nullable)
 
 
 def fitter(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

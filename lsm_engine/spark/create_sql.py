@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import NoReturn
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StructType, VarcharType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lsm_engine.base.record import record
-from lsm_engine.schema.arrow_types import sql_field
 from lsm_engine.schema.changes import SchemaChange, SetColumnComment, SetColumnDefault
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.insert_sql import write_rows
@@ -48,7 +46,7 @@ class NewTable:
         assert schema is not None
         table = catalog.create_table(
             self.name,
-            _arrow(schema),
+            arrow_schema_of(schema),
             primary_key=self.key,
             partitioned_by=self.partitions,
             options=self.options,
@@ -203,16 +201,3 @@ def _buckets(statement: Statement) -> dict[str, str]:
     count = statement.literal()
     statement.needs("BUCKETS")
     return {"bucket": count, "bucket-key": ",".join(keys)}
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    """Return columns for `create_table`; texts of a declared length keep it."""
-    columns = []
-    for each, plain in zip(schema.fields, arrow_schema_of(schema), strict=True):
-        kind = each.dataType
-        bounded = isinstance(kind, CharType | VarcharType)
-        made = (
-            sql_field(each.name, kind.simpleString(), nullable=each.nullable) if bounded else plain
-        )
-        columns.append(made)
-    return pa.schema(columns)

@@ -125,15 +125,11 @@ def _type_in_sql(kind: DataType) -> str:
     """Return a type in Spark's words; texts of a declared length keep it."""
     if isinstance(kind, ScalarType) and kind.root in (Root.CHAR, Root.VARCHAR):
         return type_text(kind.with_nullable(nullable=True))
-    return _nested_in_sql(kind)
-
-
-def _nested_in_sql(kind: DataType) -> str:
     match kind:
         case ArrayType():
-            return f"array<{_nested_in_sql(kind.element)}>"
+            return f"array<{_type_in_sql(kind.element)}>"
         case MapType():
-            return f"map<{_nested_in_sql(kind.key)}, {_nested_in_sql(kind.value)}>"
+            return f"map<{_type_in_sql(kind.key)}, {_type_in_sql(kind.value)}>"
         case RowType():
             return f"struct<{', '.join(map(_field_in_sql, kind.fields))}>"
         case ScalarType():
@@ -141,7 +137,7 @@ def _nested_in_sql(kind: DataType) -> str:
 
 
 def _field_in_sql(field: DataField) -> str:
-    parts = [f"{quoted(field.name)}: {_nested_in_sql(field.type)}"]
+    parts = [f"{quoted(field.name)}: {_type_in_sql(field.type)}"]
     if not field.type.nullable:
         parts.append("NOT NULL")
     if field.description:

@@ -208,3 +208,29 @@ def test_what_is_not_done_says_what_to_do_and_changes_nothing(run, statement, in
     with pytest.raises(InvalidInputError, match=instead):
         run(statement)
     assert run("SELECT id, v FROM shop.parted") == [(1, 1.0)]
+
+
+def test_lengths_within_columns_are_kept_described_and_hold(run):
+    run(
+        "CREATE TABLE shop.lengths (id INT PRIMARY KEY, tags ARRAY<VARCHAR(3)>, "
+        "place STRUCT<city: VARCHAR(5) COMMENT 'short', codes: MAP<CHAR(2), STRING>>) USING lsm"
+    )
+    run("ALTER TABLE shop.lengths ADD COLUMNS (v VARCHAR(4), more ARRAY<STRUCT<c: CHAR(1)>>)")
+    run("ALTER TABLE shop.lengths ALTER COLUMN place.city TYPE VARCHAR(6)")
+    created = run("SHOW CREATE TABLE shop.lengths")[0][0]
+    for text in (
+        "array<VARCHAR(3)>",
+        "VARCHAR(6)",
+        "map<CHAR(2), string>",
+        "VARCHAR(4)",
+        "CHAR(1)",
+    ):
+        assert text in created
+    run("INSERT INTO shop.lengths (id, tags, v) VALUES (1, array('abc'), 'abcd')")
+    for column, value in (("tags", "array('abcd')"), ("v", "'abcde'")):
+        with pytest.raises(Exception, match="longer than"):
+            run(f"INSERT INTO shop.lengths (id, {column}) VALUES (2, {value})")
+    assert run("SELECT id, tags, v FROM shop.lengths") == [(1, ["abc"], "abcd")]
+    run("DROP TABLE shop.lengths")
+    run(created)
+    assert run("SHOW CREATE TABLE shop.lengths")[0][0] == created

@@ -14,11 +14,20 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
-from lsm_engine.schema.arrow_types import arrow_type
+from lsm_engine.schema.arrow_types import BOUNDED, arrow_type
 from lsm_engine.schema.defaults import default_of
+from lsm_engine.schema.nested_values import entries_of
 from lsm_engine.schema.plain_types import decoded
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import BINARY, TEXT, DataField, Root, ScalarType
+from lsm_engine.schema.types import (
+    TEXT,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+)
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, RowKinds
 
@@ -242,20 +251,45 @@ def _has_bytes(value: pa.DataType) -> bool:
 
 
 def _check_length(field: DataField, column: pa.Array) -> None:
-    """CHAR(n), VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes."""
-    kind = field.type
-    if not isinstance(kind, ScalarType) or kind.precision is None:
+    """CHAR(n), VARCHAR(n) count code points, BINARY(n) and VARBINARY(n) bytes; nested fields are looked at, too."""
+    for name, kind, values in _bounded(field.name, field.type, column):
+        lengths = pc.utf8_length(values) if kind.root in TEXT else pc.binary_length(values)
+        wrong = pc.sum(pc.greater(lengths, kind.precision)).as_py() or 0
+        if wrong:
+            raise InvalidInputError(
+                f"{wrong} values of column {name!r} are longer than {kind.precision}",
+                column=name,
+                rows=wrong,
+            )
+
+
+def _bounded(
+    name: str, kind: DataType, values: pa.Array
+) -> Iterator[tuple[str, ScalarType, pa.Array]]:
+    """Yield the values of a bounded length in a column, with the path to them; not what lies below nulls."""
+    if not _has_length(kind):
         return
-    if kind.root in TEXT and kind.root is not Root.STRING:
-        lengths = pc.utf8_length(column)
-    elif kind.root in BINARY and kind.root is not Root.BYTES:
-        lengths = pc.binary_length(column)
-    else:
-        return
-    wrong = pc.sum(pc.greater(lengths, kind.precision)).as_py() or 0
-    if wrong:
-        raise InvalidInputError(
-            f"{wrong} values of column {field.name!r} are longer than {kind.precision}",
-            column=field.name,
-            rows=wrong,
-        )
+    match kind:
+        case ScalarType():
+            yield name, kind, values
+        case ArrayType():
+            yield from _bounded(f"{name}.element", kind.element, values.flatten())
+        case MapType():
+            _, entries, _ = entries_of(values)
+            yield from _bounded(f"{name}.key", kind.key, pc.struct_field(entries, [0]))
+            yield from _bounded(f"{name}.value", kind.value, pc.struct_field(entries, [1]))
+        case RowType():
+            for field, inner in zip(kind.fields, values.flatten(), strict=True):
+                yield from _bounded(f"{name}.{field.name}", field.type, inner)
+
+
+def _has_length(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_length(kind.element)
+        case MapType():
+            return _has_length(kind.key) or _has_length(kind.value)
+        case RowType():
+            return any(_has_length(field.type) for field in kind.fields)
+        case ScalarType():
+            return kind.root in BOUNDED and kind.precision is not None
