@@ -59,9 +59,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return room / "dist"
 
 
-def test_the_small_installation_takes_450_megabytes(built, tmp_path):
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_small_installation_takes_450_megabytes(built, python, tmp_path):
     (wheel,) = built.glob("*.whl")
-    _run(PYTHONS[0], "-m", "venv", "env", cwd=tmp_path)
+    _run(python, "-m", "venv", "env", cwd=tmp_path)
     _run("env/bin/pip", "install", "-q", "--no-compile", wheel, "numba<0.62", cwd=tmp_path)
     (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")
     taken = {
