@@ -118,6 +118,8 @@ class TagStore:
         if found is None:
             near = difflib.get_close_matches(name, self.names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            if name.isdecimal():
+                hint = f"; a snapshot is named by its id as a number, {name} without quotes{hint}"
             raise NotFoundError(f"no tag {name!r}{hint}", kind=ErrorKind.NO_SUCH_TAG, tag=name)
         return found
 

@@ -273,6 +273,8 @@ def test_versions_that_are_not_there_are_named():
         table.scan(version=9)
     with pytest.raises(lsm.NotFoundError, match="nine"):
         table.scan(version="nine")
+    with pytest.raises(lsm.NotFoundError, match=r"no tag '2'; .*as a number, 2 without"):
+        table.scan(version="2")
 
 
 def test_history_is_a_table_newest_first():
