@@ -6,18 +6,19 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.catalog.lineage_page import SNAPSHOTS_MAX
+from lsm_engine.catalog.lineage_page import SNAPSHOTS_MAX, lineage_page
 from lsm_engine.catalog.models import SNAPSHOTS
 from lsm_engine.catalog.provenance import Run, provenance_properties
 from lsm_engine.cli.ui.routes import Site
 from lsm_engine.cli.ui.server import PageServer
-from tests.browser.chromium import run
+from tests.browser.chromium import acted, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -115,3 +116,48 @@ def test_search_reaches_what_is_not_drawn_and_links_lead_to_dagster(tmp_path: Pa
         assert ids == list(range(17 + SNAPSHOTS_MAX // 2, 0, -1))
         assert sum(each["commits"] for each in table["line"]) == 5_000
         assert sum(each["compactions"] for each in table["line"]) == 1_000
+
+
+def test_a_page_that_follows_asks_again_every_five_seconds(tmp_path: Path) -> None:
+    with served(tmp_path, 10) as url:
+        page = tmp_path / "page.html"
+        page.write_bytes(urlopen(f"{url}lineage?table=shop.orders").read())
+    seen = acted(
+        page,
+        """
+        const asked = [], box = document.getElementById('follow');
+        const seen = [!document.getElementById('live').hidden, box.checked];
+        window.setTimeout = (act, millis) => asked.push(millis);
+        box.click();
+        seen.push(asked.length, asked[0], sessionStorage.getItem('follow'));
+        keepUp();  // as the page does when it was loaded anew
+        seen.push(asked.length, box.checked);
+        box.click();
+        seen.push(sessionStorage.getItem('follow'));
+        return seen;
+        """,
+    )
+    assert seen == [True, False, 1, 5000, "yes", 2, True, "no"]
+
+
+def test_names_of_lanes_never_lie_on_each_other(tmp_path: Path) -> None:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)) as catalog:
+        for number in range(12):
+            table = catalog.create_table(f"shop.t{number}", {"id": int}, primary_key="id")
+            table.upsert([{"id": 1}])
+        page = tmp_path / "page.html"
+        page.write_text(lineage_page(catalog.lineage), "utf-8")
+    near, far = acted(
+        page,
+        """
+        const shown = () => [...document.querySelectorAll('.lane-name')].filter(
+            name => name.getAttribute('visibility') === 'visible').map(name => name.getBBox());
+        const near = shown();
+        for (let at = 0; at < 12; at++) document.getElementById('out').click();
+        return [near, shown()].map(boxes => boxes.map(box => [box.y, box.y + box.height]));
+        """,
+    )
+    assert 0 < len(far) < len(near) == 12
+    for boxes in (near, far):
+        for above, below in pairwise(boxes):
+            assert above[1] <= below[0] + 1
