@@ -13,7 +13,7 @@ from lsm_engine.base.errors import CorruptFileError, ErrorKind, LsmError, Unsupp
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import foreign_options
 from lsm_engine.codec.checksum import checksum_of
-from lsm_engine.codec.json_object import JsonObject, object_text, parse_object
+from lsm_engine.codec.json_object import CHECKSUM, JsonObject, object_text, parse_object
 from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
     FIELD_MEMBERS,
@@ -265,12 +265,16 @@ def decode_tag(
     file_name: str,
     is_of: Callable[[str], bool] = lambda _: True,
 ) -> Tag:
-    """Return the tag that a tag file holds; a file that is just a snapshot has no birthday.
+    """Return the tag that a tag file holds; of other clients one may be just a snapshot, without a birthday.
 
     `is_of` is asked where the file names another tag: whether it is that one's, and not renamed.
     """
     found = parse_object(data, file_name=file_name)
     refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
+    if TAG_ONLY_MEMBERS.isdisjoint(found.members) and f'"{CHECKSUM}"'.encode() in data:
+        raise CorruptFileError(
+            "the file holds a snapshot and no tag; restore it, or delete the tag", file=file_name
+        )
     named = found.optional_name(OWN_NAME)
     if named not in (None, name) and is_of(named):
         raise _of_another("tag", named, file_name)

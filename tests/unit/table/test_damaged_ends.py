@@ -290,6 +290,18 @@ def test_no_tag_or_consumer_passes_for_another(how: Callable[[Story, str], None]
     assert "that of consumer" in str(other.reopened().verify().problems)
 
 
+def test_no_snapshot_passes_for_a_tag() -> None:
+    told = six()
+    tagged(told)
+    told.disk.replace("tag/tag-a", told.disk.read("snapshot/snapshot-4"))
+    with pytest.raises(lsm.CorruptFileError, match="holds a snapshot and no tag"):
+        told.reopened().scan(tag="a").to_arrow()
+    assert "holds a snapshot and no tag" in str(told.reopened().verify().problems)
+    of_java = told.disk.read("snapshot/snapshot-4").partition(b',\n  "lsmChecksum"')[0] + b"\n}"
+    told.disk.replace("tag/tag-a", of_java)
+    assert told.reopened().scan(tag="a").to_arrow().num_rows == 4
+
+
 @pytest.mark.parametrize("act", ["delete_tag", "rename_tag"])
 def test_no_copy_passes_for_a_tag_that_goes(act: str) -> None:
     told = six()
