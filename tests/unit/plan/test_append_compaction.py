@@ -157,7 +157,7 @@ def test_with_full_two_are_enough_and_none_waits() -> None:
 
 def test_files_of_one_number_are_joined_by_age() -> None:
     """As where nothing counts: created first, comes first; of an unknown time, before all."""
-    made = {"c": 5, "a": 7, "b": None, "e": 0, "d": -1}
+    made = {"c": 5, "a": 7, "b": None, "e": 0, "d": -1, "a1": 1}
     some = [
         replace(
             files(10)[0].rename(name), min_sequence_number=0, creation_millis=millis
@@ -165,4 +165,4 @@ def test_files_of_one_number_are_joined_by_age() -> None:
         for name, millis in made.items()
     ]  # fmt: skip
     (group,) = append_groups(some, SIZES, in_order=False)
-    assert [file.file_name for file in group] == ["d", "b", "e", "c", "a"]
+    assert [file.file_name for file in group] == ["d", "b", "e", "a1", "c", "a"]

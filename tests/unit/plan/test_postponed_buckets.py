@@ -31,6 +31,12 @@ def test_one_gigabyte_a_bucket_unless_told_otherwise(sizes, buckets):
     assert buckets_for(files, given) == 3
 
 
+@pytest.mark.parametrize("target", ["0 b", "1 b"])
+def test_a_target_of_a_byte_or_none_gives_a_bucket_a_byte(target):
+    options = TableOptions(texts={**POSTPONED, "postpone.target-size-per-bucket": target})
+    assert buckets_for([replace(data_file("f"), file_size=3)], options) == 4
+
+
 def test_who_waits_for_the_size():
     size = {"postpone.target-size-per-bucket": "2 gb"}
     number = {"postpone.default-bucket-num": "1"}

@@ -1,6 +1,7 @@
 """Live files become splits, and a scan explains itself."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,33 @@ def test_splits(shape: str, expected: str) -> None:
     assert told(plan(bucket(shape))) == expected
 
 
+def of_rows(first: int, size: int, name: str) -> ManifestEntry:
+    """A file of the rows with ids `first` to `first` + 9."""
+    made = entry(name, size=size)
+    return replace(made, file=replace(made.file, first_row_id=first))
+
+
+def test_files_of_the_same_rows_are_joined_and_others_read_as_they_are() -> None:
+    live = [of_rows(0, 10, "a"), of_rows(0, 10, "b"), of_rows(10, 10, "c"), of_rows(20, 10, "d")]
+    found = plan(live, mode=ReadMode.ROW_ID)
+    assert told(found) == "raw[c][d] merged[a|b]"
+    assert [split.reason for split in found] == [
+        "raw: 2 files of whole rows", "joined: 2 files of the same rows",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("matching", "expected"),
+    [("abc", "raw[c] merged[a|b]"), ("ac", "raw[c]"), ("b", ""), ("ab", "merged[a|b]")],
+)
+def test_each_file_of_the_same_rows_alone_can_rule_them_out(matching: str, expected: str) -> None:
+    live = [of_rows(0, 10, "a"), of_rows(0, 10, "b"), of_rows(10, 10, "c")]
+    match = {"value_match": lambda file: file.file_name in matching}
+    for keeps in (False, True):
+        found = plan(live, mode=ReadMode.ROW_ID, merge_keeps_rows=keeps, **match)
+        assert told(found) == expected
+
+
 @pytest.mark.parametrize(
     ("shape", "mode", "expected"),
     [
@@ -73,6 +101,7 @@ def test_splits(shape: str, expected: str) -> None:
         ("0:1-9 5:1-5d 4:3-9", ReadMode.ABOVE_LEVEL_0, "raw[f2] merged[f1]"),
         ("0:1-9", ReadMode.ABOVE_LEVEL_0, ""),
         ("0:0-0 0:0-0 0:0-0", ReadMode.NO_KEY, "raw[f0][f1][f2]"),
+        ("0:0-0d", ReadMode.NO_KEY, "raw[f0]"),
     ],
 )
 def test_modes_without_merging(shape: str, mode: ReadMode, expected: str) -> None:

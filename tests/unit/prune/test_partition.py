@@ -143,6 +143,15 @@ def test_manifests_out_of_range_are_left_alone() -> None:
     assert manifest_mask(predicate, manifests, FIELDS).tolist() == [False, True]
 
 
+def test_deleted_files_of_a_manifest_count_in_its_range() -> None:
+    """One ADD and one DELETE, of which one has no day: the other may be of any day in the range."""
+    both = manifest_of([], [(day(2), "eu"), (None, "eu")])
+    moved = replace(both, added_file_count=1, deleted_file_count=1)
+    for asked, may in ((day(2) == DAY, True), (day(3) == DAY, False), (DAY.is_null(), True)):
+        predicate = from_expression(asked, SCHEMA)
+        assert manifest_mask(predicate, [moved], FIELDS).tolist() == [may]
+
+
 def test_every_type_of_partition_has_a_range() -> None:
     samples = {
         "BOOLEAN": (False, True), "TINYINT": (1, 2), "INT": (1, 2), "BIGINT": (1, 2), "DOUBLE": (1.0, 2.0),
