@@ -174,9 +174,14 @@ def is_noticed_deep(told: Story) -> bool:
 
 
 def cannot_be_noticed(one: Case) -> bool:
-    """Whether nothing names the file: a hint is advice, and what is gone as a whole left no trace."""
-    kind = kind_of(one.path)
-    return kind == "hint" or (one.damage == "deleted" and kind in NAMED_BY_NOTHING)
+    """Whether nothing names the file: a hint is advice, and what is gone as a whole left no trace.
+
+    A branch keeps the tag that it was made from: under the same name, of the same snapshot.
+    """
+    kind, name = kind_of(one.path), one.path.rpartition("/")[2]
+    twins = {path for path in sound(one.table)[1] if path.endswith(f"/{name}")} - {one.path}
+    is_twin = name.startswith("tag-") and one.data in map(sound(one.table)[1].get, twins)
+    return kind == "hint" or is_twin or (one.damage == "deleted" and kind in NAMED_BY_NOTHING)
 
 
 ACTS: dict[str, Callable[[lsm.Table], object]] = {
