@@ -92,9 +92,10 @@ class Call:
                 catalog=self.catalog_url,
             )
         catalog = self._named_in_memory(executor)
+        rebuild = self.line("catalog rebuild")
         self.out.note(
-            f"no catalog here: the tables found in {self.warehouse} are shown; "
-            f"{self.line('catalog rebuild')} makes a catalog"
+            f"no catalog here: the tables found in {self.warehouse} are shown; {rebuild} makes a catalog",
+            rebuild,
         )
         return catalog
 
@@ -125,10 +126,25 @@ class Call:
                 return catalog
         raise engine.NotFoundError(
             f"there is no catalog here yet, and no table of the form {self.warehouse}/DATABASE.db/TABLE; "
-            "'lsm create' makes one, --catalog and --warehouse name others",
+            f"{self._instead()}",
             kind=engine.ErrorKind.NO_SUCH_DATABASE,
             catalog=self.catalog_url,
         )
+
+    def _instead(self) -> str:
+        """Return what may have been meant by a warehouse in which there is nothing."""
+        if "://" not in self.warehouse:
+            path = Path(self.warehouse)
+            if (path / "schema" / "schema-0").is_file():
+                return (
+                    f"it is a table itself: lsm show snapshots {shlex.quote(str(path))} looks at it"
+                )
+            if any(path.glob("*/schema/schema-0")):
+                words = shlex.join(("lsm", "--warehouse", str(path.parent), "tables"))
+                return f"it is a database: {words} looks at the warehouse that it is in"
+            if path.exists() and not path.is_dir():
+                return "it is a file; --warehouse names a directory"
+        return "'lsm create' makes one, --catalog and --warehouse name others"
 
     def _opened(self, url: str, executor: "Executor | None") -> "Catalog":
         named = self.warehouse_given or self._environment.get(WAREHOUSE_VARIABLE)

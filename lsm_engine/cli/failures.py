@@ -6,6 +6,7 @@ import traceback
 import click
 
 from lsm_engine import CorruptFileError, ErrorKind, LsmError
+from lsm_engine.cli.aside import echo_aside
 from lsm_engine.cli.call import Call
 from lsm_engine.cli.exit_codes import INTERNAL, exit_code_of
 from lsm_engine.cli.safe_text import json_text, neutral
@@ -37,10 +38,11 @@ def report_error(call: Call, error: LsmError) -> int:
         }
         click.echo(json_text(members), err=True)
         return number
-    click.echo(f"lsm: {neutral(error.message)}", err=True)
-    facts = " ".join(f"{name}={value!r}" for name, value in error.facts.items())
-    details = f"     [{error.kind.value}] {facts}".rstrip() + _where_to_look(call, error)
-    click.echo(neutral(details), err=True)
+    echo_aside(f"lsm: {error.message}")
+    facts = [f"{name}={value!r}" for name, value in error.facts.items()]
+    look = _where_to_look(call, error)
+    details = f"     [{error.kind.value}] {' '.join(facts)}".rstrip() + look
+    echo_aside(details, *facts, look.partition(": ")[2])
     return number
 
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lsm_engine import format_bytes, record
+from lsm_engine.cli.aside import echo_aside
 from lsm_engine.cli.exit_codes import BROKEN_PIPE
 from lsm_engine.cli.layout import record_text, table_text
 from lsm_engine.cli.safe_text import cell_text, json_text, neutral
@@ -167,10 +168,10 @@ class Output:
         """Show a line above a table."""
         self.text(Text(f"\n{neutral(text)}", style="bold"))
 
-    def note(self, text: str) -> None:
-        """Print a note on stderr, beside the output."""
+    def note(self, text: str, command: str | None = None) -> None:
+        """Print a note on stderr, beside the output; `command`, which is part of it, is not broken."""
         if not self.as_json and not self.quiet:
-            click.echo(neutral(text), err=True)
+            echo_aside(text, *filter(None, [command]))
 
     def _write(self, text: str) -> None:
         try:

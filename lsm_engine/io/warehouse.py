@@ -1,18 +1,22 @@
 """Directories of tables, on disks and in stores: opened, renamed, and deleted file by file."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from lsm_engine.base.errors import AlreadyExistsError, StorageError, UnsupportedError
-from lsm_engine.io.file_io import FileIO
+from lsm_engine.io.file_io import FileIO, FileStatus
 from lsm_engine.io.local import LocalFileIO
 from lsm_engine.io.paths import BEING_DROPPED, BRANCH_PREFIX, TablePaths
 from lsm_engine.io.storage_errors import check_path_text, to_storage_error
 from lsm_engine.io.storage_location import DATABASE_SUFFIX, parse_location, plain_path, scheme_of
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
 from lsm_engine.io.stores import move_remote, open_remote
+
+log = logging.getLogger(__name__)
 
 
 def open_directory(location: str, *, storage: StorageOptions = NO_OPTIONS) -> FileIO:
@@ -34,27 +38,69 @@ def undurable(file_io: FileIO) -> FileIO:
     return file_io.undurable() if isinstance(file_io, LocalFileIO) else file_io
 
 
-def table_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> list[str]:
-    """Return the tables whose directories lie in a warehouse, as "database.table", sorted.
+def database_directories(warehouse: str, storage: StorageOptions = NO_OPTIONS) -> list[str]:
+    """Return the databases whose directories lie in a warehouse, "<database>.db", with tables or without."""
+    return sorted(
+        one.name.removesuffix(DATABASE_SUFFIX)
+        for one in open_directory(warehouse, storage=storage).list("")
+        if one.is_directory and one.name.endswith(DATABASE_SUFFIX)
+    )
 
-    A table is a directory "<database>.db/<table>" with a schema folder in it.
+
+def table_directories(
+    warehouse: str, storage: StorageOptions = NO_OPTIONS
+) -> list[tuple[str, str]]:
+    """Return the database and the table of each directory of a table that lies in a warehouse, sorted.
+
+    A table is a directory "<database>.db/<table>" with a schema folder in it, whatever it is called, or one that
+    this user may not look into: opening it raises why. Of a database that may not be listed there is a warning.
     """
     file_io = open_directory(warehouse, storage=storage)
     candidates = [
         table
         for database in file_io.list("")
         if database.is_directory and database.name.endswith(DATABASE_SUFFIX)
-        for table in file_io.list(database.path)
+        for table in _listed(file_io, warehouse, database.path)
         if table.is_directory
     ]
     first = {f"{table.path}/schema/schema-0": table for table in candidates}
     # On a store these come together; one listing after another would be a request each.
     there = set() if file_io.facts.has_directories else _there(file_io, first)
-    return sorted(
-        table.path.replace(f"{DATABASE_SUFFIX}/", ".", 1)
+    found = [
+        table.path.split("/")
         for path, table in first.items()
-        if path in there or file_io.list(f"{table.path}/schema")
-    )
+        if path in there or _may_be_table(file_io, table.path)
+    ]
+    return sorted((database.removesuffix(DATABASE_SUFFIX), table) for database, table in found)
+
+
+def _listed(file_io: FileIO, warehouse: str, database: str) -> list[FileStatus]:
+    try:
+        return file_io.list(database)
+    except StorageError as error:
+        if not _is_forbidden(error):
+            raise
+        _warn_once(warehouse, database)
+        return []
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(warehouse: str, database: str) -> None:
+    """Warn of a database the first time that this process looks for tables in the warehouse."""
+    log.warning("the tables of %s are left out: this user may not list it", database)
+
+
+def _may_be_table(file_io: FileIO, directory: str) -> bool:
+    try:
+        return bool(file_io.list(f"{directory}/schema"))
+    except StorageError as error:
+        if not _is_forbidden(error):
+            raise
+        return True
+
+
+def _is_forbidden(error: StorageError) -> bool:
+    return error.facts.get("errno") in ("EACCES", "EPERM")
 
 
 def _there(file_io: FileIO, paths: Iterable[str]) -> set[str]:

@@ -72,6 +72,16 @@ def catalog_findings(
             yield from _of_lineage(name, branch, drifts[name, branch])
 
 
+def unnameable_findings(unnameable: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield tables that no catalog can name: by their paths in the warehouse, why."""
+    for path, why in unnameable.items():
+        yield Finding(
+            table=path, kind="catalog", severity=Severity.NOTE,
+            what=f"a table lies in this directory that cannot be named: {why}",
+            cost="verbs take it by its path; catalog adopt PATH DATABASE.TABLE moves it to a name",
+        )  # fmt: skip
+
+
 def _of_lineage(name: str, branch: str, drift: LineageDrift) -> Iterator[Finding]:
     command = ("catalog", "rebuild", name)
     lineage = f"lineage of branch {branch!r}" if branch else "lineage"

@@ -1,6 +1,6 @@
 """The doctor: what is wrong with a table, a database or a whole warehouse, and the commands that mend it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -9,7 +9,12 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError, LsmError
 from lsm_engine.base.units import parse_age
 from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 from lsm_engine.io.storage_location import scheme_of
-from lsm_engine.plan.catalog_drift import LineageDrift, catalog_findings, lineage_drift
+from lsm_engine.plan.catalog_drift import (
+    LineageDrift,
+    catalog_findings,
+    lineage_drift,
+    unnameable_findings,
+)
 from lsm_engine.plan.diagnosis import findings
 from lsm_engine.plan.health import (
     Depth,
@@ -57,10 +62,12 @@ def doctor(
     if isinstance(target, Table):
         return examine(target.session, chosen, stale_millis=stale_millis)
     known = target.list_tables()
-    found = target.found_tables()
+    found, unnameable = target.found_and_unnameable()
     names = known if tables is None else sorted(set(tables))
     for name in set(names) - set(known) - set(found):
         target.table(name)  # raises, with what it may have meant
+
+    gone: set[str] = set()
 
     def looked_at(state: NewestState) -> _LookedAt:
         name = state.name
@@ -75,24 +82,34 @@ def doctor(
             return name, _live_snapshots(facts), judged
         except LsmError as error:
             if error.kind in (ErrorKind.NO_SUCH_TABLE, ErrorKind.NO_SUCH_DATABASE):
-                return name, {}, ()  # the catalog's names are judged below
+                gone.add(name)  # the catalog's names are judged below
+                return name, {}, ()
             return name, {}, findings(unreadable(name, error))
 
-    results = []
-    for at, result in enumerate(_examined(target, looked_at, names)):
-        results.append(result)
-        if progress is not None:
-            progress(result[0], at)
+    results = [*_reported(_examined(target, looked_at, names), progress)]
     live = {
         _recorded_name(name, branch): snapshots
         for name, of_branches, _ in results
         for branch, snapshots in of_branches.items()
     }
+    # A directory that this user may not list holds tables all the same.
+    there = {*found, *(set(known).intersection(names) - gone)}
     differs = [
-        one for one in _drift(target, known, found, live) if tables is None or one.table in names
+        one for one in _drift(target, known, there, live) if tables is None or one.table in names
     ]
+    if tables is None:
+        differs += unnameable_findings(unnameable)
     of_tables = [one for *_, some in results for one in some]
     return HealthReport(findings=(*differs, *of_tables), table_count=len(names), depth=chosen)
+
+
+def _reported(
+    results: Iterable[_LookedAt], progress: Callable[[str, int], None] | None
+) -> Iterator[_LookedAt]:
+    for at, result in enumerate(results):
+        yield result
+        if progress is not None:
+            progress(result[0], at)
 
 
 def _depth(text: str) -> Depth:
@@ -143,7 +160,7 @@ def _shown_name(name: TableName) -> tuple[str, str]:
 def _drift(
     catalog: Catalog,
     known: Sequence[str],
-    found: Sequence[str],
+    found: Collection[str],
     live: Mapping[TableName, LiveSnapshots],
 ) -> Iterator[Finding]:
     """Yield where the catalog and the warehouse differ; nowhere if it was made of what is found there."""

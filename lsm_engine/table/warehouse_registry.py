@@ -3,14 +3,20 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
-from lsm_engine.base.errors import LsmError
-from lsm_engine.catalog.names import TableName
+from lsm_engine.base.errors import InvalidInputError, LsmError
+from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.storage_options import StorageOptions
-from lsm_engine.io.warehouse import move_directory, open_directory, table_directories
+from lsm_engine.io.warehouse import (
+    database_directories,
+    move_directory,
+    open_directory,
+    table_directories,
+)
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.lineage_listener import rebuild_lineage, record_commits
@@ -70,8 +76,26 @@ class CatalogRegistry(ABC):
         return [name for name in self.found_tables() if name not in known]
 
     def found_tables(self) -> list[str]:
-        """Return the tables whose directories lie in the warehouse, from listings alone."""
-        return table_directories(self._names.warehouse, self._storage)
+        """Return the tables whose directories lie in the warehouse, from listings alone.
+
+        Those that a catalog cannot name are left out: `unnameable_tables`.
+        """
+        return self.found_and_unnameable()[0]
+
+    def unnameable_tables(self) -> dict[str, str]:
+        """Return tables in the warehouse whose directories no name means, by path in it, and why."""
+        return self.found_and_unnameable()[1]
+
+    def found_and_unnameable(self) -> tuple[list[str], dict[str, str]]:
+        """Return what `found_tables` and `unnameable_tables` do, from the same listings."""
+        found, unnameable = [], {}
+        for database, table in table_directories(self._names.warehouse, self._storage):
+            try:
+                found.append(TableName(database=database, table=table).checked().text)
+            except LsmError as error:
+                path = f"{database}{DATABASE_SUFFIX}/{table}"
+                unnameable[path] = error.message.partition(";")[0]
+        return found, unnameable
 
     @property
     def is_in_memory(self) -> bool:
@@ -81,9 +105,17 @@ class CatalogRegistry(ABC):
     def register_found_tables(self) -> list[str]:
         """Name every table in the warehouse that has no name yet, whoever made it; return these names.
 
+        A catalog in memory takes databases without tables as well.
+
         A table whose schema cannot be read gets its name all the same: opening it raises why.
         """
         found = self.unknown_tables()
+        databases = (
+            database_directories(self._names.warehouse, self._storage) if self.is_in_memory else ()
+        )
+        for database in databases:
+            with suppress(InvalidInputError):  # a directory that no database's name means
+                self._names.create_database(database, ignore_existing=True)
         for name in found:
             table_name = TableName.parse(name)
             try:

@@ -52,6 +52,8 @@ def tables(call: Call, database: str | None) -> None:
             "location": table.location,
         }
         rows.append(row)
+    for path, why in catalog.unnameable_tables().items() if catalog.is_in_memory else ():
+        call.out.note(f"left out: {path}, as {why}; verbs take it by its path")
     columns = [words("table"), code("snapshot_id", "snapshot"), number("rows", "rows in files")]
     keys = [listed("primary_key"), listed("partitioned_by")]
     problems = [words("problem")] if any("problem" in row for row in rows) else []

@@ -2,12 +2,11 @@
 
 import shlex
 from collections.abc import Iterable
-from typing import Any
 
 import click
 from rich.text import Text
 
-from lsm_engine import HealthReport, LsmError
+from lsm_engine import Catalog, HealthReport, LsmError, Table
 from lsm_engine import doctor as examine
 from lsm_engine.cli.call import Call, is_path, pass_call
 from lsm_engine.cli.exit_codes import REFUSED
@@ -76,11 +75,12 @@ def doctor(
 
 
 def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) -> HealthReport:
-    with file_progress(call, "Examining", "tables") as step:
-        settings: dict[str, Any] = {"depth": depth, "stale_after": stale_after, "progress": step}
-        if len(names) == 1 and is_path(names[0]):
-            return examine(call.table(names[0]), **settings)
-        catalog = call.catalog()
+    target: Table | Catalog
+    chosen: list[str] | None = None
+    if len(names) == 1 and is_path(names[0]):
+        target = call.table(names[0])
+    else:
+        target = catalog = call.catalog()
         chosen = [
             table
             for name in map(call.named, names)
@@ -88,7 +88,10 @@ def _examined(call: Call, names: tuple[str, ...], depth: str, stale_after: str) 
                 [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
             )
         ]
-        return examine(catalog, chosen if names else None, **settings)
+    with file_progress(call, "Examining", "tables") as step:
+        return examine(
+            target, chosen if names else None, depth=depth, stale_after=stale_after, progress=step
+        )
 
 
 def _show(call: Call, report: HealthReport) -> None:
