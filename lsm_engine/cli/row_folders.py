@@ -1,5 +1,6 @@
 """Rows of a folder: Parquet files, or a Delta table as its log says."""
 
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,20 @@ class FolderRows(NamedTuple):
         """Return where the files lie that hold them."""
         is_within = isinstance(self.data.filesystem, SubTreeFileSystem)
         return [str(Path(folder if is_within else "", each)) for each in self.data.files]
+
+    def require_columns(self, names: Collection[str], folder: str) -> None:
+        """Raise InvalidInputError for columns that a table of these names would leave out.
+
+        Folders named column=value hold columns of which the files below them have nothing.
+        """
+        more = [name for name in self.data.schema.names if name not in names]
+        if more:
+            raise InvalidInputError(
+                f"no column {more[0]!r} in the table: add it with lsm alter, or leave what holds it out",
+                kind=ErrorKind.INVALID_ROWS,
+                folder=folder,
+                columns=more,
+            )
 
 
 def folder_rows(folder: str) -> FolderRows:

@@ -16,7 +16,9 @@ from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.written_file import NewFiles, WrittenFile
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
+from lsm_engine.schema.types import Root, ScalarType, type_text
 
+_WITH_LENGTH = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 _WIDE_TIME_STORED = "INT96"  # what timestamps finer than microseconds are in, for every reader
 
 
@@ -24,7 +26,7 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
     """Return the footer of a Parquet file that holds the columns of a table as a writer would store them.
 
     Raises InvalidInputError, naming file and column, for any other: a column that is missing, is too
-    much, has another type, or may be null where the table's may not; StorageError for what cannot be read.
+    much, has another type, or may be null or longer where the table's may not; StorageError for what cannot be read.
     """
     try:
         footer = pq.read_metadata(source)
@@ -34,8 +36,15 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
     except (pa.ArrowException, ValueError) as cause:
         raise InvalidInputError(f"not a Parquet file: {cause}", file=source) from cause
     wanted = file_schema(files.schema)
+    lengths = {
+        field.name: type_text(field.type)
+        for field in files.schema.fields
+        if isinstance(field.type, ScalarType) and field.type.root in _WITH_LENGTH
+    }
     for name in dict.fromkeys((*wanted.names, *stored.names)):
         problem = _difference(name, wanted, stored, footer)
+        if problem is None and name in lengths:
+            problem = f"is {lengths[name]} in the table, and no footer tells how long values are"
         if problem is not None:
             raise InvalidInputError(
                 f"column {name!r} {problem}: the file cannot be taken over as it is; append its rows, or "
@@ -60,7 +69,8 @@ def _difference(
     field, own = stored.field(places[0]), wanted.field(name)
     if _plain(field.type) != _plain(own.type):
         return f"is stored as {field.type}, and the table's is {own.type}"
-    leaves = [at for at in range(footer.num_columns) if _top(footer, at) == name]
+    first = sum(_leaf_count(each.type) for each in list(stored)[: places[0]])
+    leaves = range(first, first + _leaf_count(field.type))
     is_wide = pa.types.is_timestamp(field.type) and field.type.unit == "ns"
     if is_wide and footer.schema.column(leaves[0]).physical_type != _WIDE_TIME_STORED:
         return f"is stored as whole nanoseconds, and would have to be {_WIDE_TIME_STORED}"
@@ -75,15 +85,15 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return pa.binary()
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", _plain(kind.value_type), kind.value_field.nullable))
     return kind
 
 
-def _top(footer: "pq.FileMetaData", leaf: int) -> str:
-    return str(footer.schema.column(leaf).path).partition(".")[0]
+def _leaf_count(kind: pa.DataType) -> int:
+    """Return how many columns of a Parquet file a column of a type takes."""
+    parts = [kind.field(at).type for at in range(kind.num_fields)]
+    return sum(map(_leaf_count, parts)) if parts else 1
 
 
 def _null_count(footer: "pq.FileMetaData", leaves: Sequence[int]) -> int | None:
@@ -107,7 +117,8 @@ def linked_file(
 ) -> WrittenFile:
     """Link a file with at least one row into a bucket's directory, read once for its checksums.
 
-    Raises StorageError where the disk takes no link, such as one from another disk.
+    Raises StorageError where the disk takes no link, such as one from another disk, and where another
+    file has taken the source's name since its `footer` was read.
     """
     path = f"{files.directory}/{name}"
     real = file_io.real_path(path)
@@ -122,6 +133,11 @@ def linked_file(
             "the table. Append its rows, or import without --link",
             path=path,
         ) from cause
+    if not given_footer(real, files).equals(footer):
+        raise StorageError(
+            "the file was replaced while it was taken over; nothing was added, run it again",
+            path=source,
+        )
     with file_io.open_input(path) as opened:
         whole, of_footer = parquet_checksums(opened)
         size = opened.size()

@@ -83,6 +83,7 @@ def import_(
         is_new = True
     count = found.row_count
     if link:
+        found.require_columns(opened.schema.names, folder)
         with writing(opened, "import", [folder]) as identity:
             try:
                 made = opened.add_files(found.files(folder), **identity)

@@ -63,6 +63,12 @@ def test_import_takes_the_files_themselves_by_links(shop):
     assert (
         "'day' is not in the file" in shop("import", "mine.days", folder, "--link", code=5).stderr
     )
+    shop(
+        "import", "mine.plain", folder, "--link", code=5
+    )  # it has no column 'day' that could be left out
+    assert shop.json("count", "mine.plain") == shop.json(
+        "count", "mine.plain", "--where", "s = 'x'"
+    )
     listed = shop("tables").output
     assert "plain" in listed
     assert "keyed" not in listed

@@ -40,9 +40,6 @@ def written(folder: Path) -> list[Path]:
     pq.write_table(
         ROWS.select(ROWS.column_names[::-1]), folder / "turned.parquet", compression="gzip"
     )
-    names = ROWS.column("name").dictionary_encode()
-    coded = ROWS.set_column(1, "name", names)
-    pq.write_table(coded, folder / "coded.parquet")
     pl.from_arrow(ROWS).write_parquet(folder / "polars.parquet")
     with duckdb.connect() as connection:
         connection.from_arrow(ROWS).write_parquet(str(folder / "duckdb.parquet"))
@@ -52,7 +49,7 @@ def written(folder: Path) -> list[Path]:
 def test_files_of_others_are_linked_and_read_as_their_rows(catalog, tmp_path):
     table = catalog.create_table("a.t", ROWS.schema)
     files = written(tmp_path)
-    assert len(files) == 5
+    assert len(files) == 4
     made = table.add_files(files)
     assert made is not None
     assert table.count() == COUNT * len(files)
@@ -115,6 +112,10 @@ def test_a_link_is_young_to_a_search_for_orphans(catalog, tmp_path):
             "'price' is stored as",
         ),
         (
+            ROWS.set_column(1, "name", ROWS["name"].dictionary_encode()),
+            "'name' is stored as dictionary",
+        ),
+        (
             ROWS.set_column(4, "at", ROWS["at"].cast(pa.timestamp("ms"))),
             "'at' is stored as timestamp",
         ),
@@ -147,6 +148,58 @@ def test_nulls_and_fine_times_are_refused_where_readers_would_not_take_them(cata
     pq.write_table(fine, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
     times.add_files(tmp_path / "int96.parquet")
     assert times.to_arrow().equals(fine)
+
+
+def test_columns_whose_names_hold_dots_are_told_apart(catalog, tmp_path):
+    strict = catalog.create_table(
+        "a.t", {"a": "ROW<x INT, y INT>", "a.b": "BIGINT NOT NULL", "a.t": "TIMESTAMP(9)"}
+    )
+    rows = pa.table({
+        "a": [{"x": 1, "y": 2}, None], "a.b": [1, 2],
+        "a.t": pa.array([1, 2], pa.timestamp("ns")),
+    }, schema=pa.schema([
+        ("a", pa.struct([("x", pa.int32()), ("y", pa.int32())])), ("a.b", pa.int64()),
+        ("a.t", pa.timestamp("ns")),
+    ]))  # fmt: skip
+    times = {"use_deprecated_int96_timestamps": True}
+    pq.write_table(rows, tmp_path / "plain.parquet")
+    with pytest.raises(lsm.InvalidInputError, match=r"'a\.t' is stored as whole nanoseconds"):
+        strict.add_files(tmp_path / "plain.parquet")
+    missing = rows.set_column(1, "a.b", pa.array([1, None]))
+    pq.write_table(missing, tmp_path / "null.parquet", **times)
+    with pytest.raises(lsm.InvalidInputError, match=r"'a\.b' may be null"):
+        strict.add_files(tmp_path / "null.parquet")
+    pq.write_table(rows, tmp_path / "good.parquet", **times)
+    strict.add_files(tmp_path / "good.parquet")
+    assert strict.to_arrow().to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR(3)", "CHAR(3)", "BINARY(3)", "VARBINARY(3)"])
+def test_a_column_with_a_length_is_refused(catalog, tmp_path, kind):
+    table = catalog.create_table("a.t", {"s": kind})
+    long = b"too long" if "BINARY" in kind else "too long"
+    pq.write_table(pa.table({"s": [long]}), tmp_path / "a.parquet")
+    with pytest.raises(lsm.InvalidInputError, match="how long"):
+        table.add_files(tmp_path / "a.parquet")
+    assert not list(Path(table.location).rglob("*.parquet"))
+
+
+def test_a_file_that_is_replaced_meanwhile_is_not_added(catalog, tmp_path, monkeypatch):
+    table = catalog.create_table("a.t", {"id": int})
+    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": list(range(10))}), tmp_path / "newer.parquet")
+    link = os.link
+
+    def replaced_first(source, target, **more):
+        os.replace(tmp_path / "newer.parquet", tmp_path / "a.parquet")
+        link(source, target, **more)
+
+    monkeypatch.setattr(os, "link", replaced_first)
+    with pytest.raises(lsm.StorageError, match="replaced while"):
+        table.add_files(tmp_path / "a.parquet")
+    monkeypatch.undo()
+    assert table.count() == 0
+    assert not list(Path(table.location).rglob("*.parquet"))
 
 
 @pytest.mark.parametrize(
