@@ -50,6 +50,7 @@ SMALL_BYTES = 16 << 10
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
+_EXACT_FROM_BYTES = 1 << 15
 _BYTES_PER_ARRAY = 1_400
 """What an Arrow array takes besides its values, measured: for a few entries it is nearly all."""
 
@@ -358,10 +359,13 @@ def _avro_name(codec: str) -> str:
 
 def _size_of(kept: Any) -> int:
     if isinstance(kept, pa.Table):
-        # Of whole buffers: what a slice keeps alive counts. Tables of entries have as many chunks in
-        # each column.
+        # Tables of entries have as many chunks in each column.
         arrays = kept.num_columns * kept.column(0).num_chunks if kept.num_columns else 0
-        return int(kept.get_total_buffer_size()) + _BYTES_PER_ARRAY * arrays
+        size = int(kept.get_total_buffer_size())
+        # Of manifests decoded together each is a slice of the same buffers, and counts its part.
+        if size > _EXACT_FROM_BYTES:
+            size = int(kept.nbytes)
+        return size + _BYTES_PER_ARRAY * arrays
     return _BYTES_PER_RECORD * max(len(kept), 1)
 
 

@@ -231,3 +231,18 @@ def test_a_manifest_that_cannot_be_decoded_with_others_is_named(store, disk, dam
         list(map(fresh.read, fresh.ahead(metas)))
     for one in (metas[0], metas[2]):
         assert fresh.read(one).num_rows == one.added_file_count
+
+
+def test_manifests_that_are_decoded_together_stay_kept_each_by_its_own_size():
+    storage = MemoryFileIO()
+    store = ManifestStore(storage, PATHS)
+    metas = []
+    for at in range(64):
+        entries = [entry(f"f{at}-{row}.parquet") for row in range(100)]
+        written = store.write(f"manifest-{at}", entries, codec="zstd")
+        metas.append(meta(f"manifest-{at}", written.size, 100))
+    reader = ManifestStore(RecordingFileIO(storage), PATHS)
+    for _ in range(2):
+        assert [reader.read(one).num_rows for one in reader.ahead(metas)] == [100] * 64
+    reads = [call for call in reader._file_io.reads if "manifest-" in str(call)]
+    assert len(reads) == 64
