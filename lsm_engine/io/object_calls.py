@@ -17,9 +17,12 @@ def read_start(client: Any, key: str, length: int | None) -> bytes:
     """Return a file's first bytes; of a larger one no more is fetched than that."""
     found = obstore.get(client, key)
     if length is None or found.meta["size"] <= length:
+        note = found.attributes.get(_NOTE, "")
+        if not note:
+            return bytes(found.bytes())
         data = Noted(found.bytes())
-        data.note = found.attributes.get(_NOTE, "")
-        return data if data.note else bytes(data)
+        data.note = note
+        return data
     pieces = bytearray()
     for piece in found.stream(min_chunk_size=min(length, PART_BYTES)) if length else ():
         pieces += piece

@@ -1,6 +1,8 @@
 """EARLIEST and LATEST of the snapshots of one table or branch: read unchecked, written by who knows."""
 
-from lsm_engine.base.errors import CorruptFileError, StorageError
+from collections.abc import Callable, Iterable
+
+from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
 from lsm_engine.codec.documents import encode_hint
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
@@ -9,6 +11,8 @@ from lsm_engine.plan.named_manifests import note_of_files, noted_files
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import hinted
 
+Expect = Callable[[Iterable[str]], None]
+"""Has manifests and lists of these names fetched beside, unless they are kept already."""
 _NO_NOTES = (400, 413, 431, 501)
 """Status of the answer of a store that takes no metadata, or not as much."""
 
@@ -16,9 +20,11 @@ _NO_NOTES = (400, 413, 431, 501)
 class SnapshotHints:
     """The hint files beside the snapshots, which is their store (store/snapshots)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+    def __init__(self, file_io: FileIO, paths: TablePaths, expect: Expect | None = None) -> None:
         self._file_io = file_io
         self._paths = paths
+        self._expect = expect
+        self._takes_notes = file_io.facts.is_far
 
     def earliest_hint(self) -> int | None:
         """Return the EARLIEST hint, unchecked; None if there is none.
@@ -78,12 +84,13 @@ class SnapshotHints:
 
     def hint_newest(self, snapshot: Snapshot) -> None:
         """Write LATEST as `hint_latest` does, with a note of the files that readers will ask for."""
-        note = note_of_files(snapshot) if self._file_io.facts.is_far else ""
+        note = note_of_files(snapshot) if self._takes_notes else ""
         try:
             self._write_hint(LATEST, snapshot.id, may_skip=True, note=note)
-        except StorageError as error:
-            if not note or error.facts.get("status") not in _NO_NOTES:
+        except LsmError as error:
+            if not note or not _refuses_notes(error):
                 raise
+            self._takes_notes = False
             self.hint_latest(snapshot.id)
 
     def hint_earliest(self, snapshot_id: int) -> None:
@@ -105,6 +112,11 @@ class SnapshotHints:
         if not expected:
             self._file_io.forget_prefetched([path])
         found, note = hinted(self._file_io, path)
-        for name in noted_files(note) if reads_state else ():
-            self._file_io.prefetch(self._paths.manifest(name))
+        if reads_state and self._expect is not None:
+            self._expect(noted_files(note))
         return found
+
+
+def _refuses_notes(error: LsmError) -> bool:
+    """Whether a store takes no metadata, or not as much: without it the request may do; a busy store is left alone."""
+    return isinstance(error, UnsupportedError) or error.facts.get("status") in _NO_NOTES

@@ -42,7 +42,7 @@ from lsm_engine.store.snapshot_files import (
     ids_of,
     require_base,
 )
-from lsm_engine.store.snapshot_hints import SnapshotHints
+from lsm_engine.store.snapshot_hints import Expect, SnapshotHints
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
 _GAPS_LOOKED_UP = 10_000  # missing ids that maintenance asks for one by one
@@ -52,8 +52,8 @@ _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, bef
 class SnapshotStore(SnapshotHints):
     """The snapshots of one table or branch (SnapshotManager)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
-        super().__init__(file_io, paths)
+    def __init__(self, file_io: FileIO, paths: TablePaths, expect: Expect | None = None) -> None:
+        super().__init__(file_io, paths, expect)
         self._newest = NewestSnapshot(file_io, paths.snapshot_directory, self.find)
 
     # Which there are.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import StorageError
+from lsm_engine.base.errors import StorageError, UnsupportedError
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import Noted
 from lsm_engine.io.kept_documents import KeptDocuments
@@ -185,19 +185,52 @@ def test_a_note_of_an_older_state_is_advice(table, newest_id):
     assert keys(lsm.open_table(table.location)) == list(range(newest_id))
 
 
-def test_a_store_that_takes_no_notes_keeps_latest(monkeypatch, table):
-    put = ObjectFileIO.replace
+@pytest.mark.parametrize(
+    "answer",
+    [
+        UnsupportedError("the store does not offer this request", status=501),
+        StorageError("the store refused a request", status=400),
+    ],
+)
+def test_a_store_that_takes_no_notes_keeps_latest(monkeypatch, table, answer):
+    put, noted = ObjectFileIO.replace, []
 
     def without_notes(storage, path, data, *, may_skip=False, note=""):
         if note:
-            raise StorageError("no metadata here", path=path, status=501)
+            noted.append(path)
+            raise answer
         put(storage, path, data, may_skip=may_skip)
 
     monkeypatch.setattr(ObjectFileIO, "replace", without_notes)
+    for number in (3, 4):
+        upsert(table, number)
+        settle()
+    assert latest_of(table) == b"5"
+    assert not isinstance(latest_of(table), Noted)
+    assert len(noted) == 1
+
+
+def test_latest_is_written_once_to_a_store_that_throttles_it(monkeypatch, table):
+    asked = []
+
+    def throttled(storage, path, data, *, may_skip=False, note=""):
+        asked.append(path)
+        raise StorageError("the store is busy; try again later", path=path, status=503)
+
+    monkeypatch.setattr(ObjectFileIO, "replace", throttled)
     upsert(table, 3)
     settle()
-    assert latest_of(table) == b"4"
-    assert not isinstance(latest_of(table), Noted)
+    assert len(asked) == 1
+
+
+def test_what_a_process_keeps_is_not_fetched_again_by_a_note(monkeypatch, table):
+    settle()
+    table.to_arrow()
+    fetched = []
+    monkeypatch.setattr(ObjectFileIO, "prefetch", lambda _, path: fetched.append(path))
+    newest._known.clear()
+    assert table.session.snapshots.latest(reads_state=True).id == 3
+    assert not [path for path in fetched if "manifest" in path]
 
 
 def test_a_note_is_not_longer_than_stores_take():

@@ -57,7 +57,7 @@ class TableSession:
         self.components = components
         self.schema = schema
         self.paths = TablePaths(branch_name=branch)
-        self.raw_files: tuple[object, list[str] | None] | None = None
+        self.raw_files: tuple[object, tuple[str, ...] | None] | None = None
         """What was read last, by snapshot and request, and its files if others may read them."""
 
     @cached_property
@@ -70,7 +70,9 @@ class TableSession:
     @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots of the table, or of the branch."""
-        return SnapshotStore(self.file_io, self.paths)
+        return SnapshotStore(
+            self.file_io, self.paths, expect=lambda names: self.manifests.expect(names)
+        )
 
     @cached_property
     def manifests(self) -> ManifestStore:

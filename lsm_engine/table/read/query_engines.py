@@ -91,7 +91,11 @@ def duckdb_relation(
     engine = _installed("duckdb")
     at = connection or engine.default_connection()
     files = scan.parquet_files()
-    if files and _duckdb_reads(files[0], scan.schema):
+    if (
+        files
+        and not _takes_bytes_for_text(at, scan.schema)
+        and _duckdb_reads(files[0], scan.schema)
+    ):
         raw: duckdb.DuckDBPyRelation = at.read_parquet(files).select(
             *map(engine.ColumnExpression, scan.schema.names)
         )
@@ -100,6 +104,14 @@ def duckdb_relation(
         ArrowDataset(scan.schema, partial(_read_for_duckdb, scan))
     )
     return made
+
+
+def _takes_bytes_for_text(connection: "duckdb.DuckDBPyConnection", schema: pa.Schema) -> bool:
+    """Whether somebody has set on a connection that bytes in Parquet files are text, and there are some."""
+    if not any(pa.types.is_binary(column.type) for column in schema):
+        return False
+    found = connection.sql("SELECT current_setting('binary_as_string')").fetchone()
+    return bool(found and found[0])
 
 
 @lru_cache(maxsize=_FILES_KNOWN)

@@ -211,12 +211,12 @@ class Scan(NamedElsewhere, StaysHere):
         asked = (self.snapshot, request)
         kept = self._session.raw_files
         if kept is not None and kept[0] == asked:  # a plan takes longer than many a query
-            return kept[1]
+            return None if kept[1] is None else list(kept[1])
         with self._naming_expiry():
             found = raw_parquet_files(
                 self._planned.source.context, self._planned.splits, self.schema
             )
-        self._session.raw_files = (asked, found)
+        self._session.raw_files = (asked, None if found is None else tuple(found))
         return found
 
     def splits(self) -> Sequence[Split]:

@@ -231,3 +231,21 @@ def test_datafusion_asks_the_dataset_and_gets_the_same(table):
         ), condition
     assert set(context.sql("select id from t").to_pydict()["id"]) == rows
     assert context.sql("select id from t limit 3").to_arrow_table().num_rows == 3
+
+
+def test_a_connection_that_takes_bytes_for_text_still_gives_the_types_of_the_table(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table("db.t", {"id": int, "raw": bytes})
+        made.append([{"id": 1, "raw": b"\xff"}])
+        connection.execute("SET binary_as_string = true")
+        assert made.to_duckdb(connection).fetchall() == [(1, b"\xff")]
+
+
+def test_a_list_of_files_that_somebody_changes_is_theirs(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("db.t", {"id": int})
+        made.append([{"id": 1}])
+        for _ in range(2):
+            files = made.scan().parquet_files()
+            assert len(files) == 1
+            files.clear()
