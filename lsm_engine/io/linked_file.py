@@ -121,19 +121,8 @@ def linked_file(
     file has taken the source's name since its `footer` was read.
     """
     path = f"{files.directory}/{name}"
-    real = file_io.real_path(path)
-    try:
-        os.makedirs(os.path.dirname(real), exist_ok=True)
-        os.link(os.path.realpath(source), real)
-        # As young as the link: what is old and in no snapshot yet is an orphan file, which is deleted.
-        os.utime(real)
-    except OSError as cause:
-        raise StorageError(
-            f"cannot link {source}: {cause.strerror}; a link takes a file of one's own, on the disk of "
-            "the table. Append its rows, or import without --link",
-            path=path,
-        ) from cause
-    if not given_footer(real, files).equals(footer):
+    _link(source, path, file_io)
+    if not given_footer(file_io.real_path(path), files).equals(footer):
         raise StorageError(
             "the file was replaced while it was taken over; nothing was added, run it again",
             path=source,
@@ -166,3 +155,18 @@ def linked_file(
         footer_checksum=of_footer,
     )
     return WrittenFile(schema=files.schema, meta=meta, stats=stats, ends=())
+
+
+def _link(source: str, path: str, file_io: LocalFileIO) -> None:
+    real = file_io.real_path(path)
+    try:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        os.link(os.path.realpath(source), real)
+        # As young as the link: what is old and in no snapshot yet is an orphan file, which is deleted.
+        os.utime(real)
+    except OSError as cause:
+        raise StorageError(
+            f"cannot link {source}: {cause.strerror}; a link takes a file of one's own, on the disk of "
+            "the table. Append its rows, or import without --link",
+            path=path,
+        ) from cause
