@@ -44,7 +44,7 @@ def given_footer(source: str, files: NewFiles) -> "pq.FileMetaData":
     for name in dict.fromkeys((*wanted.names, *stored.names)):
         problem = _difference(name, wanted, stored, footer)
         if problem is None and name in lengths:
-            problem = f"is {lengths[name]} in the table, and no footer tells how long values are"
+            problem = f"is {lengths[name]} in the table, and no footer has the lengths of values"
         if problem is not None:
             raise InvalidInputError(
                 f"column {name!r} {problem}: the file cannot be taken over as it is; append its rows, or "
