@@ -109,7 +109,7 @@ CATALOG = {
     "get": "catalog['database.table']",
     **dict.fromkeys(("keys", "values", "items"), "list_tables(), and catalog['database.table']"),
     **dict.fromkeys(("pop", "delete_table"), "drop_table(name)"),
-    **dict.fromkeys(("register_table", "add_table"), "adopt_table(path, name)"),
+    "add_table": "adopt_table(path, name)",
     "databases": "list_databases()",
     "namespaces": "list_databases()",
     "list_namespaces": "list_databases()",
