@@ -7,7 +7,7 @@ there or not, independently; bytes that were not synced may be whole, half or no
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from tests.fault.system_calls import Event
@@ -79,15 +79,27 @@ def crash_states(
     every single loss, every pair of losses, up to STATES_PER_PREFIX.
     """
     disk = _started(before)
+    events = _with_ids(trace)
     for done in range(len(trace) + 1):
         if done:
-            disk.apply(trace[done - 1])
+            disk.apply(events[done - 1])
         seen: set[frozenset[tuple[str, bytes]]] = set()
         for files in _states(disk):
             fingerprint = frozenset(files.items())
             if fingerprint not in seen:
                 seen.add(fingerprint)
                 yield done, files
+
+
+def _with_ids(trace: Sequence[Event]) -> list[Event]:
+    """Number files anew: a disk gives the inode of a file that is gone to the next one that is made."""
+    ids: dict[int, int] = {}
+    events = []
+    for at, event in enumerate(trace, 1):
+        if event.verb == "create":
+            ids[event.inode] = at
+        events.append(replace(event, inode=ids.get(event.inode, event.inode)))
+    return events
 
 
 def _started(before: dict[str, bytes]) -> Disk:
