@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant("an unreadable tag keeps nothing from the orphans", M + "table.tags.roots.Roots.kept_tags", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("an unreadable snapshot keeps nothing from the orphans", M + "table.tags.roots.Roots.kept_snapshots", lambda kept: shrugging(kept), unreadable_for_good("remove orphans")),
     Mutant("expiry begins without a word", M + "store.snapshots.SnapshotStore.hint_earliest", instead(lambda self, number: None), tagger),
-    Mutant("maintenance forgets branches", M + "table.tags.roots.branches", returning(lambda found: found[:1]), killed("remove orphans")),
+    Mutant("maintenance forgets branches", M + "table.history.orphans.branches", returning(lambda found: found[:1]), killed("remove orphans")),
     Mutant("a single listing is believed", M + "store.tags.stable_listing", instead(lambda file_io, directory: file_io.list(directory)), lied_to("expire", "nothing")),
     Mutant("a rollback begins with the newest", M + "table.history.rollback._sealed", returning(lambda plan: replace(plan, snapshots=plan.snapshots[::-1])), killed("roll back", When.AFTER)),
     Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
