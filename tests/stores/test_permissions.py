@@ -128,7 +128,7 @@ ACTS: dict[str, Callable[[lsm.Table], object]] = {
     [
         (WRITES, frozenset(ACTS)),
         (frozenset({"POST", "DELETE"}), {"delete_tag", "expire"}),
-        (frozenset({"LIST"}), {"expire", "alter", "orphans"}),
+        (frozenset({"LIST"}), {"delete_tag", "expire", "alter", "orphans"}),
     ],
     ids=["no writing", "no deleting", "no listing"],
 )

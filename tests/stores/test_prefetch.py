@@ -164,7 +164,7 @@ def test_a_scan_that_is_left_forgets_what_it_has_fetched(monkeypatch, threads):
 
 
 def test_manifests_that_nobody_came_for_are_forgotten(monkeypatch):
-    monkeypatch.setattr(manifests, "_SMALL_BYTES", 0)  # each is decoded when it is asked for
+    monkeypatch.setattr(manifests, "SMALL_BYTES", 0)  # each is decoded when it is asked for
     with lsm.open_catalog("sqlite://", warehouse="memory://prefetch/plans") as catalog:
         options = {"bucket": "1", "write-only": "true", "manifest.merge-min-count": "500"}
         table = catalog.create_table("a.t", COLUMNS, primary_key="id", options=options)

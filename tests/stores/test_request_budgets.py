@@ -191,4 +191,4 @@ def test_maintenance(measured: Measured) -> None:
     measured.hold("expire 4 snapshots", (14, 8), lambda: expire(old))
     measured.hold("orphans, dry run", (9, 3), orphans)
     measured.hold("open and expire, all to be read", (20 + 4 + 5 * 3, 10), expire_again)
-    measured.hold("orphans, all to be read", (16 + 5 * 3, 5), orphans_again)
+    measured.hold("orphans, all to be read", (18 + 5 * 3, 5), orphans_again)
