@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
 from lsm_engine.base.record import record
+
+T = TypeVar("T")
 
 
 class Leaves(Enum):
@@ -118,3 +120,39 @@ class RoomySink:
     def write(self, data: Any) -> int:
         self._make_room(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
         return self._sink.write(data)
+
+
+class BuiltEntry(Generic[T]):
+    """A built file and what was opened from it."""
+
+    def __init__(
+        self, key: tuple[str, str], path: str, opened: T, size: int, limits: CacheLimits, now: int
+    ) -> None:
+        self.key = key
+        self.path = path
+        self.opened = opened
+        self.size = size
+        self.retention_millis = limits.retention_millis
+        self.used_millis = now
+
+    def entry(self, now: int, cause: Leaves | None = None) -> CacheEntry:
+        """Return what there is to know of it."""
+        accesses = getattr(self.opened, "accesses", None)
+        counts = accesses if isinstance(accesses, Accesses) else Accesses()
+        return CacheEntry(
+            owner=self.key[0],
+            name=self.key[1],
+            size=self.size,
+            idle_millis=max(0, now - self.used_millis),
+            request_count=counts.requests,
+            hit_count=counts.hits,
+            removal_cause=None if cause is None else cause.removal_cause,
+        )
+
+
+class Building:
+    """The lock of an entry that is being built, and how many threads hold it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.thread_count = 0

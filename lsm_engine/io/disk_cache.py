@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.io.cache_entries import (
-    Accesses,
+    Building,
+    BuiltEntry,
     CacheEntry,
     CacheLimits,
     CacheMetrics,
@@ -33,42 +34,6 @@ _PUBLISH_MILLIS = 1000
 _REMOVED_KEPT, _FILES_PUBLISHED = 1000, 100
 
 
-class _Entry(Generic[T]):
-    """A built file and what was opened from it."""
-
-    def __init__(
-        self, key: tuple[str, str], path: str, opened: T, size: int, limits: CacheLimits, now: int
-    ) -> None:
-        self.key = key
-        self.path = path
-        self.opened = opened
-        self.size = size
-        self.retention_millis = limits.retention_millis
-        self.used_millis = now
-
-    def entry(self, now: int, cause: Leaves | None = None) -> CacheEntry:
-        """Return what there is to know of it."""
-        accesses = getattr(self.opened, "accesses", None)
-        counts = accesses if isinstance(accesses, Accesses) else Accesses()
-        return CacheEntry(
-            owner=self.key[0],
-            name=self.key[1],
-            size=self.size,
-            idle_millis=max(0, now - self.used_millis),
-            request_count=counts.requests,
-            hit_count=counts.hits,
-            removal_cause=None if cause is None else cause.removal_cause,
-        )
-
-
-class _Building:
-    """The lock of an entry that is being built, and how many threads hold it or wait for it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.thread_count = 0
-
-
 class DiskCache(Generic[T]):
     """Files built on first need, by (owner, name). Threads may share it; so may tables.
 
@@ -81,14 +46,15 @@ class DiskCache(Generic[T]):
         self._root = root  # the default is looked up by who needs it: Spark forks workers
         self._directory: ProcessDirectory | None = None
         self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[str, str], _Entry[T]] = OrderedDict()  # idlest first
-        self._building: dict[tuple[str, str], _Building] = {}
+        self._entries: OrderedDict[tuple[str, str], BuiltEntry[T]] = OrderedDict()  # idlest first
+        self._building: dict[tuple[str, str], Building] = {}
         self._growing: dict[Growing, None] = {}  # begun first comes first
         self._has_room = threading.Condition(self._lock)
         self._bytes = self._built = self._hits = self._misses = 0
         self._evictions: Counter[str] = Counter()
         self._removed: deque[CacheEntry] = deque(maxlen=_REMOVED_KEPT)
         self._watchers: dict[str, Callable[[], None]] = {}
+        self._abandoned: deque[str] = deque()
         self._published_millis = 0
         self.generation = 0
 
@@ -106,6 +72,7 @@ class DiskCache(Generic[T]):
         finds damaged is built a second time, and only then the error is raised. Raises StorageError,
         naming the directory, where it is full, read-only or not ours.
         """
+        self._remove_abandoned()
         key = (owner, name)
         found = self._hit(key)
         if found is not None:
@@ -134,10 +101,24 @@ class DiskCache(Generic[T]):
             self._watchers[owner] = left
 
     def unwatch(self, owner: str) -> None:
-        """Remove an owner's entries and stop notifying it."""
-        with self._lock:
-            self._watchers.pop(owner, None)
-        self.release(owner)
+        """Stop notifying an owner and remove its entries, at the latest when the cache is used next.
+
+        Never waits: a finalizer may run anywhere, also where this very thread holds the lock.
+        """
+        self._abandoned.append(owner)
+        self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
+        while self._abandoned and self._lock.acquire(blocking=False):
+            try:
+                if not self._abandoned:  # another thread was faster
+                    return
+                owner = self._abandoned.popleft()
+                self._watchers.pop(owner, None)
+                for entry in [one for one in list(self._entries.values()) if one.key[0] == owner]:
+                    self._remove(entry, Leaves.RELEASED)
+            finally:
+                self._lock.release()
 
     def discard(self, owner: str, path: str) -> bool:
         """Remove an owner's entry whose file was found damaged; False if it has none at `path`."""
@@ -169,6 +150,7 @@ class DiskCache(Generic[T]):
     def expire(self) -> None:
         """Remove entries that nobody has asked for longer than their table keeps them."""
         now = self._clock.now_millis()
+        self._remove_abandoned()
         with self._lock:
             leaving = self._expired(now)
         self._notify(leaving)
@@ -210,7 +192,7 @@ class DiskCache(Generic[T]):
     def _alone(self, key: tuple[str, str]) -> Iterator[None]:
         """Hold the entry's lock, which stays one and the same while anybody waits for it."""
         with self._lock:
-            building = self._building.setdefault(key, _Building())
+            building = self._building.setdefault(key, Building())
             building.thread_count += 1
         try:
             with building.lock:
@@ -221,7 +203,7 @@ class DiskCache(Generic[T]):
                 if not building.thread_count:
                     del self._building[key]
 
-    def _hit(self, key: tuple[str, str]) -> _Entry[T] | None:
+    def _hit(self, key: tuple[str, str]) -> BuiltEntry[T] | None:
         now = self._clock.now_millis()
         with self._lock:
             entry = self._entries.get(key)
@@ -239,7 +221,7 @@ class DiskCache(Generic[T]):
         limits: CacheLimits,
         build: Callable[[BinaryIO], None],
         opener: Callable[[pa.Buffer, str], T],
-    ) -> _Entry[T]:
+    ) -> BuiltEntry[T]:
         directory = self._own_directory()
         for attempt in (1, 2):
             path = directory.new_path()
@@ -251,7 +233,7 @@ class DiskCache(Generic[T]):
                 with pa.memory_map(path) as mapped:
                     data = mapped.read_buffer()
                 opened = opener(data, path)
-                made = _Entry(key, path, opened, data.size, limits, self._clock.now_millis())
+                made = BuiltEntry(key, path, opened, data.size, limits, self._clock.now_millis())
                 self._take_in(made, limits, growing)
             except CorruptFileError as error:
                 unlink(path)
@@ -304,7 +286,7 @@ class DiskCache(Generic[T]):
         return self._bytes + sum(one.size for one in self._growing) + more <= limits.max_bytes
 
     def _shrunk(
-        self, limits: CacheLimits, more: int = 0, keep: _Entry[T] | None = None
+        self, limits: CacheLimits, more: int = 0, keep: BuiltEntry[T] | None = None
     ) -> list[str]:
         """Remove the idlest entries until so many bytes more fit, or none but `keep` is left."""
         leaving = []
@@ -319,7 +301,7 @@ class DiskCache(Generic[T]):
         self._growing.pop(growing, None)
         self._has_room.notify_all()
 
-    def _take_in(self, made: _Entry[T], limits: CacheLimits, growing: Growing) -> None:
+    def _take_in(self, made: BuiltEntry[T], limits: CacheLimits, growing: Growing) -> None:
         with self._lock:
             self._no_longer_grows(growing)
             self._misses += 1
@@ -338,7 +320,7 @@ class DiskCache(Generic[T]):
         ]
         return [self._remove(entry, Leaves.EXPIRED) for entry in idle]
 
-    def _remove(self, entry: _Entry[T], cause: Leaves) -> str:
+    def _remove(self, entry: BuiltEntry[T], cause: Leaves) -> str:
         del self._entries[entry.key]
         self._bytes -= entry.size
         self._evictions[cause.value] += 1

@@ -104,7 +104,7 @@ class BlockCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a store may be collected, and forgotten, within `put`
         self._blocks: OrderedDict[tuple[int, int], _Decoded] = OrderedDict()
         self.byte_count = 0
 
@@ -130,8 +130,9 @@ class BlockCache:
     def forget(self, store: int) -> None:
         """Give up the blocks of a store."""
         with self._lock:
-            for key in [key for key in self._blocks if key[0] == store]:
-                self.byte_count -= self._blocks.pop(key).size
+            for key in list(self._blocks):
+                if key[0] == store and (block := self._blocks.pop(key, None)) is not None:
+                    self.byte_count -= block.size
 
 
 class SortStore:

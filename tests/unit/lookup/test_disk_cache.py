@@ -270,3 +270,23 @@ def test_an_entry_that_left_while_others_waited_for_it_is_built_by_one_of_them(c
         thread.join()
     assert most[0] == 1
     assert cache.metrics().byte_count == 0
+
+
+def test_an_owner_that_is_collected_within_a_call_of_the_cache_does_not_hang_it(cache):
+    """The garbage collector runs finalizers anywhere, also in the thread that holds the lock."""
+    told = []
+    cache.watch("gone", lambda: told.append("gone"))
+    cache.get("gone", "a", limits(), writes(b"1"), opened)
+
+    def collected_inside() -> None:
+        with cache._lock:
+            cache.unwatch("gone")
+
+    inside = threading.Thread(target=collected_inside, daemon=True)
+    inside.start()
+    inside.join(10)
+    assert not inside.is_alive()
+    assert names(cache) == ["a"]
+    cache.get("o", "b", limits(), writes(b"1"), opened)
+    assert names(cache) == ["b"]
+    assert told == []
