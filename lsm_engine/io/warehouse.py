@@ -165,7 +165,8 @@ def _clear_table(file_io: FileIO) -> None:
     """Delete the files below a dropped table's directory one by one, but for signs of drops.
 
     Schemas go first, then snapshots, of main and of each branch: a writer whose snapshot lands after that
-    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are not followed: one that is found is left, and its directory with it.
+    finds neither its base nor its schema, and takes it back; what landed before is listed then. Links are
+    not followed: one that is found is left, and its directory with it.
     """
     found = file_io.list(TablePaths().branch_directory)
     names = [one.name for one in found if one.is_directory and one.name.startswith(BRANCH_PREFIX)]

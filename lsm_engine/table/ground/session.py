@@ -70,9 +70,7 @@ class TableSession:
     @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots of the table, or of the branch."""
-        return SnapshotStore(
-            self.file_io, self.paths, expect=lambda names: self.manifests.expect(names)
-        )
+        return SnapshotStore(self.file_io, self.paths, self.manifests.expect)
 
     @cached_property
     def manifests(self) -> ManifestStore:
