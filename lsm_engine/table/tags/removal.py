@@ -4,7 +4,7 @@ With `maintenance.trash-retained` the files are kept, and a record protects them
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from lsm_engine.base import core_options
 from lsm_engine.meta.trash import TrashRecord
@@ -46,7 +46,7 @@ def carry_out(
         if not kept:
             directories.update(_delete_files(session, plan))
 
-    if len(plan.data_files) + len(plan.changelog_files) > _BESIDE:
+    if sum(1 for _ in islice(planned_paths(session, plan), _BESIDE + 1)) > _BESIDE:
         delete_files()
         delete_states(session.file_io, session.snapshots, plan.expired)
     else:
