@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -179,6 +180,30 @@ def rotated(contestants: Sequence[T], turn: int) -> list[T]:
     """The contestants of one turn, another one first each time: who goes first pays more."""
     start = turn % len(contestants)
     return [*contestants[start:], *contestants[:start]]
+
+
+def add_in_pairs(
+    samples: Samples,
+    pairs: Sequence[Sequence[tuple[str, str, Callable[[], int]]]],
+    rounds: int,
+    *,
+    patience: float,
+) -> None:
+    """Measure pairs of ways to ask the same thing (what, whom, how) in turn; the first turn counts for nothing.
+
+    Of each pair the other one comes first in every second turn: it finds the memory that both need
+    freed and warm. Both have to give the same answer.
+    """
+    for turn in range(rounds + 1):
+        wait_for_quiet(patience)
+        seen: dict[str, set[int]] = {}
+        in_order = [pair[:: -1 if turn % 2 else 1] for pair in rotated(pairs, turn)]
+        for what, who, ask in chain.from_iterable(in_order):
+            with stopwatch() as spent:
+                seen.setdefault(what, set()).add(ask())
+            if turn:
+                samples.add(what, who, spent())
+        assert all(len(answers) == 1 for answers in seen.values()), seen
 
 
 def wait_for_quiet(patience_seconds: float, *, busy_below: float = 0.15) -> float:

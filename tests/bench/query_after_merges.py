@@ -9,7 +9,6 @@ is measured after that is each query, with the plan of its frame or relation, in
 
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import polars as pl
 import pyarrow as pa
 
 import lsm_engine as lsm
-from tests.bench.measure import Samples, arguments, report, rotated, stopwatch, wait_for_quiet
-from tests.bench.query_engines import DUCKDB, POLARS
+from tests.bench.measure import Samples, add_in_pairs, arguments, report, stopwatch
+from tests.bench.query_engines import DUCKDB, POLARS, asked
 from tests.bench.tables import new_table, warm_up
 
 GOAL = 1.0
@@ -87,19 +86,13 @@ def queries(
         for wide, narrow in NAMES.items():
             ask = ask.replace(wide, narrow)
         yield [
-            (f"DuckDB: {what}", TABLE, lambda q=ask: _asked(q, lambda c: table.to_duckdb(c))),
-            (f"DuckDB: {what}", DELTA, lambda q=ask: _asked(q, lambda c: _delta(c, uri))),
+            (f"DuckDB: {what}", TABLE, lambda q=ask: asked(q, lambda c: table.to_duckdb(c))),
+            (f"DuckDB: {what}", DELTA, lambda q=ask: asked(q, lambda c: _delta(c, uri))),
         ]
 
 
 def _delta(connection: duckdb.DuckDBPyConnection, uri: str) -> Any:
     return connection.from_arrow(deltalake.DeltaTable(uri).to_pyarrow_dataset())
-
-
-def _asked(text: str, source: Callable[[duckdb.DuckDBPyConnection], Any]) -> int:
-    with duckdb.connect() as connection:
-        rows = source(connection)  # noqa: F841 -- DuckDB finds it by its name
-        return connection.sql(text).to_arrow_table().num_rows
 
 
 def main() -> None:
@@ -116,16 +109,7 @@ def main() -> None:
             Path(scratch), given.rows, given.merges, given.changes, samples, write_only=given.write_only
         )  # fmt: skip
         pairs = list(queries(table, uri, given.rows))
-        for turn in range(given.rounds + 1):
-            wait_for_quiet(given.patience)
-            in_order = [pair[:: -1 if turn % 2 else 1] for pair in rotated(pairs, turn)]
-            seen: dict[str, set[int]] = {}
-            for what, who, ask in chain.from_iterable(in_order):
-                with stopwatch() as spent:
-                    seen.setdefault(what, set()).add(ask())
-                if turn:
-                    samples.add(what, who, spent())
-            assert all(len(answers) == 1 for answers in seen.values()), seen
+        add_in_pairs(samples, pairs, given.rounds, patience=given.patience)
         names = dict.fromkeys(what for what, _ in samples.taken)
         ratios = [samples.ratio(what, TABLE, DELTA, kind="wall", goal=GOAL) for what in names]
         facts = {"rows": given.rows, "merges": given.merges, "changes": given.changes}

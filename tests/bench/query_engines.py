@@ -9,7 +9,6 @@ part of the time, as a user waits for it.
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lsm_engine as lsm
-from tests.bench.measure import Samples, arguments, report, rotated, stopwatch, wait_for_quiet
+from tests.bench.measure import Samples, add_in_pairs, arguments, report
 from tests.bench.tables import new_table, warm_up
 
 GOAL = 1.2
@@ -74,39 +73,27 @@ def queries(
         )
     for what, text in DUCKDB.items():
         ask = text.format(n=count)
-        yield f"DuckDB: {what}", TABLE, lambda q=ask: _asked(q, lambda c: table.to_duckdb(c))
+        yield f"DuckDB: {what}", TABLE, lambda q=ask: asked(q, lambda c: table.to_duckdb(c))
         yield (
             f"DuckDB: {what}",
             PLAIN,
-            lambda q=ask: _asked(q, lambda c: c.read_parquet(str(plain))),
+            lambda q=ask: asked(q, lambda c: c.read_parquet(str(plain))),
         )
 
 
-def _asked(text: str, source: Callable[[duckdb.DuckDBPyConnection], Any]) -> int:
+def asked(text: str, source: Callable[[duckdb.DuckDBPyConnection], Any]) -> int:
+    """How many rows DuckDB gives for a query of `rows`."""
     with duckdb.connect() as connection:
         rows = source(connection)  # noqa: F841 -- DuckDB finds it by its name
         return connection.sql(text).to_arrow_table().num_rows
 
 
 def measured(table: lsm.Table, plain: Path, count: int, rounds: int, *, patience: float) -> Samples:
-    """All queries in turn, of the table and of the file; the first turn counts for nothing.
-
-    Of each pair the other one comes first in every second turn: it finds the memory that both need
-    freed and warm.
-    """
+    """All queries in turn, of the table and of the file."""
     samples = Samples()
     ways = list(queries(table, plain, count))
     pairs = list(zip(ways[::2], ways[1::2], strict=True))
-    for turn in range(rounds + 1):
-        wait_for_quiet(patience)
-        seen: dict[str, set[int]] = {}
-        in_order = [pair[:: -1 if turn % 2 else 1] for pair in rotated(pairs, turn)]
-        for what, who, ask in chain.from_iterable(in_order):
-            with stopwatch() as spent:
-                seen.setdefault(what, set()).add(ask())
-            if turn:
-                samples.add(what, who, spent())
-        assert all(len(answers) == 1 for answers in seen.values()), seen
+    add_in_pairs(samples, pairs, rounds, patience=patience)
     return samples
 
 
