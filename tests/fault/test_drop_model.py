@@ -18,7 +18,8 @@ from lsm_engine.table import warehouse
 from lsm_engine.table.ddl import create
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.warehouse import Catalog
-from tests.fault.test_protocol_model import GONE, Answers, NextCall, Replayed, made_on
+from tests.fault.test_protocol_model import Answers, NextCall, Replayed, made_on
+from tests.fault.test_protocol_model import carried_out as of_one_call
 
 SNAPSHOT = encode_snapshot(made_on(None, "a"))
 NAME = "NAME"  # the catalog's row of the table
@@ -53,28 +54,18 @@ class Storage(Replayed):
 
 
 def carried_out(files: Files, verb: str, path: str, data: bytes) -> tuple[Files, Any]:
+    """Return the files after a call, and its answer: here directories are listed, too."""
+    if verb not in ("list", "list_files"):
+        return of_one_call(files, verb, path, data)
     there = dict(files)
     below = f"{path}/" if path else ""
-    match verb:
-        case "read":
-            return files, there.get(path, GONE)
-        case "exists":
-            return files, path in there
-        case "list" | "list_files":
-            ends = sorted(one for one in there if one.startswith(below) and one != NAME)
-            if verb == "list":
-                ends = sorted({below + one.removeprefix(below).split("/")[0] for one in ends})
-            return files, tuple(
-                FileStatus(path=one, size=1, modified_millis=0, is_directory=one not in there)
-                for one in ends
-            )
-        case "publish":
-            return (files, False) if path in there else (files | {(path, data)}, True)
-        case "replace":
-            return frozenset({**there, path: data}.items()), None
-        case "delete":
-            return frozenset((one, held) for one, held in files if one != path), path in there
-    raise AssertionError(verb)
+    ends = sorted(one for one in there if one.startswith(below) and one != NAME)
+    if verb == "list":
+        ends = sorted({below + one.removeprefix(below).split("/")[0] for one in ends})
+    return files, tuple(
+        FileStatus(path=one, size=1, modified_millis=0, is_directory=one not in there)
+        for one in ends
+    )
 
 
 class Names:
