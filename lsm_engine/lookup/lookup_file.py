@@ -59,7 +59,7 @@ class DataFiles:
     schemas: Mapping[int, TableSchema]
     path_of: Callable[[str], str]
     bucket_name: str
-    """Partition and bucket, as part of a lookup file's name."""
+    """Partition and bucket, and the branch where owners share them, as part of a lookup file's name."""
 
 
 class LookupFiles:

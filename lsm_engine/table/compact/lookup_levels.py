@@ -117,7 +117,8 @@ def _lookup_files(
         read_schema=schema,
         schemas=context.schemas,
         path_of=functools.partial(context.data_file, partition, bucket),
-        bucket_name=f"{path}-{bucket}",
+        # Branches share data files, and number schemas of their own alike.
+        bucket_name=f"{context.paths.branch_name}@{path}-{bucket}",
     )
     return LookupFiles(
         process_cache(),

@@ -48,6 +48,33 @@ def test_a_branch_goes_its_own_way(table: lsm.Table) -> None:
     assert table.branch("main").snapshots() == table.snapshots()
 
 
+def test_older_rows_are_looked_up_with_the_columns_of_their_own_branch(tmp_path: Path) -> None:
+    """Both branches have a schema 1, over one data file: in main's its values of v are dropped."""
+    options = {"bucket": 1, "merge-engine": "partial-update", "changelog-producer": "lookup"}
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        main = catalog.create_table(
+            "db.t",
+            pa.schema([("id", pa.int64()), ("v", pa.string())]),
+            primary_key=["id"],
+            options={**options, "compaction.size-ratio": "0"},
+        )
+        main.upsert([{"id": key, "v": "old"} for key in range(100)])
+        main.compact(full=True)
+        main.create_tag("start")
+        main.create_branch("side", tag="start")
+        side = main.branch("side")
+        side.alter(lsm.AddColumn("u", pa.int64()))
+        main.alter(
+            lsm.DropColumn("v"), lsm.AddColumn("v", pa.string()), lsm.AddColumn("u", pa.int64())
+        )
+        assert side.schema.id == main.schema.id == 1
+        for branch, kept in ((side, "old"), (main, None), (side, "old")):
+            branch.upsert([{"id": 1, "u": 7}])
+            assert branch.scan(where="id = 1").to_arrow().to_pylist() == [
+                {"id": 1, "v": kept, "u": 7}
+            ]
+
+
 def test_an_empty_branch_begins_with_the_schema_alone(table: lsm.Table) -> None:
     table.alter(lsm.AddColumn(name="w", type=pa.int32()))
     table.create_branch("new")
