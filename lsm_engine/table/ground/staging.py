@@ -1,5 +1,6 @@
 """What writing on top of a snapshot needs to know: sequence numbers, and where buckets are."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -57,14 +58,17 @@ def bucket_facts(session: TableSession, base: Snapshot | None) -> BucketFacts:
 def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
     """Return how many buckets the live files of each partition were written for.
 
-    Waiting rows (bucket -2) do not count. Where a whole table agrees with its schema nothing is
-    folded, and partitions that have no file any more may be among those returned.
+    Waiting rows (bucket -2) do not count, and partitions without a file are not among them. Where no
+    partition was rescaled nothing is folded.
     """
     known: dict[bytes, set[int]] = {}
+    files: Counter[bytes] = Counter()
     for facts in session.manifests.facts(session.manifest_metas(base), level_facts):
         for (partition, bucket, _), fact in facts.items():
             if bucket >= 0:
+                files[partition] += fact[0]
                 known.setdefault(partition, set()).update(fact[2:])
+    known = {partition: totals for partition, totals in known.items() if files[partition]}
     if any(len(totals) > 1 for totals in known.values()):
         entries = session.live_entries(base, lambda _, bucket: bucket >= 0)
         known = {entry.partition: {entry.total_buckets} for entry in entries}

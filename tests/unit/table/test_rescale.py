@@ -124,6 +124,17 @@ def test_an_overwrite_takes_the_new_number_too(catalog: lsm.Catalog) -> None:
     check_invariants(StoredTable(table.session.file_io))
 
 
+def test_a_partition_that_was_emptied_takes_rows_in_the_new_number(catalog: lsm.Catalog) -> None:
+    """It has no file to rescale: what its files were written for once does not count."""
+    table = created(catalog)
+    table.upsert(rows(0, 20, 1))
+    table.overwrite([], {"p": "p0"})
+    table.rescale(3)
+    table.upsert(rows(0, 20, 2))
+    assert state(table)["v"].to_pylist() == [2] * 20
+    assert table.rescale(3) is None
+
+
 def test_rows_of_others_are_a_conflict_and_it_starts_again(
     catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
