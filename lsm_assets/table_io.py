@@ -6,13 +6,14 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from lsm_assets.ledger.asset_partitions import kept_versions
-from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.frames import as_rows, load, schema_of
+from lsm_assets.ledger.commits import NOTHING, data_version
+from lsm_assets.ledger.frames import as_rows, load, nothing_as, schema_of
 from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
-from lsm_assets.ledger.recording import code_version_of, run_properties_of
+from lsm_assets.ledger.recording import code_version_of, commit_identity, run_properties_of
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
@@ -21,6 +22,8 @@ from lsm_assets.model.metadata import described, files_metadata, table_metadata
 from lsm_assets.model.storage import (
     COLUMNS,
     MODE,
+    PARTITION_COLUMNS,
+    PARTITIONED_BY,
     PRIMARY_KEY,
     SCHEMA,
     WHERE,
@@ -28,6 +31,7 @@ from lsm_assets.model.storage import (
     Storage,
     WriteMode,
     is_exact,
+    kept_in,
     names_of,
     partition_filter,
     partition_values,
@@ -36,7 +40,15 @@ from lsm_assets.model.storage import (
 )
 from lsm_assets.model.versions import TableVersion
 from lsm_assets.resources import LsmResource, check_declaration
-from lsm_engine import AddColumn, ChangeType, ErrorKind, InvalidInputError, Snapshot, Table
+from lsm_engine import (
+    AddColumn,
+    ChangeType,
+    ErrorKind,
+    InvalidInputError,
+    Snapshot,
+    Table,
+    core_options,
+)
 
 _PARTITIONS_COUNTED_MAX = 50
 
@@ -71,8 +83,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
     )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Commit the rows; None means that the asset has nothing to write."""
+        """Commit the rows; None means that the asset has nothing to write: it keeps its version."""
+        definition = context.asset_partitions_def if context.has_asset_partitions else None
+        keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         if obj is None:
+            self._keep_version(context, definition, keys)
             return
         rows = as_rows(obj)
         run = context.step_context.dagster_run
@@ -82,13 +97,14 @@ class LsmIOManager(dg.ConfigurableIOManager):
             {name: run.tags[name] for name in (MODE, SCHEMA) if name in run.tags},
             context.output_metadata,
         )
-        definition = context.asset_partitions_def if context.has_asset_partitions else None
-        keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         declaration = declaration_of(context.asset_key, storage, rows, definition)
+        templates = storage.templates(definition, keys, declaration.schema)
+        if keys and storage.mode is WriteMode.OVERWRITE:
+            _require_partitions(declaration, templates)
         table = self._table(declaration, storage)
         inputs = pinned_inputs(context.step_context, self.lsm)
         identity = {
-            "commit_user": f"dagster-{context.run_id}",
+            **commit_identity(table, context.run_id, context.step_context.previous_attempt_count),
             "properties": run_properties_of(
                 context.run_id,
                 declaration.keys,
@@ -99,7 +115,6 @@ class LsmIOManager(dg.ConfigurableIOManager):
                 code_version=code_version_of(context.step_context, context.asset_key),
             ),
         }
-        templates = storage.templates(definition) if definition is not None else None
         snapshot = _committed(table, rows, storage, templates, keys, identity)
         newest = snapshot or table.latest_snapshot()
         if newest is None:
@@ -127,14 +142,21 @@ class LsmIOManager(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
-        table = self.lsm.catalog.table(keys_of(context.asset_key).name)
-        schema, upstream = table.schema.arrow, context.upstream_output
-        storage = storage_of(upstream.definition_metadata if upstream is not None else None)
-        templates, keys = None, list[str]()
-        if context.has_asset_partitions:
-            templates = storage.templates(context.asset_partitions_def)
-            keys = list(context.asset_partition_keys)
+        wanted, upstream = context.dagster_type.typing_type, context.upstream_output
+        definition = context.asset_partitions_def if context.has_asset_partitions else None
+        keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
+        name = keys_of(context.asset_key).name
+        if definition is not None and not keys and self.lsm.existing_table(name) is None:
+            return nothing_as(
+                wanted
+            )  # such as the day before the first of an asset that reads itself
+        table = self.lsm.catalog.table(name)
+        schema = table.schema.arrow
+        storage = kept_in(upstream.definition_metadata if upstream is not None else None)
+        templates = storage.templates(definition, keys, schema)
         where, partitions = None, None
+        if definition is not None and not keys:
+            where = pc.scalar(False)  # noqa: FBT003 -- a filter
         if templates is not None:
             where = partition_filter(templates, keys, schema)
             if is_exact(templates, schema) and set(templates.columns) >= set(
@@ -148,7 +170,13 @@ class LsmIOManager(dg.ConfigurableIOManager):
         columns = names_of((context.definition_metadata or {}).get(COLUMNS))
         if columns:
             read["columns"] = list(columns)
-        return load(pinned.table, read, context.dagster_type.typing_type, self.lsm)
+        if keys and templates is None:
+            context.log.warning(
+                "all rows of %s are read: the metadata %s of its asset does not say which of them are "
+                "those of a partition",
+                *(name, PARTITION_COLUMNS),
+            )
+        return load(pinned.table, read, wanted, self.lsm)
 
     def _table(self, declaration: TableDeclaration, storage: Storage) -> Table:
         table = self.lsm.existing_table(declaration.name)
@@ -174,6 +202,24 @@ class LsmIOManager(dg.ConfigurableIOManager):
             declaration = replace(declaration, primary_key=table.schema.primary_keys)
         check_declaration(replace(declaration, schema=schema), table)
         return table
+
+    def _keep_version(
+        self,
+        context: dg.OutputContext,
+        definition: dg.PartitionsDefinition | None,
+        keys: Sequence[str],
+    ) -> None:
+        table, version = self.lsm.existing_table(keys_of(context.asset_key).name), NOTHING
+        if table is not None:
+            declaration = TableDeclaration(
+                name=table.name,
+                schema=table.schema.arrow,
+                primary_key=tuple(table.schema.primary_keys),
+                partitioned_by=tuple(table.schema.partition_keys),
+                partitions_def=definition,
+            )
+            version = self._version(context, declaration, table, keys)
+        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
 
     def _version(
         self,
@@ -222,6 +268,22 @@ def declaration_of(
     )
 
 
+def _require_partitions(
+    declaration: TableDeclaration, templates: PartitionTemplates | None
+) -> None:
+    """Raise InvalidInputError where rows of the run's partitions share directories with other rows."""
+    columns = set(templates.columns) if templates is not None else set[str]()
+    if not columns or not columns <= set(declaration.partitioned_by):
+        raise InvalidInputError(
+            f"the mode overwrite replaces partitions of a table: name its columns in {PARTITIONED_BY!r}, "
+            f"and in {PARTITION_COLUMNS!r} which values of them an asset's partition has; or take the "
+            "mode upsert. Nothing was written",
+            kind=ErrorKind.INVALID_NAME,
+            table=declaration.name,
+            partitioned_by=list(declaration.partitioned_by),
+        )
+
+
 def _committed(
     table: Table,
     rows: Any,
@@ -241,12 +303,13 @@ def _committed(
             merge = table.merge(rows, **identity)
             return merge.when_matched_update_all().when_not_matched_insert_all().execute()
         case WriteMode.OVERWRITE:
-            partition = None
-            columns = set(templates.columns) if templates is not None else set[str]()
-            if templates is not None and columns <= set(table.schema.partition_keys):
-                # Of one partition all rows go, also if none come; of several those that rows touch.
-                partition = partition_values(templates, keys[0], table.schema.arrow)
-            return table.overwrite(rows, partition if len(keys) == 1 else None, **identity)
+            # All rows of each partition go, also of one for which none come.
+            partition: Any = {}
+            if templates is not None and keys:
+                partition = partition_filter(templates, keys, table.schema.arrow)
+            elif core_options.DYNAMIC_PARTITION_OVERWRITE.key in table.options.texts:
+                partition = None  # as the table says
+            return table.overwrite(rows, partition, **identity)
 
 
 def _count_partitions(

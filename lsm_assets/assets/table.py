@@ -1,6 +1,6 @@
 """The table asset: run the writer, commit each of its changes, record what each commit made."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -9,9 +9,10 @@ import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
 from lsm_assets.ledger.asset_partitions import kept_versions
 from lsm_assets.ledger.commits import data_version
-from lsm_assets.ledger.feed import feed_user, hold_back_partial_inputs
+from lsm_assets.ledger.feed import fed_meanwhile, feed_user, hold_back_partial_inputs
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import (
+    commit_identity,
     dagster_run_of,
     files_event,
     recorded,
@@ -23,7 +24,7 @@ from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_chang
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, described, table_metadata
-from lsm_assets.model.versions import TableVersion
+from lsm_assets.model.versions import TableVersion, version_of
 from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
 
@@ -47,8 +48,12 @@ def write_table(
     for number, change in enumerate(changes_of(writer(context, table))):
         # A writer has read its inputs by the time that it yields.
         inputs = inputs_of_run(context, declaration)
+        if feed_user(change.properties) is not None:
+            _require_not_fed(context, table, change, commits)
         made = _commit(context, declaration, table, change, number, inputs)
         for snapshot in _with_compactions(table, made):
+            if snapshot in commits:
+                continue  # a replay of several commits ends at the last of them
             commits.append(snapshot)
             yield from recorded(context, table, declaration.keys, snapshot)
     newest = table.latest_snapshot()
@@ -61,6 +66,30 @@ def write_table(
     yield _materialised(context, declaration, table, newest, commits, version)
     # Dagster gives all partitions of a run one version: those that keep theirs get it back.
     yield from unchanged_events(context, declaration, kept, version)
+
+
+def _require_not_fed(
+    context: dg.AssetExecutionContext,
+    table: lsm.Table,
+    change: Change,
+    commits: Sequence[Snapshot],
+) -> None:
+    """Begin the step anew where another run has carried a change over; raise dagster.Failure where this has.
+
+    A commit looks for its replays among the newest snapshots alone, and a writer may take its time.
+    """
+    fed_by = fed_meanwhile(table, change.properties, context.resources.lsm.catalog.lineage)
+    if fed_by is None:
+        return
+    if any(version_of(each) == fed_by for each in commits):
+        raise dg.Failure(
+            f"snapshot {fed_by.snapshot_id} of {table.name} says that these changes are carried over, and "
+            "more of them came after it: yield all that is made of them as one change. Now roll "
+            f"{table.name} back to before snapshot {fed_by.snapshot_id}, then run this again",
+            allow_retries=False,
+        )
+    context.log.info("another run has carried these changes over table=%s", table.name)
+    raise dg.RetryRequested(max_retries=FEED_RETRIES)
 
 
 def changes_of(written: Any) -> Iterator[Change]:
@@ -87,22 +116,23 @@ def _commit(
     number: int,
     inputs: tuple[Input, ...],
 ) -> Snapshot | None:
-    """Commit one change under a name of its own, so that a retried step repeats it by key.
+    """Commit one change under a name of its own (`commit_identity`).
 
     Changes that are carried over have the name of what they go on from. Where another run has committed
     that meanwhile, the step is run again: it has more to carry over, or nothing.
     """
     feeding = feed_user(change.properties)
     identity: dict[str, Any] = {
-        "commit_user": feeding or f"dagster-{context.run.run_id}-{context.retry_number}",
-        "commit_identifier": 0 if feeding else number,
+        **commit_identity(table, context.run.run_id, context.retry_number, number),
+        **({"commit_user": feeding, "commit_identifier": 0} if feeding else {}),
         "properties": run_properties(context, declaration.keys, AssetKind.TABLE, inputs)
         | ({LABEL_PROPERTY: change.label} if change.label else {})
         | dict(change.properties),
     }
     match change:
         case Upsert():
-            snapshot = table.upsert(change.rows, **identity)
+            add = table.upsert if table.schema.primary_keys else table.append
+            snapshot = add(change.rows, **identity)
         case Delete():
             snapshot = table.delete(change.keys, **identity)
         case Overwrite():

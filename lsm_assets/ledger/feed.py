@@ -120,6 +120,15 @@ def feed_user(properties: Mapping[str, str]) -> str | None:
     return next((f"feed-{name.removeprefix(FED_ON)}-{at}" for name, at in found.items()), None)
 
 
+def fed_meanwhile(
+    table: lsm.Table, properties: Mapping[str, str], lineage: Lineage
+) -> TableVersion | None:
+    """Return the commit that the mark of a table is by now, if it is not the one that changes go on from."""
+    ((name, text),) = ((name, text) for name, text in properties.items() if name.startswith(FED_ON))
+    told_by = fed_mark(table, name.removeprefix(FED_ON), lineage).told_by
+    return None if told_by.text == text else told_by
+
+
 def hold_back_partial_inputs(step: StepExecutionContext, resource: LsmResource) -> None:
     """Let Dagster record that a step has read less than the newest version of what it was fed from.
 

@@ -42,10 +42,7 @@ def load(table: lsm.Table, read: Read, wanted: Any, resource: LsmResource) -> An
     polars' LazyFrame, DuckDB's relation and Spark's DataFrame read when they are computed, and stay at
     the state that `read` names. Raises InvalidInputError for other types.
     """
-    if wanted is None or wanted is Any or wanted is object:
-        wanted = pa.Table
-    name = (str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", ""))
-    found = _LOADED.get(name)
+    found = _LOADED.get(_name_of(wanted))
     if found is None:
         known = ", ".join(f"{module}.{kind}" for module, kind in _LOADED if module[0] != "_")
         raise InvalidInputError(
@@ -54,6 +51,21 @@ def load(table: lsm.Table, read: Read, wanted: Any, resource: LsmResource) -> An
             table=table.name,
         )
     return found(table, read, resource)
+
+
+def nothing_as(wanted: Any) -> Any:
+    """Return no rows, of no columns, of a table that is not there yet; None where a type has no such."""
+    library, kind = _name_of(wanted)
+    if library in ("polars", "pandas"):
+        return wanted()
+    rows = pa.table({})
+    return {"Table": rows, "RecordBatchReader": rows.to_reader()}.get(kind)
+
+
+def _name_of(wanted: Any) -> tuple[str, str]:
+    if wanted is None or wanted is Any or wanted is object:
+        wanted = pa.Table
+    return str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", "")
 
 
 def as_rows(value: Any) -> Any:

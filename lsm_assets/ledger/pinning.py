@@ -184,7 +184,8 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
     pins = _pins(step, context.resources.lsm)
     for key in declaration.deps:
         pin, recorded = pins.get(key), recorded_input(step, key)
-        known = recorded.snapshot_id if recorded is not None else None
+        # Versions of other assets may be numbers too: only those of tables have a mark.
+        known = recorded.snapshot_id if recorded is not None and recorded.mark else None
         snapshot_id = known if pin is None else pin.snapshot_id
         columns = tuple(
             (column, name)

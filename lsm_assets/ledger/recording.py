@@ -20,7 +20,7 @@ from lsm_assets.model.partitions import (
 )
 from lsm_assets.model.versions import TableVersion, parse_version
 from lsm_assets.settings import lineage_page_url
-from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, provenance_properties
+from lsm_engine import RUN_DAGSTER_ID, Snapshot, Tag, core_options, provenance_properties
 from lsm_engine import LineageInput as Input
 from lsm_engine import LineageRun as Run
 
@@ -231,6 +231,20 @@ def _event(
         metadata=found,
         tags={**(tags or {}), DATA_VERSION_TAG: version},
     )
+
+
+def commit_identity(
+    table: lsm.Table, run_id: str, attempt: int, number: int = 0
+) -> dict[str, str | int]:
+    """Return the name of a step's commit, the `number`th, in its `attempt`th attempt (both from 0).
+
+    A step that is tried again repeats its commits by key. Where that would count rows twice, as in
+    sums and in tables without a key, all attempts have one name, and the second one is a replay.
+    """
+    engine = table.options[core_options.MERGE_ENGINE].policy
+    counts = not table.schema.primary_keys or engine.combines_versions
+    user = f"dagster-{run_id}" if counts else f"dagster-{run_id}-{attempt}"
+    return {"commit_user": user, "commit_identifier": number}
 
 
 def run_properties(

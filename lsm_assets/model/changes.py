@@ -9,7 +9,7 @@ from lsm_engine import record
 
 @record
 class Upsert:
-    """Insert or replace rows by key.
+    """Insert or replace rows by key; a table without a key gets them appended.
 
     `rows` is anything with `__arrow_c_stream__` (Arrow, polars, pandas) or a Spark DataFrame; the
     optional column `_row_kind` (+I -U +U -D) mixes deletes in. `label` names in a few words what the

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from lsm_engine import record
+from lsm_engine import ErrorKind, InvalidInputError, record
 
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]")
 
@@ -33,7 +33,13 @@ class TableKeys:
     name: str
 
     def __post_init__(self) -> None:
-        assert self.name.count(".") == 1, f"a table is named database.table, not {self.name!r}"
+        if self.name.count(".") != 1:
+            raise InvalidInputError(
+                f"a table is named database.table, not {self.name!r}; the key of its asset has a part for "
+                "each, without dots",
+                kind=ErrorKind.INVALID_NAME,
+                table=self.name,
+            )
 
     @property
     def database(self) -> str:

@@ -81,6 +81,9 @@ def declared_metadata(declaration: TableDeclaration) -> Metadata:
     if declaration.partitioned_by:
         partitioned_by = ", ".join(declaration.partitioned_by)
         found["lsm/partitioned_by"] = dg.MetadataValue.text(partitioned_by)
+    if declaration.partition_columns:
+        columns = dict(declaration.partition_columns)
+        found["lsm/partition_columns"] = dg.MetadataValue.json(columns)
     if declaration.options:
         options = sorted(declaration.options.items())
         found["lsm/options"] = dg.MetadataValue.md(

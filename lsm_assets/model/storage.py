@@ -13,7 +13,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_assets.model.asset_partitions import KEY, PartitionTemplates
+from lsm_assets.model.asset_partitions import KEY, PartitionTemplates, templates_of
 from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
@@ -53,11 +53,22 @@ class Storage:
     mode: WriteMode = WriteMode.UPSERT
     schema: SchemaMode = SchemaMode.REFUSE
 
-    def templates(self, definition: dg.PartitionsDefinition) -> PartitionTemplates | None:
-        """Return where rows of the asset's partitions are found; None: nobody has said it."""
-        if not self.partition_columns:
+    def templates(
+        self, definition: dg.PartitionsDefinition | None, keys: Sequence[str], schema: pa.Schema
+    ) -> PartitionTemplates | None:
+        """Return where rows of some partitions of the asset are found; None: nobody has said it.
+
+        Where nothing is given it is guessed (`templates_of`), and a guess that does not fit is dropped.
+        """
+        found = templates_of(definition, self.partition_columns, self.partitioned_by)
+        if found is None or not found.columns or not keys:
             return None
-        return PartitionTemplates(definition=definition, columns=self.partition_columns)
+        if not found.is_given:
+            try:
+                partition_filter(found, keys, schema)
+            except InvalidInputError:
+                return None
+        return found
 
 
 def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
@@ -69,6 +80,8 @@ def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
     for layer in layers:
         told.update({key: plain(value) for key, value in (layer or {}).items()})
     options = told.get(OPTIONS) or {}
+    if not isinstance(options, Mapping):
+        raise InvalidOptionError(f"{OPTIONS!r} is a mapping of names to values", value=options)
     columns = dict(told.get(PARTITION_COLUMNS) or {})
     if told.get(PARTITION_COLUMN) is not None:
         columns.setdefault(str(told[PARTITION_COLUMN]), f"{{{KEY}}}")
@@ -79,6 +92,14 @@ def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
         partition_columns={str(name): str(template) for name, template in columns.items()},
         mode=_member(WriteMode, MODE, told.get(MODE)) or WriteMode.UPSERT,
         schema=_member(SchemaMode, SCHEMA, told.get(SCHEMA)) or SchemaMode.REFUSE,
+    )
+
+
+def kept_in(declared: Mapping[str, Any] | None) -> Storage:
+    """Return where an upstream asset keeps its partitions; the rest is a matter of who writes it."""
+    named = (PARTITIONED_BY, PARTITION_COLUMN, PARTITION_COLUMNS)
+    return storage_of(
+        {key: declared[key] for key in named if key in declared} if declared else None
     )
 
 

@@ -300,7 +300,7 @@ class Table(
     def overwrite(
         self,
         rows: Any,
-        partition: Mapping[str, object] | None = None,
+        partition: Mapping[str, object] | Filter | None = None,
         *,
         commit_user: str | None = None,
         commit_identifier: int = BATCH_COMMIT_IDENTIFIER,
@@ -308,8 +308,8 @@ class Table(
     ) -> WriteResult | None:
         """Replace what is there by `rows`, in one atomic commit.
 
-        With `partition`, a value for some or all partition columns, exactly those partitions are
-        replaced, and a row outside them is refused. Without it, the partitions that the rows touch
+        With `partition`, a value for some or all partition columns, or a filter over them such as
+        "day >= '2024-01-01'", exactly those partitions are replaced, and a row outside them is refused. Without it, the partitions that the rows touch
         are (`dynamic-partition-overwrite`), or the whole table where that option is false or the
         table has no partitions.
         """

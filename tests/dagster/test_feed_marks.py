@@ -1,14 +1,20 @@
 """What a feed's mark means after an overwrite, a restore, a rollback on either side, and with two runs at once."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import dagster as dg
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.fed_mark import FED
+from lsm_assets.ledger.feed import changes_to_feed
+from lsm_assets.model.changes import Upsert
+from lsm_engine.table.commit import commit
 from tests.dagster.lake import MARKS
-from tests.dagster.test_feed import Feed, expire_all_but_one, sale
+from tests.dagster.test_feed import SALES, Feed, expire_all_but_one, sale, summed
 from tests.dagster.test_feed import feed as feed  # the fixture
 
 pytestmark = MARKS
@@ -231,3 +237,35 @@ def test_a_feed_that_cannot_be_acknowledged_has_carried_its_changes_over(
     monkeypatch.setattr(lsm.Table, "reset_consumer", full)
     assert feed.run()
     assert feed.total == 6
+
+
+def test_changes_are_carried_over_once_however_many_commits_come_between(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "LOOKBACK_SNAPSHOTS", 2)
+    sales = feed.sales()
+    sales.upsert(sale(1, 5))
+
+    def meanwhile() -> None:
+        feed.run()
+        sums = feed.lake.catalog.table("shop.sums")
+        for _ in range(3):
+            sums.upsert([{"shop": "all", "price": 0}])
+
+    feed.meanwhile = [meanwhile]
+    feed.run()
+    assert feed.total == 5
+
+
+def test_changes_that_are_carried_over_in_parts_fail_the_run(feed: Feed) -> None:
+    feed.sales().upsert(sales_of(1, 2))
+
+    def write(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[Upsert]:
+        changes = changes_to_feed(context, SALES, table)
+        assert changes is not None
+        for part in (changes.rows.slice(0, 1), changes.rows.slice(1)):
+            yield Upsert(rows=summed(part), properties=changes.properties)
+
+    made = lsm_table_assets(feed.declaration, write).assets[0]
+    with pytest.raises(dg.Failure, match=r"roll shop\.sums back to before snapshot 1"):
+        feed.lake.materialize([made, dg.AssetSpec(SALES)], selection=[made])

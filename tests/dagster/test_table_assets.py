@@ -1,11 +1,20 @@
 """Each kind of asset materialises, and what it records leads from one to the next."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
 import dagster as dg
+import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
+from lsm_assets.factory import lsm_table_assets
 from lsm_assets.model.changes import Delete, Overwrite, Upsert
+from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.resources import LsmResource
+from lsm_assets.testing import warehouse_under_test
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError, StorageError
 from tests.dagster.lake import KEYS, MARKS, ORDERS, Lake, rows, version_id
 
@@ -224,3 +233,40 @@ def test_a_table_declared_otherwise_is_not_written(lake: Lake) -> None:
     )
     with pytest.raises(InvalidInputError, match="primary_key"):
         lake.lsm.table(other)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_writer_that_is_tried_again_counts_no_row_twice(tmp_path: Path, keyed: bool) -> None:
+    tries = []
+
+    def write(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[pa.Table]:
+        for number in range(2):
+            yield pa.table({"id": [number], "n": [5]})
+        tries.append(number)
+        if len(tries) == 1:
+            raise dg.RetryRequested(max_retries=1)
+
+    options = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    sums = TableDeclaration(
+        name="shop.sums",
+        schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())]),
+        primary_key=("id",) if keyed else (),
+        options=options if keyed else {},
+    )
+    with warehouse_under_test(tmp_path) as warehouse:
+        warehouse.materialize([lsm_table_assets(sums, write).assets[0]])
+        rows = warehouse.catalog.table("shop.sums").to_arrow().to_pylist()
+    assert len(tries) == 2
+    assert sorted(rows, key=str) == [{"id": 0, "n": 5}, {"id": 1, "n": 5}]
+
+
+def test_a_number_that_versions_another_asset_is_no_snapshot(tmp_path: Path) -> None:
+    @dg.asset(key=["raw", "orders.csv"])
+    def source() -> dg.MaterializeResult:
+        return dg.MaterializeResult(data_version=dg.DataVersion("20240101"))
+
+    declared = replace(ORDERS, deps=(dg.AssetKey(["raw", "orders.csv"]),))
+    with warehouse_under_test(tmp_path) as warehouse:
+        orders = lsm_table_assets(declared, lambda context, table: rows(1)).assets[0]
+        warehouse.materialize([source, orders])
+        assert warehouse.inputs("shop.orders") == {"raw/orders.csv": None}

@@ -17,8 +17,12 @@ from lsm_engine.plan.overwrite import (
     overwritten,
     require_in_scope,
 )
+from lsm_engine.prune.expression import tree_of
 from lsm_engine.prune.partition import partition_predicate
-from lsm_engine.prune.predicate import TRUE
+from lsm_engine.prune.predicate import TRUE, Predicate
+from lsm_engine.prune.where import Filter
+from lsm_engine.schema.arrow_types import arrow_schema
+from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
@@ -29,24 +33,25 @@ from lsm_engine.table.write.write import stage
 def overwrite(
     session: TableSession,
     rows: Any,
-    partition: Mapping[str, object] | None,
+    partition: Mapping[str, object] | Filter | None,
     identity: CommitIdentity,
 ) -> WriteResult | None:
     """Replace partitions, or the whole table, by rows; None if nothing was there and none came."""
     schema = session.schema
     fields = schema.select(schema.partition_keys)
     scope: OverwriteScope | None = None
+    whole = StaticPartitions(predicate=TRUE, fields=fields)
     if partition is not None:
-        scope = StaticPartitions(predicate=partition_predicate(partition, fields), fields=fields)
+        scope = StaticPartitions(predicate=_predicate(partition, fields), fields=fields)
     base = session.snapshots.latest()
     messages = stage(session, rows, base, replaces=True)
     if scope is None:
         dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
-        whole = StaticPartitions(predicate=TRUE, fields=fields)
         scope = dynamic_scope(messages) if dynamic else whole
     try:
-        if messages and session.schema.bucket_mode.policy.crosses_partitions:
-            _require_whole(session, partition, scope)
+        crosses = session.schema.bucket_mode.policy.crosses_partitions
+        if messages and crosses and scope != whole:
+            raise _needs_whole(session)
         require_in_scope(messages, scope)
     except BaseException:
         discard(session.context(), messages)
@@ -58,18 +63,21 @@ def overwrite(
     return land(session, identity, messages, planned_on=base, overwritten=replaced)
 
 
-def _require_whole(
-    session: TableSession, partition: Mapping[str, object] | None, scope: OverwriteScope
-) -> None:
+def _predicate(partition: Mapping[str, object] | Filter, fields: Sequence[DataField]) -> Predicate:
+    if isinstance(partition, Mapping):
+        return partition_predicate(partition, fields)
+    return tree_of(partition, arrow_schema(fields))
+
+
+def _needs_whole(session: TableSession) -> InvalidInputError:
     """Keys of the new rows may be in partitions that are kept, and would then exist twice."""
-    if partition is not None or isinstance(scope, DynamicPartitions):
-        raise InvalidInputError(
-            "a key of this table is in one partition only, so that rows cannot replace single "
-            "partitions; delete what is to go and upsert, or set "
-            "'dynamic-partition-overwrite' = false to replace the whole table",
-            option=core_options.DYNAMIC_PARTITION_OVERWRITE.key,
-            table=session.name,
-        )
+    return InvalidInputError(
+        "a key of this table is in one partition only, so that rows cannot replace single "
+        "partitions; delete what is to go and upsert, or set "
+        "'dynamic-partition-overwrite' = false to replace the whole table",
+        option=core_options.DYNAMIC_PARTITION_OVERWRITE.key,
+        table=session.name,
+    )
 
 
 def _replaced(
