@@ -17,6 +17,7 @@ from lsm_engine.codec.json_object import CHECKSUM, JsonObject, object_text, pars
 from lsm_engine.codec.member_names import (
     CONSUMER_MEMBERS,
     FIELD_MEMBERS,
+    OWN_BRANCH,
     OWN_NAME,
     SCHEMA_MEMBERS,
     SNAPSHOT_MEMBERS,
@@ -263,11 +264,12 @@ def decode_tag(
     *,
     name: str,
     file_name: str,
-    is_of: Callable[[str], bool] = lambda _: True,
+    is_of: Callable[[str, str], bool] = lambda *_: True,
 ) -> Tag:
     """Return the tag that a tag file holds; of other clients one may be just a snapshot, without a birthday.
 
-    `is_of` is asked where the file names another tag: whether it is that one's, and not renamed.
+    `is_of` is asked where the file names another tag, with it and its branch ("": main): whether it is that one's,
+    and not renamed.
     """
     found = parse_object(data, file_name=file_name)
     refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
@@ -276,7 +278,7 @@ def decode_tag(
             "the file holds a snapshot and no tag; restore it, or delete the tag", file=file_name
         )
     named = found.optional_name(OWN_NAME)
-    if named not in (None, name) and is_of(named):
+    if named not in (None, name) and is_of(named, found.optional_name(OWN_BRANCH) or ""):
         raise _of_another("tag", named, file_name)
     return Tag(
         name=name,
@@ -286,12 +288,12 @@ def decode_tag(
     )
 
 
-def encode_tag(tag: Tag) -> bytes:
-    """Return the tag file of a tag: the snapshot's members, and the tag's own behind them.
+def encode_tag(tag: Tag, branch: str = "") -> bytes:
+    """Return the tag file of a branch's tag: the snapshot's members, and the tag's own behind them.
 
     Raises InvalidInputError for a tag that readers would refuse.
     """
-    members = _snapshot_members(tag.snapshot) | {OWN_NAME: tag.name}
+    members = _snapshot_members(tag.snapshot) | {OWN_NAME: tag.name, OWN_BRANCH: branch or None}
     if tag.created is not None:
         members["tagCreateTime"] = list(tag.created)
     raw = {}

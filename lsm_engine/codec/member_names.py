@@ -20,7 +20,9 @@ SNAPSHOT_MEMBERS = frozenset(
 )  # fmt: skip
 OWN_NAME = "lsmName"
 """Member of tags and consumers: whose file it is, as nothing else in it says so."""
-TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME})
+OWN_BRANCH = "lsmBranch"
+"""Member of a branch's tags: which branch wrote it."""
+TAG_ONLY_MEMBERS = frozenset({"tagCreateTime", "tagTimeRetained", OWN_NAME, OWN_BRANCH})
 SCHEMA_MEMBERS = frozenset(
     {
         "version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options",

@@ -37,7 +37,7 @@ class TagStore:
         AlreadyExistsError if the name is taken. `numeric` allows numbers: tags that make themselves.
         """
         path = self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric))
-        data = encode_tag(tag)
+        data = encode_tag(tag, self._paths.branch_name)
         made = published(self._file_io, path, data)
         if not made:
             raise AlreadyExistsError(
@@ -46,9 +46,8 @@ class TagStore:
 
     def replace(self, tag: Tag, *, numeric: bool = False) -> None:
         """Make a tag, or move it to another snapshot or lifetime; the last caller wins."""
-        self._file_io.replace(
-            self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric)), encode_tag(tag)
-        )
+        path = self._paths.tag_file(checked_tag_name(tag.name, numeric=numeric))
+        self._file_io.replace(path, encode_tag(tag, self._paths.branch_name))
 
     def delete(self, name: str) -> bool:
         """Delete a tag, and nothing that it pins; False if there was none."""
@@ -104,7 +103,7 @@ class TagStore:
             if (
                 data is not None
                 and self._names(data, path) == name
-                and self._is_of(name, others[path], data)
+                and self._is_of(name, self._paths.branch_name, others[path], data)
             ):
                 raise CorruptFileError(
                     f"tag {others[path]!r} has the file of tag {name!r}, and would be read as that; delete "
@@ -141,7 +140,7 @@ class TagStore:
             data,
             name=name,
             file_name=self._paths.tag_file(name),
-            is_of=lambda named: self._is_of(named, name, data),
+            is_of=lambda named, branch: self._is_of(named, branch, name, data),
         )
 
     def _names(self, data: bytes, path: str) -> str | None:
@@ -150,14 +149,16 @@ class TagStore:
             return named_in(data, file_name=path)
         return None
 
-    def _is_of(self, named: str, name: str, data: bytes) -> bool:
+    def _is_of(self, named: str, branch: str, name: str, data: bytes) -> bool:
         """Whether a tag's file is the copy of another's, or was exchanged with it.
 
-        Other clients rename the file of a tag and leave in it what we wrote: then there is no other.
+        Other clients rename the file of a tag and leave in it what we wrote: then there is no other, neither here
+        nor in the branch that wrote it.
         """
-        path = self._paths.tag_file(named)
-        try:
-            there = self._file_io.read(path, length=READ_MAX)
-            return there == data or named_in(there, file_name=path) == name
-        except (NotFoundError, CorruptFileError):
-            return False
+        origin = TablePaths(root=self._paths.root, branch_name=branch)
+        for path in {self._paths.tag_file(named), origin.tag_file(named)}:
+            with suppress(NotFoundError, CorruptFileError):
+                there = self._file_io.read(path, length=READ_MAX)
+                if there == data or named_in(there, file_name=path) == name:
+                    return True
+        return False

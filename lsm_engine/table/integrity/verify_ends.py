@@ -13,6 +13,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import believed, lost_below
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.retention import kept_of_passed, retention_of
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
@@ -74,7 +75,9 @@ def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[li
             f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
             "restore their files, or let the next expiry move on"
         )
-    return problems + _lost_newest(session, max(there, default=0)), warnings + _ahead(session)
+    return problems + _lost_newest(session, max(there, default=0)), warnings + _astray(
+        session, snapshots
+    )
 
 
 def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
@@ -91,14 +94,22 @@ def _lost_newest(session: TableSession, newest_id: int) -> list[str]:
     ]
 
 
-def _ahead(session: TableSession) -> list[str]:
-    """No tag or consumer is beyond the newest snapshot: with LATEST lost only they show that some are lost.
+def _astray(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
+    """No tag is of another snapshot than the one of its id; none, and no consumer, is beyond the newest.
 
+    With LATEST lost only they show that some are lost; with a branch's tag in the place of main's only its snapshot.
     A warning: a tag may come back from the trash after a rollback, and Java's leaves consumers.
     """
+    tags = list(_readable(session.tags.names(), session.tags.find))
+    there = {one.id: one for one in snapshots}
+    others = [
+        f"warning: tag {tag.name!r} is of another snapshot {tag.snapshot.id} than the one that is there: it is "
+        "older than a rollback, or the file of another branch's tag"
+        for tag in tags
+        if not same_state(there.get(tag.snapshot.id, tag.snapshot), tag.snapshot)
+    ]
     named = [
-        (f"tag {tag.name!r} is of snapshot {tag.snapshot.id}", tag.snapshot.id)
-        for tag in _readable(session.tags.names(), session.tags.find)
+        (f"tag {tag.name!r} is of snapshot {tag.snapshot.id}", tag.snapshot.id) for tag in tags
     ] + [
         (
             f"consumer {one.name!r} goes on at snapshot {one.next_snapshot_id}",
@@ -109,8 +120,8 @@ def _ahead(session: TableSession) -> list[str]:
     try:
         newest = session.snapshots.latest_id() or 0  # after them
     except LsmError:
-        return []  # a problem of its own
-    return [
+        return others  # a problem of its own
+    return others + [
         f"warning: {text}, and the newest is {newest}: newer ones were rolled back, or are lost"
         for text, reached in named
         if reached > newest

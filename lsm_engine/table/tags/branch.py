@@ -114,7 +114,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
     }
     if source is not None:
         snapshot = without_changelog(session, source.snapshot)
-        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot))
+        files[paths.tag_file(source.name)] = encode_tag(replace(source, snapshot=snapshot), name)
         files[paths.snapshot_file(snapshot.id)] = encode_snapshot(snapshot)
         number = str(snapshot.id).encode()
         files[paths.snapshot_hint("EARLIEST")] = number

@@ -153,7 +153,7 @@ def test_a_file_of_another_tag_or_consumer_is_refused() -> None:
     tag = encode_tag(Tag(name="t", snapshot=SNAPSHOT))
     with pytest.raises(CorruptFileError, match="that of tag 't'"):
         decode_tag(tag, name="u", file_name="tag-u")
-    renamed = decode_tag(tag, name="u", file_name="tag-u", is_of=lambda named: named != "t")
+    renamed = decode_tag(tag, name="u", file_name="tag-u", is_of=lambda named, _: named != "t")
     assert (renamed.name, renamed.snapshot) == ("u", SNAPSHOT)
     consumer = encode_consumer(5, name="a")
     with pytest.raises(CorruptFileError, match="that of consumer 'a'"):

@@ -1,5 +1,7 @@
 """Damage of a branch, whose ids are those of other snapshots of main: main is not judged by them."""
 
+import pytest
+
 import lsm_engine as lsm
 from lsm_engine.plan.diagnosis import findings
 from lsm_engine.plan.health import Depth
@@ -92,3 +94,72 @@ def test_a_manifest_that_a_branch_needs_does_not_roll_main_back() -> None:
     table.repair_earliest_snapshot(dry_run=False)
     assert told.rows() == before
     assert table_facts(told.reopened().session, Depth.WHOLE).damaged_branches == ("work",)
+
+
+def with_tags() -> Story:
+    """Main has the tags "start", "mine" and "both"; the branch has "start", "theirs" and a "both" of its own."""
+    told, work = branched()
+    told.table.create_tag("mine", 1)
+    told.table.create_tag("both", 4)
+    work.create_tag("theirs", 6)
+    work.create_tag("both", 4)
+    return told
+
+
+WORK = "branch/branch-work/"
+
+
+@pytest.mark.parametrize(
+    ("at", "of"),
+    [
+        (f"{WORK}tag/tag-theirs", "tag/tag-mine"),
+        ("tag/tag-mine", f"{WORK}tag/tag-theirs"),
+        ("tag/tag-mine", f"{WORK}tag/tag-start"),
+    ],
+)
+def test_no_tag_passes_for_one_of_another_branch(at: str, of: str) -> None:
+    told = with_tags()
+    told.disk.replace(at, told.disk.read(of))
+    table = told.reopened().branch("work") if at.startswith(WORK) else told.reopened()
+    with pytest.raises(lsm.CorruptFileError, match="that of tag"):
+        table.scan(tag=at.rpartition("tag-")[2])
+    assert at in str(told.reopened().verify().problems)
+    with pytest.raises(lsm.CorruptFileError):
+        table.expire_snapshots(retain_max=1, retain_min=1)
+
+
+def test_tags_that_main_and_a_branch_have_exchanged_are_refused() -> None:
+    told = with_tags()
+    mine, theirs = told.disk.read("tag/tag-mine"), told.disk.read(f"{WORK}tag/tag-theirs")
+    told.disk.replace("tag/tag-mine", theirs)
+    told.disk.replace(f"{WORK}tag/tag-theirs", mine)
+    found = str(told.reopened().verify().problems)
+    assert "tag/tag-mine" in found
+    assert f"{WORK}tag/tag-theirs" in found
+
+
+@pytest.mark.parametrize(("at", "of"), [(WORK, ""), ("", WORK)])
+def test_a_tag_of_one_name_in_two_branches_is_told_by_its_snapshot(at: str, of: str) -> None:
+    told = with_tags()
+    assert told.reopened().verify().warnings == ()
+    told.disk.replace(f"{at}tag/tag-both", told.disk.read(f"{of}tag/tag-both"))
+    (warning,) = told.reopened().verify().warnings
+    assert "tag 'both' is of another snapshot 4 than the one that is there" in warning
+
+
+def test_tags_that_other_clients_copy_and_rename_are_read() -> None:
+    """Java Paimon copies the files of tags to a branch that it makes, and back as it fast-forwards main."""
+    told = with_tags()
+    table = told.reopened()
+    table.rename_branch("work", "play")
+    play = told.reopened().branch("play")
+    assert play.scan(tag="theirs").to_arrow().num_rows == 4
+    own = "branch/branch-play/tag/tag-"
+    told.disk.replace("tag/tag-theirs", told.disk.read(f"{own}theirs"))
+    assert told.reopened().scan(tag="theirs").to_arrow().num_rows == 4
+    told.disk.replace(f"{own}mine", told.disk.read("tag/tag-mine"))
+    assert told.reopened().branch("play").scan(tag="mine").to_arrow().num_rows == 1
+    told.disk.replace(f"{own}renamed", told.disk.read(f"{own}start"))
+    told.disk.delete(f"{own}start")
+    assert told.reopened().branch("play").scan(tag="renamed").to_arrow().num_rows == 2
+    assert told.reopened().verify().problems == ()
