@@ -39,9 +39,10 @@ def compact_table(
     The table itself gets no materialisation: its rows are what they were, so that nothing that
     reads them becomes stale. Where reads leave level 0 out, the table moves in `lsm_sync`.
     """
-    table: lsm.Table = context.resources.lsm.table(declaration)
-    newest = table.latest_snapshot()
-    if newest is None:
+    # Not as it is declared: others may have altered its columns, which makes no difference here.
+    table: lsm.Table | None = context.resources.lsm.existing_table(declaration.name)
+    newest = None if table is None else table.latest_snapshot()
+    if table is None or newest is None:
         raise dg.Failure(f"{declaration.name} holds nothing to compact yet", allow_retries=False)
     before = survey(table, newest)
     snapshot = _compact(context, declaration, table, config)

@@ -5,6 +5,7 @@ from pydantic import Field
 
 import lsm_engine as lsm
 from lsm_assets.automation.upkeep import existing, log_observation
+from lsm_assets.ledger.asset_partitions import oldest_needed
 from lsm_assets.ledger.recording import remove_partitions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.insides import retention_metadata
@@ -22,6 +23,14 @@ class ExpiryConfig(dg.Config):
     """Whether to act; the table's options decide what is kept."""
 
     dry_run: bool = Field(default=False, description="Only show what would go")
+    keep_recorded: bool = Field(
+        default=False,
+        description="Keep what Dagster has recorded and readers may ask for, although it has changed since",
+    )
+
+
+KEEPER = "dagster-recorded"
+"""The consumer that keeps snapshots for readers."""
 
 
 def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
@@ -30,7 +39,8 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("plan_expiry"), required_resource_keys={"lsm"}, pool=keys.pool)
     def plan(context: dg.OpExecutionContext, config: ExpiryConfig) -> bool:
-        return plan_expiry(context, declaration) and not config.dry_run
+        some = plan_expiry(context, declaration, keep_recorded=config.keep_recorded)
+        return some and not config.dry_run
 
     @dg.op(name=keys.op("expire_snapshots"), required_resource_keys={"lsm"}, pool=keys.pool)
     def expire(context: dg.OpExecutionContext, planned: bool) -> None:  # noqa: FBT001 -- an op's input
@@ -50,12 +60,25 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
     return job
 
 
-def plan_expiry(context: dg.OpExecutionContext, declaration: TableDeclaration) -> bool:
-    """Show what expiry would take on the page of the table's files; return whether there is a table."""
+def plan_expiry(
+    context: dg.OpExecutionContext, declaration: TableDeclaration, *, keep_recorded: bool = False
+) -> bool:
+    """Show what expiry would take on the page of the table's files; return whether there is a table.
+
+    With `keep_recorded` a consumer of the table keeps snapshots that readers may ask for, and shows as such.
+    """
     table = existing(context, declaration)
     if table is None:
         return False
+    lineage = context.resources.lsm.catalog.lineage
+    kept = oldest_needed(context.instance, declaration, table, lineage) if keep_recorded else None
+    if kept is not None or any(each.name == KEEPER for each in table.consumers()):
+        table.reset_consumer(KEEPER, kept)
     found = retention_metadata(table.simulate_retention())
+    if kept is not None:
+        found["lsm/kept_for_readers"] = dg.MetadataValue.text(
+            f"from snapshot {kept} on: Dagster has recorded it, and its rows have changed since"
+        )
     log_observation(context, declaration, "expiry, as planned", found)
     report = table.expire_snapshots(dry_run=True)
     context.log.info("expiry plan table=%s %s", declaration.name, report)

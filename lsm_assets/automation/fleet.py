@@ -23,6 +23,9 @@ class FleetConfig(dg.Config):
 
     tables: list[str] = Field(default=["*"], description="Names or patterns, such as shop.*")
     dry_run: bool = Field(default=False, description="Only show what would be done")
+    keep_recorded: bool = Field(
+        default=False, description="expire: keep what readers may ask for by what Dagster recorded"
+    )
     incremental: bool = Field(default=False, description="verify: without files found sound before")
     older_than: str = Field(default="1 d", description="orphans: only files older than this")
 
@@ -111,7 +114,8 @@ def _job(
 def _expire(
     context: dg.OpExecutionContext, declaration: TableDeclaration, config: FleetConfig
 ) -> None:
-    if plan_expiry(context, declaration) and not config.dry_run:
+    some = plan_expiry(context, declaration, keep_recorded=config.keep_recorded)
+    if some and not config.dry_run:
         expire_table(context, declaration)
 
 

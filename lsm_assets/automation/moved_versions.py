@@ -5,12 +5,11 @@ from typing import Any
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.ledger.asset_partitions import moved_since
+from lsm_assets.ledger.asset_partitions import moved_since, recorded_partitions
 from lsm_assets.ledger.commits import NOTHING, data_version, is_taken_back
 from lsm_assets.ledger.recording import (
     inherited_tags,
     recorded_version,
-    recorded_versions,
     table_event,
 )
 from lsm_assets.model.declaration import TableDeclaration
@@ -62,13 +61,7 @@ def _moved_partitions(
     seen: TableVersion | None,
     version: TableVersion,
 ) -> dict[str, TableVersion]:
-    key = declaration.keys.asset(AssetKind.TABLE)
-    known = recorded_versions(instance, key)
-    definition = declaration.partitions_def
-    if known and definition is not None:
-        # Of a definition that has changed: nobody shows partitions that it does not have any more.
-        present = definition.get_partition_keys(dynamic_partitions_store=instance)
-        known = {name: known[name] for name in known.keys() & set(present)}
+    known = recorded_partitions(instance, declaration)
     # What came before a commit that is still part of the table is part of it as well.
     is_whole = seen is not None and not is_taken_back(table, lineage, seen)
     kept = seen.snapshot_id if seen is not None and is_whole else 0

@@ -6,8 +6,8 @@ from functools import cache
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.ledger.commits import commits_since, is_taken_back
-from lsm_assets.ledger.recording import recorded_versions
+from lsm_assets.ledger.commits import commits_since, data_version, is_taken_back
+from lsm_assets.ledger.recording import recorded_version, recorded_versions
 from lsm_assets.model.asset_partitions import (
     PartitionLayout,
     PartitionTemplates,
@@ -71,6 +71,42 @@ def moved_since(
     layout = layout_of(table, templates, dict.fromkeys([*everything, *recorded]))
     commits = _without_gaps(commits_since(table, lineage, snapshot_id), snapshot_id)
     return moved_partitions(recorded, commits, writers(instance, key), layout)
+
+
+def recorded_partitions(
+    instance: dg.DagsterInstance, declaration: TableDeclaration
+) -> dict[str, TableVersion]:
+    """Return what Dagster has recorded of each partition that the asset has now.
+
+    Of a definition that has changed nobody shows partitions that it does not have any more.
+    """
+    known = recorded_versions(instance, declaration.keys.asset(AssetKind.TABLE))
+    definition = declaration.partitions_def
+    if not known or definition is None:
+        return known
+    present = definition.get_partition_keys(dynamic_partitions_store=instance)
+    return {name: known[name] for name in known.keys() & set(present)}
+
+
+def oldest_needed(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    lineage: Lineage,
+) -> int | None:
+    """Return the oldest snapshot that is recorded and for which no newer one stands; None: there is none.
+
+    Readers that are run again ask for it: their rows have changed since, and Dagster has not heard of it.
+    """
+    known = recorded_partitions(instance, declaration)
+    whole = recorded_version(instance, declaration.keys.asset(AssetKind.TABLE))
+    needed = [] if whole is None or whole.is_same(data_version(table, lineage)) else [whole]
+    if known:
+        start = min(version.snapshot_id for version in known.values())
+        moved = moved_since(instance, declaration, table, lineage, known, start)
+        needed += [known[name] for name in moved if name in known]
+    live = set(table.snapshot_ids())
+    return min((each.snapshot_id for each in needed if each.snapshot_id in live), default=None)
 
 
 def kept_versions(

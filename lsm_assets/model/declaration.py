@@ -70,11 +70,7 @@ class TableDeclaration:
         options = given_options(
             {each.key: self.options[each.key] for each in _READ_MODE if each.key in self.options}
         )
-        if options[core_options.MERGE_ENGINE].policy.keeps_first_row:
-            return True
-        merges = options[core_options.DELETION_VECTORS_MERGE_ON_READ]
-        has_vectors = bool(self.primary_key) and options[core_options.DELETION_VECTORS_ENABLED]
-        return has_vectors and not merges
+        return bool(self.primary_key) and options.hides_level_0
 
     @property
     def templates(self) -> PartitionTemplates | None:

@@ -64,6 +64,14 @@ class TableOptions(NamedElsewhere):
             ) from None
         return known
 
+    @property
+    def hides_level_0(self) -> bool:
+        """Whether reads of a table with a key leave level 0 out: first-row, or deletion vectors."""
+        has_vectors = self[core_options.DELETION_VECTORS_ENABLED]
+        return self[core_options.MERGE_ENGINE].policy.keeps_first_row or (
+            has_vectors and not self[core_options.DELETION_VECTORS_MERGE_ON_READ]
+        )
+
     def _parsed(self, option: Option[T]) -> T:
         for key in (option.key, *option.aliases):
             if key in self.texts:

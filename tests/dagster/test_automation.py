@@ -7,6 +7,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
 from lsm_assets.assets.compaction import reason_of
 from lsm_assets.automation import sync_sensor
 from lsm_assets.model.keys import AssetKind
@@ -220,3 +221,11 @@ def test_a_bucket_that_no_pick_would_touch_is_not_asked_for(lake: Lake) -> None:
 )
 def test_a_compaction_names_who_asked_for_it(tags: dict[str, str], reason: str) -> None:
     assert reason_of(tags) == reason
+
+
+def test_a_table_whose_columns_others_have_altered_is_still_compacted(lake: Lake) -> None:
+    lake.write(rows(1), rows(2))
+    lake.lsm.existing_table("shop.orders").alter(lsm.AddColumn("more", "STRING"))
+    config = {"ops": {KEYS.op("compact"): {"config": {"full": True}}}}
+    lake.materialise(AssetKind.COMPACTION, run_config=config)
+    assert lake.lsm.existing_table("shop.orders").latest_snapshot().commit_kind.name == "COMPACT"

@@ -46,13 +46,7 @@ def read_mode(schema: TableSchema) -> ReadMode:
     """Return which files of a table a batch read sees, and whether it merges them."""
     if not schema.has_primary_key:
         return ReadMode.ROW_ID if schema.evolves_data else ReadMode.NO_KEY
-    options = schema.options
-    if options[core_options.MERGE_ENGINE].policy.keeps_first_row:
-        return ReadMode.ABOVE_LEVEL_0
-    if options[core_options.DELETION_VECTORS_ENABLED]:
-        merges = options[core_options.DELETION_VECTORS_MERGE_ON_READ]
-        return ReadMode.MERGE if merges else ReadMode.ABOVE_LEVEL_0
-    return ReadMode.MERGE
+    return ReadMode.ABOVE_LEVEL_0 if schema.options.hides_level_0 else ReadMode.MERGE
 
 
 def merge_rules(schema: TableSchema) -> MergeRules:
