@@ -13,6 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import ChangeMode
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.prune.expression import to_expression
 from lsm_engine.prune.predicate import Predicate
 from lsm_engine.prune.where import Filter
@@ -125,6 +126,7 @@ class Follower:
         position, full = self._start() if kept is None else (kept, None)
         self.position = position
         self._full = full
+        self._read = full or session.snapshots.find(position - 1)
 
     @property
     def full_snapshot(self) -> Snapshot | None:
@@ -138,7 +140,7 @@ class Follower:
         """Return the next item, waiting for it; StopIteration past `upto`, or instead of waiting.
 
         Raises ExpiredError when retention overtook the reader, and NotFoundError when a rollback
-        took snapshots that it has read.
+        took snapshots that it has read, whatever was committed under their ids since.
         """
         if self._seen is not None:
             self.acknowledge()
@@ -147,8 +149,17 @@ class Follower:
         while True:
             if self._is_over(self.position):
                 raise StopIteration
-            latest = self._session.snapshots.latest_id() or 0
+            snapshots = self._session.snapshots
+            latest = snapshots.latest_id() or 0
+            if latest < self.position - 1 or (latest >= self.position and self._is_replaced()):
+                raise NotFoundError(
+                    "the table was rolled back to before what was read already; start anew",
+                    kind=ErrorKind.NO_SUCH_SNAPSHOT,
+                    snapshot_id=self.position - 1,
+                    latest_id=latest,
+                )
             if latest >= self.position:
+                self._read = snapshots.find_now(self.position)
                 item = self._item(self.position)
                 self.position += 1
                 self._seen = self.position
@@ -156,13 +167,6 @@ class Follower:
                     return item
                 self.acknowledge()
                 continue
-            if latest < self.position - 1:
-                raise NotFoundError(
-                    "the table was rolled back to before what was read already; start anew",
-                    kind=ErrorKind.NO_SUCH_SNAPSHOT,
-                    snapshot_id=self.position - 1,
-                    latest_id=latest,
-                )
             if self._request.poll_millis is None:
                 raise StopIteration
             self._session.clock.sleep_millis(self._request.poll_millis)
@@ -172,6 +176,13 @@ class Follower:
         if self._seen is not None and self._request.consumer_id is not None:
             self._session.consumers.advance(self._request.consumer_id, self._seen)
         self._seen = None
+
+    def _is_replaced(self) -> bool:
+        """Whether the snapshot that was read last is another one now; an expired one is not looked at."""
+        if self._read is None:
+            return False
+        there = self._session.snapshots.find_now(self._read.id)
+        return there is not None and not same_state(there, self._read)
 
     def _is_over(self, snapshot_id: int) -> bool:
         return self._request.upto is not None and snapshot_id > self._request.upto

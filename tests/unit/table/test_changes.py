@@ -481,6 +481,20 @@ def test_rolled_back_and_overtaken_readers_are_told(grown: Story) -> None:
         next(late)
 
 
+@pytest.mark.parametrize("start", ["latest", "latest-full"])
+def test_readers_notice_that_what_they_read_was_replaced(grown: Story, start: str) -> None:
+    reader = grown.table.follow(start, poll_millis=5)
+    grown.table.upsert(kinded([("+U", 3, "read")]))
+    newest = grown.table.snapshots()[-1].id
+    while next(reader).snapshot_id != newest:
+        pass
+    grown.table.rollback_to(snapshot_id=4)
+    for value in ("one", "two", "three"):  # the reader's next snapshot is there again
+        grown.table.upsert(kinded([("+U", 3, value)]))
+    with pytest.raises(lsm.NotFoundError, match="rolled back"):
+        next(reader)
+
+
 # --- system tables -------------------------------------------------------------------------------
 
 
