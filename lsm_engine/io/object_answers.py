@@ -36,12 +36,13 @@ class Answer(Enum):
     FAILED = "failed"
 
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<(?:Code|code)>([A-Za-z0-9]{1,60})</")
+# Of a batch the answer for one object stands in parentheses: a status on Azure, a code on S3.
+_STATUS = re.compile(r"(?:status code|\(code): (\d{3})\b")
+_CODE = re.compile(r"(?:<[Cc]ode>|\(code: )([A-Za-z][A-Za-z0-9]{0,59})[<)]")
 _NO_CONTAINER = frozenset({"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"})
-_EXPIRED = frozenset(
+_REFUSED = frozenset(
     {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId",
-     "RequestTimeTooSkewed", "AuthenticationFailed"}
+     "RequestTimeTooSkewed", "AuthenticationFailed", "AccessDenied"}
 )  # fmt: skip
 _REFUSAL = (
     "the store refuses this: credentials have expired, or a policy lacks the permission; grant reading, "
@@ -55,7 +56,7 @@ _REFUSALS = {
     "RequestTimeTooSkewed": "the store refuses this: the clock of this machine is wrong; set it",
 }
 """By the code of the answer, where that names what is wrong."""
-_CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+_NOT_APPLIED = frozenset({"ConditionalRequestConflict", "OperationAborted", "SlowDown"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
 _BY_STATUS = {
     304: Answer.TAKEN,
@@ -85,9 +86,9 @@ _BY_CLASS = {
 def answer_of(cause: Exception) -> Answer:
     """Return what an exception of the library means."""
     status, code = facts_of(cause)
-    if code in _EXPIRED:
+    if code in _REFUSED:
         return Answer.REFUSED
-    if code in _CONFLICTS:
+    if code in _NOT_APPLIED:
         return Answer.NOT_APPLIED
     if code in _TAKEN:
         return Answer.TAKEN

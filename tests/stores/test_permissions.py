@@ -6,6 +6,7 @@ A proxy refuses kinds of requests as a policy would; Azure's tokens (SAS) carry 
 import base64
 import hashlib
 import hmac
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -188,26 +189,50 @@ def test_credentials_that_expire_between_data_and_snapshot_leave_the_table_as_it
 # --- tokens of Azure -------------------------------------------------------------------------------
 
 
-def token(server: StoreServer, permissions: str, lasts: timedelta = timedelta(hours=1)) -> str:
-    """A token for the account's blobs, signed as Azure's reference of account SAS describes."""
+def token(
+    server: StoreServer,
+    permissions: str,
+    lasts: timedelta = timedelta(hours=1),
+    of: str = "container",
+) -> str:
+    """A token for the container, or the account's blobs, signed as Azure's reference of SAS describes."""
     until = (datetime.now(UTC) + lasts).strftime("%Y-%m-%dT%H:%M:%SZ")
-    fields = {"sv": "2021-08-06", "ss": "b", "srt": "sco", "sp": permissions, "se": until}
-    signed = [server.access_key, permissions, "b", "sco", "", until, "", "", fields["sv"], "", ""]
+    fields = {"sv": "2021-08-06", "sp": permissions, "se": until}
+    if of == "account":
+        fields |= {"ss": "b", "srt": "sco"}
+        signed = [
+            server.access_key,
+            permissions,
+            "b",
+            "sco",
+            "",
+            until,
+            "",
+            "",
+            "2021-08-06",
+            "",
+            "",
+        ]
+    else:
+        fields["sr"] = "c"
+        what = f"/blob/{server.access_key}/{server.bucket}"
+        signed = [permissions, "", until, what, "", "", "", "2021-08-06", "c", *[""] * 7]
     key = base64.b64decode(server.secret_key)
     digest = hmac.digest(key, "\n".join(signed).encode(), hashlib.sha256)
     fields["sig"] = base64.b64encode(digest).decode()
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in fields.items())
 
 
-@pytest.mark.parametrize("start", ["", "?"])
-def test_a_token_of_azure(azure: StoreServer, tmp_path: Path, start: str) -> None:
-    """Nothing is deleted here: Azurite answers 500 to a batch of deletions that a token signs."""
+@pytest.mark.parametrize(("start", "of"), [("", "account"), ("?", "account"), ("", "container")])
+def test_a_token_of_azure(azure: StoreServer, tmp_path: Path, start: str, of: str) -> None:
+    """With a token of the account nothing is deleted: Azurite 3.35 has no entry for batches in its table of what
+    such a token allows, and answers 500."""
 
     def opened_by(permissions: str, lasts: timedelta = timedelta(hours=1)) -> lsm.Table:
         storage = {
             "azure.endpoint": azure.endpoint,
             "azure.account": azure.access_key,
-            "azure.sas-token": start + token(azure, permissions, lasts),
+            "azure.sas-token": start + token(azure, permissions, lasts, of),
         }
         return lsm.open_table(table.location, storage=storage)
 
@@ -231,3 +256,17 @@ def test_a_token_of_azure(azure: StoreServer, tmp_path: Path, start: str) -> Non
         opened_by("rl", timedelta(minutes=-1))
     assert "sig" not in str(caught.value)
     assert reader.to_arrow().num_rows == 4
+    if of == "account":
+        return
+    expire = {"retain_max": 1, "retain_min": 1, "older_than": "0 s"}
+    with pytest.raises(StorageError, match="grant reading, writing, deleting") as caught:
+        opened_by("rwlc").expire_snapshots(**expire)
+    assert (caught.value.facts["request"], caught.value.facts["status"]) == ("DELETE", 403)
+    deleter = opened_by("rwdlc")
+    assert deleter.verify(deep=True).is_clean
+    assert deleter.expire_snapshots(**expire).snapshot_ids
+    deleter.delete_tag("one")
+    time.sleep(1.1)  # stamps of objects are whole seconds
+    deleter.remove_orphan_files(dry_run=False, older_than="0 s", force=True)
+    assert deleter.verify(deep=True).is_clean
+    assert sorted(reader.to_arrow()["k"].to_pylist()) == [0, 1, 2, 3]

@@ -1,6 +1,7 @@
 """Storage options that are wrong: who set them is told which, and nothing is written."""
 
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,9 +40,21 @@ def refusing() -> Iterator[Refusing]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.answer(403, f"<Error><Code>{made.code}</Code><Message>no</Message></Error>")
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            keys = re.findall("<Key>(.*?)</Key>", self.rfile.read(length).decode())
+            refused = "".join(
+                f"<Error><Key>{key}</Key><Code>{made.code}</Code><Message>no</Message></Error>"
+                for key in keys
+            )
+            self.answer(200, f"<DeleteResult>{refused}</DeleteResult>")
+
+        def answer(self, status: int, text: str) -> None:
             made.asked.append(self.path)
-            body = f"<Error><Code>{made.code}</Code><Message>no</Message></Error>".encode()
-            self.send_response(403)
+            body = text.encode()
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -69,6 +82,20 @@ def test_a_refusal_names_what_is_wrong(refusing: Refusing, code: str) -> None:
         storage.read("schema/schema-0")
     assert raised.value.facts["code"] == code
     assert len(refusing.asked) == 2  # once more, with credentials that were read anew
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_deletion_that_is_refused_within_a_batch_names_what_is_wrong(
+    refusing: Refusing, count: int
+) -> None:
+    refusing.code = "AccessDenied"
+    storage = ObjectFileIO(
+        parse_location(WHERE), StorageOptions({**KEYS, "s3.endpoint": refusing.url})
+    )
+    with pytest.raises(StorageError, match="grant reading, writing, deleting") as raised:
+        storage.delete_many([f"d/{number}" for number in range(count)])
+    assert raised.value.facts["request"] == "DELETE"
+    assert raised.value.facts["code"] == "AccessDenied"
 
 
 @pytest.mark.parametrize(
