@@ -3,6 +3,7 @@
 `crc32 base=1a2b3c4d delta=… changelog=… index=… schema=…`: properties are what other clients hand on
 when they make a tag, a branch or a changelog of a snapshot. In memory checksums are kept by file name, so
 that a copy of a snapshot that names another file has no checksum of it, rather than a wrong one.
+The copy of its manifest lists, which they are for as well, is kept beside them.
 """
 
 import re
@@ -15,11 +16,12 @@ from lsm_engine.codec.member_names import refuse_damaged_names
 from lsm_engine.meta.snapshot import Snapshot
 
 PROPERTY = "lsm.checksums"
+LISTS = "lsm.manifest-lists"
 _PART = re.compile(r"([a-z]+)=([0-9a-f]{8})")
 
 
 def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
-    """Return a snapshot as read, its checksums taken out of its properties.
+    """Return a snapshot as read, its checksums and its copy of lists taken out of its properties.
 
     Raises CorruptFileError for a text that is none, or a property that seems to be it but misspelt.
     """
@@ -27,9 +29,19 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
     if properties is None:
         return snapshot
     refuse_damaged_names(properties, (PROPERTY,), file_name=file_name)
-    text = properties.get(PROPERTY)
-    if text is None:
+    text, lists = properties.get(PROPERTY), properties.get(LISTS)
+    if text is None and lists is None:
         return snapshot
+    return replace(
+        snapshot,
+        properties={key: properties[key] for key in properties if key not in (PROPERTY, LISTS)}
+        or None,
+        checksums=None if text is None else _parsed(snapshot, text, file_name),
+        manifest_lists=lists,
+    )
+
+
+def _parsed(snapshot: Snapshot, text: str, file_name: str) -> Mapping[str, int]:
     form, *parts = text.split(" ")
     found = [_PART.fullmatch(part) for part in parts]
     names = _names(snapshot)
@@ -39,21 +51,19 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
             file=file_name,
             value=text[:120],
         )
-    others = {key: value for key, value in properties.items() if key != PROPERTY}
-    checksums = {names[one[1]]: int(one[2], 16) for one in found if one}
-    return replace(snapshot, properties=others or None, checksums=checksums)
+    return {names[one[1]]: int(one[2], 16) for one in found if one}
 
 
 def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
-    """Return the properties that a snapshot's file has: its own, and its checksums."""
+    """Return the properties that a snapshot's file has: its own, its copy of lists, and its checksums."""
     known = [
         f"{role}={checksum_text(checksum)}"
         for role, name in _names(snapshot).items()
         if (checksum := snapshot.checksum_of(name)) is not None
     ]
-    if not known:
-        return snapshot.properties
-    return {**(snapshot.properties or {}), PROPERTY: " ".join([FORM, *known])}
+    kept = {LISTS: snapshot.manifest_lists, PROPERTY: " ".join([FORM, *known]) if known else None}
+    added = {name: text for name, text in kept.items() if text is not None}
+    return {**(snapshot.properties or {}), **added} if added else snapshot.properties
 
 
 def _names(snapshot: Snapshot) -> dict[str, str]:

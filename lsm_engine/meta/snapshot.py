@@ -52,6 +52,9 @@ class Snapshot(NamedElsewhere):
     operation: str | None = None
     writer_version: str | None = None
     checksums: Mapping[str, int] | None = None  # of the files it names, by name, as far as known
+    manifest_lists: str | None = (
+        None  # a copy of the base and the delta list (plan/named_manifests)
+    )
 
     def __repr__(self) -> str:
         """What a person looks for; the attributes hold the rest."""

@@ -18,7 +18,7 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import with_base
-from lsm_engine.plan.named_manifests import with_manifests
+from lsm_engine.plan.named_manifests import packed_lists, with_manifests
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
 from lsm_engine.plan.row_ids import with_row_ids
@@ -92,6 +92,7 @@ class SnapshotFiles:
     named: tuple[
         ManifestFileMeta, ...
     ] = ()  # manifests that the snapshot names, for readers from afar
+    lists: Mapping[str, bytes] = field(default_factory=dict)  # what lists hold, for them too
 
 
 def plan_commit(
@@ -186,6 +187,9 @@ def snapshot_of(
         watermark=max(marks) if marks else None,
         statistics=None if base is None or drops_statistics else base.statistics,
         properties=with_manifests(with_base(step.properties, base), files.named),
+        manifest_lists=packed_lists(
+            files.lists.get(files.base_manifest_list), files.lists.get(files.delta_manifest_list)
+        ),
         next_row_id=plan.next_row_id,
         uuid=step.uuid,
         writer_version=writer_version,

@@ -1,10 +1,13 @@
-"""Names of a state's manifests among the properties of its snapshot, for readers from afar.
+"""What a snapshot holds of its manifests for readers from afar: their names, and a copy of its two lists.
 
-Advice: whoever knows them fetches the manifests together with the lists, which alone decide, and saves a
-round. Few and small ones are named, so that a filter which needs only some of them fetches little in vain.
+The names are advice: whoever knows them fetches the manifests at once, and saves a round. Few and small ones are
+named, so that a filter which needs only some of them fetches little in vain. The copy of a list is taken where it
+has the checksum that the snapshot keeps of the list, and saves a request each.
 """
 
+import base64
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 
 from lsm_engine.meta.manifest import ManifestFileMeta
@@ -13,6 +16,8 @@ from lsm_engine.meta.snapshot import Snapshot
 MANIFESTS = "lsm.manifests"
 """Property of a snapshot: the names of its manifests, with a blank between."""
 
+_LISTS_MAX = 16 << 10  # bytes of both, before they are compressed
+_STATE = "at:"
 _COUNT_MAX = 40
 _NOTE_MAX = 1_900  # bytes; stores take 2,048 of metadata with its names
 _PREFIX = "manifest-"
@@ -35,6 +40,39 @@ def with_manifests(
     return {**(properties or {}), MANIFESTS: " ".join(names)}
 
 
+def packed_lists(base: bytes | None, delta: bytes | None) -> str | None:
+    """Return a copy of two manifest lists for their snapshot (`Snapshot.manifest_lists`); None for large ones."""
+    if base is None or delta is None or len(base) + len(delta) > _LISTS_MAX:
+        return None
+    return base64.b64encode(zlib.compress(base + delta, 9)).decode()
+
+
+def copied_lists(snapshot: Snapshot) -> Mapping[str, bytes]:
+    """Return the copy of its manifest lists that a snapshot has, by name: to be checked; empty without one."""
+    text = snapshot.manifest_lists
+    base_size, delta_size = snapshot.base_manifest_list_size, snapshot.delta_manifest_list_size
+    if not text or base_size is None or delta_size is None:
+        return {}
+    size = base_size + delta_size
+    try:
+        data = zlib.decompressobj().decompress(base64.b64decode(text), _LISTS_MAX)
+    except (ValueError, zlib.error):
+        return {}
+    if len(data) != size:
+        return {}
+    return {
+        snapshot.base_manifest_list: data[:base_size],
+        snapshot.delta_manifest_list: data[base_size:],
+    }
+
+
+def lists_to_fetch(snapshot: Snapshot) -> list[str]:
+    """Return the names of a snapshot's manifest lists, unless it has a copy of them."""
+    if snapshot.manifest_lists is not None:
+        return []
+    return [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+
+
 def named_manifests(snapshot: Snapshot) -> list[str]:
     """Return the names of manifests that a snapshot may have."""
     found = (snapshot.properties or {}).get(MANIFESTS, "").split()
@@ -48,11 +86,17 @@ def new_manifests(snapshot: Snapshot) -> list[str]:
 
 
 def note_of_files(snapshot: Snapshot) -> str:
-    """Return names of manifest lists and manifests as a note beside LATEST; the first ones, if too many."""
-    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-    names = filter(_NAME.fullmatch, [*lists, *named_manifests(snapshot)])
-    whole = " ".join(name.removeprefix(_PREFIX) for name in names)
+    """Return which state it is, and its files to be fetched, as a note beside LATEST; the first ones, if too many."""
+    files = filter(_NAME.fullmatch, [*lists_to_fetch(snapshot), *named_manifests(snapshot)])
+    names = [snapshot.delta_manifest_list, *files]
+    whole = _STATE + " ".join(name.removeprefix(_PREFIX) for name in names)
     return whole if len(whole) <= _NOTE_MAX else whole[:_NOTE_MAX].rpartition(" ")[0]
+
+
+def noted_state(note: str) -> str | None:
+    """Return the delta manifest list of the snapshot that a note was written for: one that was found to count."""
+    first = note.partition(" ")[0]
+    return _PREFIX + first.removeprefix(_STATE) if first.startswith(_STATE) else None
 
 
 def noted_files(note: str) -> list[str]:

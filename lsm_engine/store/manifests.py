@@ -1,7 +1,7 @@
 """Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -201,12 +201,25 @@ class ManifestStore:
             return known
         return [self.fact(meta, of) for meta in self.ahead(metas, of)]
 
-    def read_list(self, name: str, checksum: int | None = None) -> list[ManifestFileMeta]:
+    def read_list(
+        self,
+        name: str,
+        checksum: int | None = None,
+        copies: Callable[[], Mapping[str, bytes]] = dict,
+    ) -> list[ManifestFileMeta]:
         """Return the manifests that a manifest list names, in order.
 
-        `checksum`: of the list, as the snapshot keeps it (`Snapshot.checksum_of`).
+        `checksum`: of the list, as the snapshot keeps it (`Snapshot.checksum_of`). `copies`: of the
+        contents of its lists, by name; one is taken where it has that checksum.
         """
-        return list(self._kept_or(name, decode_manifest_list, self._refuse_list, checksum))
+
+        def content(name: str, checksum: int | None) -> bytes:
+            copy = copies().get(name)
+            is_whole = copy is not None and checksum_of(copy) == checksum
+            return copy if copy is not None and is_whole else self.content(name, checksum)
+
+        decode, refuse = decode_manifest_list, self._refuse_list
+        return list(self._kept_or(name, decode, refuse, checksum, content=content))
 
     def take_list(self, name: str, metas: list[ManifestFileMeta]) -> None:
         """Keep a manifest list that was decoded elsewhere, unless it is one that is refused."""
@@ -265,6 +278,13 @@ class ManifestStore:
         self.forget(name)
         return self._file_io.delete(self._paths.manifest(name))
 
+    def forget_all(self) -> None:
+        """Keep nothing: files are to be looked at as they are now."""
+        with self._lock:
+            is_far = self._file_io.facts.is_far
+            for key in [key for key in self._kept if not is_far or key[0] == self._file_io]:
+                del self._kept[key]
+
     def forget(self, name: str) -> None:
         """Keep nothing of a file that is about to go."""
         with self._lock:
@@ -306,13 +326,14 @@ class ManifestStore:
         checksum: int | None,
         *,
         keeps: bool = True,
+        content: Callable[[str, int | None], bytes] | None = None,
     ) -> T:
         with self._lock:
             if (key := self._key(name)) in self._kept:
                 kept: T = self._kept[key]
                 return kept
         path = self._paths.manifest(name)
-        found = decode(self.content(name, checksum), file_name=path)
+        found = decode((content or self.content)(name, checksum), file_name=path)
         refuse(found, file_name=path, table=self._table)
         return self._keep(name, found) if keeps else found
 

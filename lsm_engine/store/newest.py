@@ -10,6 +10,7 @@ between them. Else the snapshot is read once more, after its successor.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from cachetools import LRUCache
 
@@ -165,20 +166,28 @@ class NewestSnapshot:
             there = self._find(proof)
         return newer, there
 
-    def look_from(self, hint: int, earliest: Callable[[], int | None]) -> Snapshot | None:
-        """Return the newest if it is where LATEST points to, or was made on that; None: look in order."""
+    def look_from(
+        self, hint: int, state: str | None, earliest: Callable[[], int | None]
+    ) -> Snapshot | None:
+        """Return the newest if it is where LATEST points to, or was made on that; None: look in order.
+
+        `state`: the delta manifest list of what LATEST was written for, which counted then. What it does not
+        name has to have its base, or to be the oldest.
+        """
         began = _clock.monotonic_millis()
-        there, newer, below = together(
-            self._file_io,
-            *(lambda number=number: self._find(number) for number in (hint, hint + 1, hint - 1)),
-        )
+        proof = hint - 1 if state is None else hint
+        wanted = [hint, hint + 1, *({proof} - {hint})]
+        asked = (partial(self._find, number) for number in wanted)
+        found = dict(zip(wanted, together(self._file_io, *asked), strict=True))
         if _clock.monotonic_millis() - began > _ROUND_MILLIS:
-            below = self._find(hint - 1)
+            found[proof] = self._find(proof)
+        there, newer = found[hint], found[hint + 1]
         if there is None or rollback_target(there) is not None:
             return None
-        if below is None or not is_built_on(there, below):
-            oldest = earliest()
-            if oldest is None or oldest > there.id or (oldest < there.id and named_base(there)):
+        if there.delta_manifest_list != state:
+            below = found[proof] if state is None else self._find(hint - 1)
+            is_above = below is not None and is_built_on(there, below)
+            if not is_above and not _is_oldest(there, earliest()):
                 return None
         if newer is not None:
             return self._look(self._climbed(newer, there), there, None)
@@ -189,6 +198,13 @@ class NewestSnapshot:
     def _climbed(newer: Snapshot, older: Snapshot) -> Snapshot | None:
         may_be = follows(newer, older) and rollback_target(newer) is None
         return newer if may_be else None
+
+
+def _is_oldest(found: Snapshot, earliest: int | None) -> bool:
+    """Whether a snapshot counts though its base has expired; EARLIEST was read after it."""
+    if earliest is None or earliest > found.id:
+        return False
+    return earliest == found.id or named_base(found) is None
 
 
 def _is_young(since_millis: int | None) -> bool:

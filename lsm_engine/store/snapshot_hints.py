@@ -7,7 +7,7 @@ from lsm_engine.codec.documents import encode_hint
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.named_manifests import note_of_files, noted_files
+from lsm_engine.plan.named_manifests import note_of_files, noted_files, noted_state
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import hinted
 
@@ -103,10 +103,16 @@ class SnapshotHints:
         path = self._paths.snapshot_hint(hint)
         self._file_io.replace(path, encode_hint(snapshot_id), may_skip=may_skip, note=note)
 
-    def _hint(self, hint: str, *, expected: bool = False, reads_state: bool = False) -> int | None:
-        """Return a hint. `expected`: one that was fetched a while ago will do.
+    def _hint(self, hint: str) -> int | None:
+        return self._noted_hint(hint)[0]
 
-        `reads_state`: the files in a note beside it are fetched meanwhile.
+    def _noted_hint(
+        self, hint: str, *, expected: bool = False, reads_state: bool = False
+    ) -> tuple[int | None, str | None]:
+        """Return a hint, and which state it was written for, if that is noted (`noted_state`).
+
+        `expected`: one that was fetched a while ago will do. `reads_state`: the files in a note beside it
+        are fetched meanwhile.
         """
         path = self._paths.snapshot_hint(hint)
         if not expected:
@@ -114,7 +120,7 @@ class SnapshotHints:
         found, note = hinted(self._file_io, path)
         if reads_state and self._expect is not None:
             self._expect(noted_files(note))
-        return found
+        return found, noted_state(note)
 
 
 def _refuses_notes(error: LsmError) -> bool:

@@ -123,9 +123,10 @@ class SnapshotStore(SnapshotHints):
         if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
             return newest
         for attempt in range(_RACES):
-            hint = self._hint(LATEST, expected=attempt == 0, reads_state=reads_state)
+            first = attempt == 0
+            hint, state = self._noted_hint(LATEST, expected=first, reads_state=reads_state)
             if self._file_io.facts.is_far and hint is not None:
-                newest = self._newest.look_from(hint, self.earliest_hint)
+                newest = self._newest.look_from(hint, state, self.earliest_hint)
                 if newest is not None:
                     return newest
             found = None if hint is None else self.find(hint)

@@ -3,6 +3,8 @@
 None of it decides anything: what is stale, missing or wrong costs a request, and changes no answer.
 """
 
+import base64
+import zlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,9 +23,11 @@ from lsm_engine.io.storage_location import parse_location
 from lsm_engine.io.together import settle
 from lsm_engine.plan.named_manifests import (
     MANIFESTS,
+    copied_lists,
     named_manifests,
     note_of_files,
     noted_files,
+    noted_state,
     with_manifests,
 )
 from lsm_engine.store import newest
@@ -153,10 +157,54 @@ def latest_of(table):
 def test_latest_has_a_note_of_what_readers_ask_for_next(table):
     settle()
     snapshot = table.latest_snapshot()
-    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
     found = latest_of(table)
     assert found == b"3"  # what other clients read
-    assert noted_files(found.note) == [*lists, *named_manifests(snapshot)]
+    assert noted_files(found.note) == named_manifests(snapshot)
+    assert noted_state(found.note) == snapshot.delta_manifest_list
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+    bare = replace(snapshot, manifest_lists=None)
+    assert noted_files(note_of_files(bare)) == [*lists, *named_manifests(snapshot)]
+
+
+SPOILT = {
+    "no base64": lambda text: "ä" + text,
+    "cut": lambda text: text[:-5],
+    "of another state": lambda text: copy_of(b"x" * len(unpacked(text))),
+    "longer": lambda text: copy_of(unpacked(text) + b"x"),
+    "a bomb": lambda _: copy_of(b"x" * (1 << 20)),
+}
+
+
+def copy_of(lists):
+    return base64.b64encode(zlib.compress(lists)).decode()
+
+
+def unpacked(text):
+    return zlib.decompress(base64.b64decode(text))
+
+
+def test_lists_of_a_state_are_in_its_snapshot(monkeypatch, table):
+    """Readers do not ask for them, verification does."""
+    snapshot = table.latest_snapshot()
+    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    content = {name: table.session.manifests.content(name, None) for name in lists}
+    assert copied_lists(snapshot) == content
+    assert not [text for text in snapshot.properties.values() if text == snapshot.manifest_lists]
+    table.session.file_io.delete_many(map(table.session.paths.manifest, lists))
+    forget_all()
+    opened = lsm.open_table(table.location)
+    assert keys(opened) == [0, 1, 2]
+    found = opened.verify()
+    assert any(lists[0] in str(problem) for problem in found.problems)
+
+
+@pytest.mark.parametrize("way", SPOILT)
+def test_a_copy_of_lists_is_taken_only_where_it_is_what_they_hold(table, way):
+    snapshot = table.latest_snapshot()
+    other = replace(snapshot, manifest_lists=SPOILT[way](snapshot.manifest_lists))
+    table.session.file_io.replace(table.session.paths.snapshot_file(3), encode_snapshot(other))
+    forget_all()
+    assert keys(lsm.open_table(table.location)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +287,7 @@ def test_a_note_is_not_longer_than_stores_take():
     made = replace(snapshot(1), properties=with_manifests(None, few))
     note = note_of_files(made)
     assert len(note) <= 1_900
-    assert set(noted_files(note)[2:]) < set(names)
+    assert set(noted_files(note)[2:]) < set(names)  # the lists come first
     assert len(noted_files(note)) > 30
 
 
@@ -286,3 +334,29 @@ def test_the_marker_of_a_probe_is_looked_for_beside_the_data(monkeypatch, tmp_pa
         ObjectFileIO(where).writing_behind()
         assert ObjectFileIO(where).publish(f"snapshot/snapshot-{number}", b"1")
     assert read.count(MARKER) == 1
+
+
+def test_a_key_that_is_forgotten_leaves_no_copy_of_lists_behind(tmp_path):
+    """Partitions of manifests stand in lists, and so in their copies, compressed: no search for bytes finds them."""
+    columns = pa.schema([("day", pa.string()), ("k", pa.int64())])
+    made = {"bucket": "1", "manifest.compression": "none"}
+    where = f"memory://{tmp_path.name.replace('_', '-')}/lake"
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=where) as catalog:
+        table = catalog.create_table(
+            "a.t", columns, primary_key=["day", "k"], partitioned_by=["day"], options=made
+        )
+        table.upsert([{"day": "one of hers alone", "k": 1}, {"day": "any", "k": 1}])
+        table.create_tag("early")
+        table.upsert([{"day": "any", "k": 2}])
+
+        def copies():
+            states = [table.latest_snapshot(), *(tag.snapshot for tag in table.tags())]
+            return [unpacked(one.manifest_lists) for one in states if one.manifest_lists]
+
+        assert any(b"one of hers alone" in content for content in copies())
+        key = {"day": "one of hers alone", "k": 1}
+        at_once = {"rewrite_tags": True, "unreferenced_older_than": "0 s"}
+        assert table.forget([key], False, **at_once).is_clean
+        assert copies()
+        assert not any(b"one of hers alone" in content for content in copies())
+        assert table.scan(tag="early").to_arrow().num_rows == 1

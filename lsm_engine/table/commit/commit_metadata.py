@@ -75,6 +75,7 @@ class MetadataWriter:
         self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
+        self.lists: dict[str, bytes] = {}  # what lists hold that are to be written from afar
         if session.schema.checksum is not None:
             self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema.checksum
 
@@ -107,6 +108,8 @@ class MetadataWriter:
                 name, manifests, codec=self._codec, put=self._put
             )
         self.checksums[name] = written.checksum
+        if self._put is not None:
+            self.lists[name] = self._waiting[self._session.paths.manifest(name)]
         return name, written.size
 
     def index(self, plan: CommitPlan) -> str | None:
@@ -185,6 +188,7 @@ def write_metadata(
         base_manifest_list_size=base_size,
         index_manifest=index,
         named=(*base, *change.delta) if session.file_io.facts.is_far else (),
+        lists={**change.files.lists, **writer.lists},
         checksums={
             name: checksum
             for name, checksum in {**change.files.checksums, **writer.checksums}.items()
@@ -216,6 +220,7 @@ def _written_change(writer: MetadataWriter, plan: CommitPlan) -> WrittenMetadata
             changelog_manifest_list=changelog_list,
             changelog_manifest_list_size=changelog_size,
             checksums=dict(writer.checksums),
+            lists=dict(writer.lists),
         ),
         base=(),
         delta=tuple(delta),

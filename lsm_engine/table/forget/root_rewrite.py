@@ -152,5 +152,6 @@ def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) 
         total_record_count=None if total is None else total - change.row_count,
         delta_record_count=0,
         statistics=None,
+        manifest_lists=None,
         checksums=checksums,
     )

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
-from lsm_engine.plan.named_manifests import named_manifests
+from lsm_engine.plan.named_manifests import copied_lists, lists_to_fetch, named_manifests
 from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
@@ -230,8 +230,7 @@ class TableSession:
                 file=self.paths.schema_file(self.schema.id),
                 snapshot_id=snapshot.id,
             )
-        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
-        self.manifests.expect([*lists, *named_manifests(snapshot)])
+        self.manifests.expect([*lists_to_fetch(snapshot), *named_manifests(snapshot)])
         return [
             *self.manifest_list(snapshot, snapshot.base_manifest_list),
             *self.manifest_list(snapshot, snapshot.delta_manifest_list),
@@ -239,7 +238,8 @@ class TableSession:
 
     def manifest_list(self, snapshot: Snapshot, name: str) -> list[ManifestFileMeta]:
         """Return what a manifest list that a snapshot names holds, its checksum compared."""
-        return self.manifests.read_list(name, snapshot.checksum_of(name))
+        copies = partial(copied_lists, snapshot)
+        return self.manifests.read_list(name, snapshot.checksum_of(name), copies)
 
     def live_entries(
         self, snapshot: Snapshot, holds: Callable[[bytes, int], bool] | None = None

@@ -13,6 +13,7 @@ from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.named_manifests import lists_to_fetch
 from lsm_engine.store.manifests_together import joined_entries, keep_lists
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION, ROW_COUNT
 from lsm_engine.table.ground.session import TableSession
@@ -40,7 +41,7 @@ def keep_newest_lists(tables: Newest) -> None:
     keep_lists(
         (session.manifests, each, newest.checksum_of(each))
         for session, newest in tables.values()
-        for each in (newest.base_manifest_list, newest.delta_manifest_list)
+        for each in lists_to_fetch(newest)
     )
 
 

@@ -23,7 +23,7 @@ from lsm_engine.plan.rollback_seal import unsealed
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.store.verified_files import VerifiedFileStore
-from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION, live_rows
+from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.deep_check import (
     DeepCheck,
@@ -42,7 +42,7 @@ from lsm_engine.table.integrity.verify_levels import identities_of, identity_of,
 from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
-from lsm_engine.table.integrity.verify_totals import wrong_between, wrong_total
+from lsm_engine.table.integrity.verify_totals import live_of, wrong_between, wrong_total
 from lsm_engine.table.tags.roots import Roots, other_branches
 from lsm_engine.table.tags.tag import is_there
 
@@ -81,6 +81,7 @@ def verify(
         raise InvalidInputError(
             "only a deep verification reads files; ask for deep and incremental"
         )
+    session.manifests.forget_all()
     store = VerifiedFileStore(session.file_io, session.paths)
     rows = DeepCheck(read, progress=progress, store=store if incremental else None)
     if snapshot_id is not None:
@@ -94,10 +95,9 @@ def verify(
         found = [("", _verify_branch(session, rows if deep else None))]
         branches = BranchStore(session.file_io, session.paths)
         for branch in () if session.paths.branch_name else other_branches(session):
-            name = branch.paths.branch_name
-            is_whole = branches.exists(name)
+            is_whole = branches.exists(branch.paths.branch_name)
             checked = _verify_branch(branch, rows if deep else None) if is_whole else unread(branch)
-            found.append((name, checked))
+            found.append((branch.paths.branch_name, checked))
     if deep:
         rows.record(whole=snapshot_id is None and not session.paths.branch_name)
     report = of_branches(found)
@@ -293,7 +293,7 @@ class _Verification:
         session = self._session
         try:
             session.schemas.load(snapshot.schema_id)
-            entries = live_rows(session.manifests, session.manifest_metas(snapshot))
+            entries = live_of(session, snapshot)
         except LsmError as error:
             yield finding_of(error)
             return
@@ -312,7 +312,7 @@ class _Verification:
     def newest(self, snapshot: Snapshot) -> None:
         """Look at the newest state first: its hash indexes are those that the next write goes by."""
         try:
-            entries = live_rows(self._session.manifests, self._session.manifest_metas(snapshot))
+            entries = live_of(self._session, snapshot)
         except LsmError:
             return  # found again, and listed, when its turn comes
         if entries is not None:

@@ -1,11 +1,25 @@
-"""Verify that snapshots follow each other: ids without gaps, and totals that add up."""
+"""Verify that a state can be read, and that snapshots follow each other: no gaps, totals that add up."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+import pyarrow as pa
+
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import adds_up
+from lsm_engine.plan.named_manifests import copied_lists
+from lsm_engine.table.ground.live_files import live_rows
+from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding, Root
+
+
+def live_of(session: TableSession, snapshot: Snapshot) -> pa.Table | None:
+    """Return the live files of a root; manifest lists that readers take a copy of have to be there, too."""
+    copied = copied_lists(snapshot)
+    session.manifests.expect(copied)
+    for name in copied:
+        session.manifests.content(name, snapshot.checksum_of(name))
+    return live_rows(session.manifests, session.manifest_metas(snapshot))
 
 
 def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
 from lsm_engine.plan.live_snapshots import follows, rollback_target
-from lsm_engine.plan.named_manifests import new_manifests
+from lsm_engine.plan.named_manifests import lists_to_fetch, new_manifests
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
@@ -128,7 +128,7 @@ class Roots:
         """Have the lists of the first snapshots fetched from afar, and what else their names show."""
         if self._session.file_io.facts.is_far:
             some = list(islice(snapshots, _TOGETHER))
-            lists = ((one.base_manifest_list, one.delta_manifest_list) for one in some)
+            lists = map(lists_to_fetch, some)
             added = islice(chain.from_iterable(map(new_manifests, some)), _EXPECTED)
             self._session.manifests.expect([*chain.from_iterable(lists), *added])
 

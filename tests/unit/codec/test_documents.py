@@ -88,6 +88,14 @@ def test_snapshots_come_back(changes: dict) -> None:
     assert b": null" not in data
 
 
+@pytest.mark.parametrize("properties", [None, {"a": "b"}])
+def test_a_copy_of_lists_is_a_property_in_the_file_alone(properties: dict | None) -> None:
+    snapshot = replace(SNAPSHOT, manifest_lists="text", properties=properties)
+    data = encode_snapshot(snapshot)
+    assert json.loads(data)["properties"] == {**(properties or {}), "lsm.manifest-lists": "text"}
+    assert decode_snapshot(data, file_name="snapshot-7") == snapshot
+
+
 def test_every_member_of_a_snapshot_is_written() -> None:
     full = replace(
         SNAPSHOT, base_manifest_list_size=1, delta_manifest_list_size=2, changelog_manifest_list="c",
@@ -96,8 +104,8 @@ def test_every_member_of_a_snapshot_is_written() -> None:
         operation="WRITE", writer_version="v",
     )  # fmt: skip
     assert (
-        len(json.loads(without_checksum(encode_snapshot(full)))) == len(fields(Snapshot)) - 1
-    )  # checksums are properties
+        len(json.loads(without_checksum(encode_snapshot(full)))) == len(fields(Snapshot)) - 2
+    )  # checksums and copies of lists are properties
 
 
 def test_schemas_come_back() -> None:

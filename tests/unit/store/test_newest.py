@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.storage_location import parse_location
 from lsm_engine.io.together import settle
+from lsm_engine.plan.named_manifests import note_of_files
 from lsm_engine.store import newest
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -143,7 +145,7 @@ class SlowClock:
         return next(self._ticks)
 
 
-@pytest.mark.parametrize("way", ["known", "by the hint"])
+@pytest.mark.parametrize("way", ["known", "by the hint", "by the hint, with a note"])
 def test_an_expiry_between_two_requests_shows_no_reader_an_old_state(table, monkeypatch, way):
     """A store that answers out of order: the snapshot known is read, then an expiry takes it and its
     successor, and then it is asked for the successor. Acknowledged commits were not seen."""
@@ -157,7 +159,8 @@ def test_an_expiry_between_two_requests_shows_no_reader_an_old_state(table, monk
         make_old(60)
     else:
         known.forget()
-        table.session.file_io.replace("snapshot/LATEST", b"2")
+        note = note_of_files(table.session.snapshots.find(2)) if "note" in way else ""
+        table.session.file_io.replace("snapshot/LATEST", b"2", note=note)
     was_read, has_expired = threading.Event(), threading.Event()
 
     def before(number):
@@ -169,7 +172,37 @@ def test_an_expiry_between_two_requests_shows_no_reader_an_old_state(table, monk
 
     seen_by(known, before, lambda number: was_read.set() if number == 2 else None)
     assert table.latest_snapshot().id == acknowledged
-    assert has_expired.is_set() == (way == "by the hint")
+    assert has_expired.is_set() == (way != "known")
+
+
+def test_a_note_beside_latest_saves_the_look_at_the_base(table):
+    """What was found to count stays on the line as long as it is there; what is not that state is looked at."""
+    for number in range(1, 4):
+        put(table, number)
+    settle()
+    snapshots = table.session.snapshots
+    third, asked = snapshots.find(3), []
+    seen_by(snapshots._newest, asked.append)
+    snapshots._newest.forget()
+    assert snapshots.latest().id == 3
+    assert sorted(asked) == [3, 4]
+    # A ghost, which was never on the line, above a gap that LATEST names with another state.
+    ghost = replace(
+        third,
+        id=4,
+        delta_manifest_list="manifest-list-ghost-0",
+        properties={"lsm.base": "manifest-list-gone-0"},
+    )
+    table.session.file_io.write_new("snapshot/snapshot-4", encode_snapshot(ghost))
+    table.session.file_io.replace("snapshot/LATEST", b"4", note=note_of_files(third))
+    snapshots._newest.forget()
+    with pytest.raises(lsm.CorruptFileError, match="missing that the newest was made on"):
+        snapshots.latest()
+    table.session.file_io.replace("snapshot/LATEST", b"3", note=note_of_files(ghost))
+    snapshots._newest.forget()
+    asked.clear()
+    assert snapshots.latest().id == 3
+    assert asked[-1] == 2
 
 
 def test_latest_is_written_behind_the_commit(table):
