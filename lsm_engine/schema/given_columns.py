@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
 from lsm_engine.schema.plain_types import plain_schema
 from lsm_engine.schema.type_text import arrow_of_text, column_of_text
 
@@ -48,7 +48,10 @@ def columns_of(given: Any) -> pa.Schema:
             kind=ErrorKind.UNSUPPORTED_TYPE,
             given=type(given).__name__,
         )
-    return pa.schema([_field(pair) for pair in pairs])
+    try:
+        return pa.schema([_field(pair) for pair in pairs])
+    except UnicodeEncodeError as cause:
+        raise unwritable_text(cause) from cause
 
 
 def _exported(given: Any, capsule: str) -> pa.Schema:

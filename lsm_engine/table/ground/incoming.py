@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.schema.arrow_types import BOUNDED, arrow_type
@@ -64,7 +65,10 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
     columns = {
         name: values_array(name, [row.get(name) for row in rows], types.get(name)) for name in names
     }
-    return pa.table(columns)
+    try:
+        return pa.table(columns)
+    except UnicodeEncodeError as cause:
+        raise unwritable_text(cause) from cause
 
 
 def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchReader:
@@ -72,12 +76,12 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
 
     Views and dictionaries, which polars makes of text and categories, come as plain values. `table`
     names the columns that are maps, whose values are dictionaries as those of structures are. Raises
-    InvalidInputError for anything else, and for two columns of one name.
+    InvalidInputError for anything else, for two columns of one name, and, as it is read, for data that is none.
     """
+    if isinstance(rows, list):
+        return decoded(_from_dictionaries(rows, table).to_reader())
     if isinstance(rows, pa.RecordBatchReader):
         reader = rows
-    elif isinstance(rows, list):
-        reader = _from_dictionaries(rows, table).to_reader()
     elif hasattr(rows, "__arrow_c_stream__"):
         try:
             reader = pa.RecordBatchReader.from_stream(rows)
@@ -100,7 +104,21 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
-    return decoded(reader)
+    return decoded(pa.RecordBatchReader.from_batches(reader.schema, _whole(reader)))
+
+
+def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose text is UTF-8, and whose offsets and indexes lead to values: else no reader takes a file."""
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowException as cause:
+                raise InvalidInputError(
+                    f"column {name!r} is not what Arrow allows, and no file can hold it; make it anew: {cause}",
+                    column=name,
+                ) from cause
+        yield batch
 
 
 def _instead_of(rows: Any) -> str:
@@ -209,7 +227,7 @@ class Conformer:
             size = max(largest)
             name = keys[largest.index(size)][0]
             raise InvalidInputError(
-                f"{wrong} keys are larger than {KEY_BYTES_MAX} bytes; key column {name!r} has a "
+                f"{counted(wrong, 'key')} of more than {KEY_BYTES_MAX} bytes; key column {name!r} has a "
                 f"value of {size} bytes: use a digest of it as the key",
                 kind=ErrorKind.INVALID_KEY,
                 column=name,

@@ -220,6 +220,8 @@ def test_a_column_name_with_a_lone_surrogate_is_refused(tmp_path):
         table = catalog.create_table("d.t", columns, primary_key=["k"])
         with pytest.raises(lsm.InvalidInputError, match="surrogate"):
             table.alter(lsm.RenameColumn(name="v", new_name="v\ud800"))
+        with pytest.raises(lsm.InvalidInputError, match="half of a character"):
+            catalog.create_table("d.u", {"k": "BIGINT", "v\ud800": "INT"}, primary_key=["k"])
 
 
 @pytest.mark.parametrize("name", ["_found", "_snapshot_id"])

@@ -216,3 +216,40 @@ def test_half_a_character_is_refused_by_column_and_text() -> None:
         with pytest.raises(lsm.InvalidInputError, match=r"a\\ud800b"):
             act()
     assert story.rows() == {}
+
+
+NO_UTF8 = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        NO_UTF8,
+        pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), NO_UTF8),
+        pa.StructArray.from_arrays([NO_UTF8], ["x"]),
+        pa.DictionaryArray.from_arrays(pa.array([5]), pa.array(["a"]), safe=False),
+    ],
+    ids=["text", "list", "struct", "index"],
+)
+def test_values_that_arrow_does_not_allow_are_refused_by_column(values: pa.Array) -> None:
+    """Parquet and ORC take text that is no UTF-8 where no statistics look at it; then no reader does."""
+    column = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    told = Story(pa.schema([("k", pa.string()), ("v", column)]), key=("k",))
+    before = told.files()
+    with pytest.raises(InvalidInputError, match="column 'v' is not what Arrow allows"):
+        told.table.upsert(pa.table({"k": ["a"], "v": values}))
+    assert told.files() == before
+    text = pa.table({"k": NO_UTF8})
+    with pytest.raises(InvalidInputError, match="column 'k' is not what Arrow allows"):
+        told.table.lookup(text)
+    with pytest.raises(InvalidInputError, match="column 'k' is not what Arrow allows"):
+        told.table.delete(text)
+
+
+def test_half_a_character_in_the_name_of_a_column_is_refused() -> None:
+    told = Story()
+    for act in (told.table.upsert, told.table.lookup, told.table.delete, told.table.insert):
+        with pytest.raises(InvalidInputError, match="half of a character"):
+            act([{"id": 1, "a\ud800": "x"}])
