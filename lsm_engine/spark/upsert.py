@@ -23,7 +23,10 @@ def on_spark(table: Table, spark: SparkSession) -> Table:
     """Return the same table with its work done by a Spark session's executors."""
     session = table.session
     components = replace(session.components, executor=SparkExecutor(spark))
-    return Table(TableSession(session.name, components, session.schema), table.location)
+    branch = session.paths.branch_name
+    return Table(
+        TableSession(session.name, components, session.schema, branch=branch), table.location
+    )
 
 
 def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> WriteResult | None:

@@ -16,6 +16,7 @@ from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.spark import (
     SparkExecutor,
     changes_dataframe,
+    merge_dataframe,
     on_spark,
     register,
     upsert_dataframe,
@@ -206,6 +207,18 @@ def test_the_data_source_ends_a_write_as_the_verbs_do(spark, new_table):
     (made,) = [one for one in table.snapshots() if one.commit_kind is lsm.CommitKind.OVERWRITE]
     assert row_counts_of(made.properties) == RowCounts(updated=4, deleted=there - 4)
     check(table)
+
+
+def test_a_dataframe_goes_to_the_branch_that_was_opened(spark, new_table):
+    table = new_table("spark")
+    table.upsert(rows(0, 3))
+    table.create_tag("start")
+    table.create_branch("fix", tag="start")
+    fix = table.branch("fix")
+    upsert_dataframe(fix, spark.createDataFrame(rows(10, 2)))
+    merge_dataframe(fix, spark.createDataFrame(rows(20, 2))).when_not_matched_insert_all().execute()
+    assert (fix.scan().count(), table.scan().count()) == (7, 3)
+    assert [one.id for one in table.snapshots()] == [1]
 
 
 def test_a_dataframe_that_was_upserted_is_a_bookmark(spark, new_table):
