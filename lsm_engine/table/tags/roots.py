@@ -6,11 +6,12 @@ the trash.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import NotFoundError
+from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
@@ -19,6 +20,7 @@ from lsm_engine.meta.trash import TrashRecord
 from lsm_engine.plan.expire import KeptRoot, MetadataNames
 from lsm_engine.plan.live_snapshots import follows, rollback_target
 from lsm_engine.plan.named_manifests import lists_to_fetch, new_manifests
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.session import TableSession
@@ -47,8 +49,21 @@ def other_branches(session: TableSession) -> list[TableSession]:
 
 def _branch(session: TableSession, branch: str) -> TableSession:
     opened = TableSession(session.name, session.components, session.schema, branch=branch)
+    if branch != session.paths.branch_name:
+        opened.schema = _own_schema(opened)
     opened.manifests = session.manifests  # what one branch has read, the others need not
     return opened
+
+
+def _own_schema(branch: TableSession) -> TableSchema:
+    """Return the newest schema of a branch, or the one it has been given, as that of no file here.
+
+    So where the branch is half made, half deleted or damaged: its partitions are those of the others.
+    """
+    given = replace(branch.schema, read_from=None)
+    with suppress(CorruptFileError, NotFoundError):
+        return branch.schemas.latest() or given
+    return given
 
 
 class Roots:
@@ -173,11 +188,10 @@ class Roots:
 
     def fed_by_deltas(self, changelog: Snapshot) -> bool:
         """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
-        return (
-            changelog.changelog_manifest_list is None
-            and changelog.commit_kind is CommitKind.APPEND
-            and self._session.options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
-        )
+        if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
+            return False
+        options = self._session.schemas.load(changelog.schema_id).options
+        return options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
 
     def kept_roots(
         self,

@@ -52,6 +52,24 @@ def test_changelogs_outlive_snapshots_and_end_in_their_turn() -> None:
     story.check()
 
 
+def test_new_files_stand_for_the_changelogs_of_their_time_whatever_is_produced_now() -> None:
+    story = told(**{"changelog-producer": "none", "changelog.num-retained.max": "100"})
+    before = feed_of_deltas(story.reopened())
+    story.table.expire_snapshots()
+    story.reopened().alter(lsm.SetOption("changelog-producer", "input"))
+    story.table = story.reopened()
+    story.table.compact(full=True)
+    for _ in range(3):
+        story.put(k1="logged")
+    assert len(story.table.expire_snapshots().plan.expired) > 1
+    assert feed_of_deltas(story.reopened()) == [*before, "logged", "logged", "logged"]
+    story.check()
+
+
+def feed_of_deltas(table: lsm.Table) -> list[str]:
+    return table.changes().to_arrow().column("v").to_pylist()
+
+
 def test_age_takes_what_the_count_would_keep() -> None:
     story = told(**{"changelog.num-retained.max": "100", "changelog.time-retained": "10 s"})
     story.table.expire_snapshots()
