@@ -6,6 +6,8 @@ Taking a branch away deletes its metadata alone: files that only it named are th
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -18,6 +20,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.record import record
 from lsm_engine.codec.documents import encode_schema, encode_snapshot, encode_tag
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import empty_plan
 from lsm_engine.plan.names import MAIN_BRANCH, checked_branch_name
@@ -26,6 +29,7 @@ from lsm_engine.store.publishing import published
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.table.ground.committed_files import committed_files
 from lsm_engine.table.ground.components import CommittedFiles
+from lsm_engine.table.ground.live_files import SCHEMA_ID
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags.removal import notify_removed
 from lsm_engine.table.tags.tag import without_changelog
@@ -106,7 +110,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
 def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[str, bytes]:
     """Return the files that a branch begins with, schema-0 left out, which makes it one."""
     paths = branches(session).paths(name)
-    newest = session.schema.id if source is None else source.snapshot.schema_id
+    newest = session.schema.id if source is None else _newest_schema_id(session, source.snapshot)
     files = {
         paths.schema_file(number): encode_schema(session.schemas.load(number))
         for number in session.schemas.ids()
@@ -120,6 +124,13 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
         files[paths.snapshot_hint("EARLIEST")] = number
         files[paths.snapshot_hint("LATEST")] = number
     return files
+
+
+def _newest_schema_id(session: TableSession, snapshot: Snapshot) -> int:
+    """Return the newest schema of a snapshot and its files: who made it may have known an older one."""
+    live = session.live_rows(snapshot)
+    written = [] if live is None else pc.unique(live.column(SCHEMA_ID)).to_pylist()
+    return max(snapshot.schema_id, *written, 0)
 
 
 def delete(session: TableSession, name: str) -> None:

@@ -75,6 +75,41 @@ def test_older_rows_are_looked_up_with_the_columns_of_their_own_branch(tmp_path:
             ]
 
 
+def test_maintenance_goes_by_the_schema_of_each_branch(table: lsm.Table) -> None:
+    """Both have a schema 1, and each is named with its checksum; that was taken for damage."""
+    table.create_branch("fix", tag="start")
+    table.branch("fix").alter(lsm.AddColumn("u", pa.int64()))
+    fix = table.branch("fix")
+    fix.upsert([{"id": 2, "v": "fixed", "u": 1}])
+    fix.create_tag("later")
+    table.alter(lsm.AddColumn("w", pa.int64()))
+    for branch in (table.branch("fix"), table.branch("main")):
+        branch.upsert([{"id": 3, "v": "new"}])
+        branch.compact(full=True)
+        branch.upsert([{"id": 3, "v": "newer"}])
+        assert len(branch.expire_snapshots(retain_max=1).snapshot_ids) > 0
+        assert not branch.remove_orphan_files(older_than="0 s", force=True).plan.orphans
+    main = table.branch("main")
+    main.delete_tag("start")
+    assert main.verify(deep=True).problems == ()
+    assert rows(main) == {1: "a", 2: "b", 3: "newer"}
+    assert rows(table.branch("fix")) == {1: "a", 2: "fixed", 3: "newer"}
+
+
+def test_a_branch_has_the_schemas_of_all_of_its_files(table: lsm.Table) -> None:
+    """The tag's snapshot is of a writer who opened the table before it was altered."""
+    stale = table.branch("main")
+    table.alter(lsm.AddColumn("u", pa.int64()))
+    table.branch("main").upsert([{"id": 2, "v": "b", "u": 5}])
+    stale.upsert([{"id": 3, "v": "c"}])
+    assert stale.latest_snapshot().schema_id == 0
+    table.create_tag("mixed")
+    table.create_branch("fix", tag="mixed")
+    table.branch("fix").alter(lsm.AddColumn("w", pa.int64()))
+    found = table.branch("fix").scan(where="id = 2").to_arrow().to_pylist()
+    assert found == [{"id": 2, "v": "b", "u": 5, "w": None}]
+
+
 def test_an_empty_branch_begins_with_the_schema_alone(table: lsm.Table) -> None:
     table.alter(lsm.AddColumn(name="w", type=pa.int32()))
     table.create_branch("new")
