@@ -190,8 +190,10 @@ class Roots:
         """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
         if changelog.changelog_manifest_list or changelog.commit_kind is not CommitKind.APPEND:
             return False
-        options = self._session.schemas.load(changelog.schema_id).options
-        return options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
+        with suppress(NotFoundError):  # of a branch that is deleted: what there is stays
+            options = self._session.schemas.load(changelog.schema_id).options
+            return options[core_options.CHANGELOG_PRODUCER].policy.reads_delta
+        return True
 
     def kept_roots(
         self,
@@ -320,10 +322,11 @@ class Roots:
         """Yield one record as roots: its files by name, and the states of its snapshots and tags."""
         names, file_names = kept_by_record(one)
         yield KeptRoot(name=one.name, entries=(), names=names, file_names=file_names)
+        own = Roots(_branch(self._session, one.branch))
         roots = chain(
-            self.kept_snapshots(one.snapshots, buckets),
-            (self._tag_root(tag, buckets) for tag in one.tags),
-            self.kept_changelogs(one.changelogs),
+            own.kept_snapshots(one.snapshots, buckets),
+            (own._tag_root(tag, buckets) for tag in one.tags),
+            own.kept_changelogs(one.changelogs),
         )
         for root in roots:
             yield replace(root, name=f"{root.name} in {one.name}")

@@ -96,6 +96,25 @@ def test_maintenance_goes_by_the_schema_of_each_branch(table: lsm.Table) -> None
     assert rows(table.branch("fix")) == {1: "a", 2: "fixed", 3: "newer"}
 
 
+def test_what_the_trash_holds_of_a_branch_is_read_by_its_schema(table: lsm.Table) -> None:
+    table.alter(lsm.SetOption("maintenance.trash-retained", "1 d"))
+    table.create_tag("kept")
+    table.create_branch("fix", tag="kept")
+    table.branch("fix").alter(lsm.AddColumn("u", pa.int64()))
+    for number in range(3):
+        table.branch("fix").upsert([{"id": 2, "v": "fixed", "u": number}])
+    assert table.branch("fix").expire_snapshots(retain_max=1).plan.expired
+    table.delete_branch("fix")
+    table.branch("main").alter(lsm.AddColumn("w", pa.int64()))
+    main = table.branch("main")
+    for number in range(3):
+        main.upsert([{"id": 1, "v": "a", "w": number}])
+    assert main.expire_snapshots(retain_max=1).plan.expired
+    main.empty_trash(everything=True)
+    assert main.verify(deep=True).problems == ()
+    assert rows(table.branch("main")) == {1: "a", 2: "b"}
+
+
 def test_a_branch_has_the_schemas_of_all_of_its_files(table: lsm.Table) -> None:
     """The tag's snapshot is of a writer who opened the table before it was altered."""
     stale = table.branch("main")
