@@ -47,3 +47,9 @@ def test_a_least_number_above_the_most_that_is_given_is_refused():
     options = TableOptions(texts={})
     with pytest.raises(InvalidOptionError, match="not above"):
         retention_of(options, retain_min=3, retain_max=2)
+
+
+def test_options_that_keep_more_at_least_than_at_most_are_refused():
+    texts = {"snapshot.num-retained.min": "9", "snapshot.num-retained.max": "7"}
+    with pytest.raises(InvalidOptionError, match="not above"):
+        retention_of(TableOptions(texts=texts))
