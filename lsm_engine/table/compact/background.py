@@ -14,12 +14,11 @@ from lsm_engine.base.errors import LsmError
 from lsm_engine.meta.compaction_metrics import CompactionMetrics
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.compact.compact import compact_touched, stops_writers
+from lsm_engine.table.compact.compact import Buckets, Compaction, stops_writers
 from lsm_engine.table.compact.compaction_log import CompactionLog, MeasuredExecutor
 from lsm_engine.table.ground.session import TableSession
 
 log = logging.getLogger(__name__)
-Buckets = frozenset[tuple[bytes, int]]
 QUEUED_BUCKETS_MAX = 1000
 """With more buckets waiting than this, a writer waits for the round that runs."""
 
@@ -135,10 +134,5 @@ class BackgroundCompaction:
             return bool(self._running)
 
     def _round(self) -> Snapshot | None:
-        return compact_touched(
-            self._session,
-            self._identity,
-            self._running,
-            rows_wait=lambda: self._running_awaited,
-            properties=lambda: self.metrics().properties,
-        )
+        compaction = Compaction(self._session, self._identity, lambda: self.metrics().properties)
+        return compaction.after_write(self._running, lambda: self._running_awaited)

@@ -1,9 +1,8 @@
-"""Compact an append table: small files become one, rows as they were; then commit all buckets at once."""
+"""Compact an append table: small files become one, rows as they were."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -19,10 +18,8 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.append_compaction import AppendSizes, append_groups, row_range_groups
 from lsm_engine.plan.row_ids import column_groups, row_ids_of
 from lsm_engine.schema.table_schema import ROW_ID
-from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
-from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import BucketReader
 
@@ -47,29 +44,10 @@ class AppendWork:
         """Bytes to read and write again."""
         return sum(file.file_size for group in self.groups for file in group)
 
-
-def compact_appends(
-    session: TableSession,
-    identity: CommitIdentity,
-    base: Snapshot,
-    holds: Callable[[bytes, int], bool] | None = None,
-    *,
-    full: bool = False,
-) -> Snapshot | None:
-    """Join small files where that is due, or with `full` wherever there are any; None if nowhere."""
-    work = plan_append_compaction(session, base, holds, full=full)
-    if not work:
-        return None
-    files = [file for item in work for group in item.groups for file in group]
-    context = session.context(file.schema_id for file in files)
-    messages = run_tasks(
-        session,
-        context,
-        partial(compact_append_bucket, context),
-        sorted(work, key=lambda item: -item.size_bytes),
-        verb="compact",
-    )
-    return commit(session, identity, messages, planned_on=base)
+    @property
+    def schema_ids(self) -> frozenset[int]:
+        """The schemas of all files that are read."""
+        return frozenset(file.schema_id for group in self.groups for file in group)
 
 
 def plan_append_compaction(
