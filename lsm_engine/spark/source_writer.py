@@ -27,7 +27,7 @@ from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.stage.bucket_routing import assigns_buckets
 from lsm_engine.table.stage.writers import TableWriter
-from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.overwrite import overwrite
 
 _TASK_BITS = 32
@@ -132,7 +132,7 @@ class WritePlan:
         session = open_staged(self.path, self.storage)
         if self.replaces:
             return overwrite(session, messages, None, self.identity)
-        return land(session, self.identity, messages, planned_on=self.base)
+        return Write(session, self.identity).land(messages, planned_on=self.base)
 
 
 def open_staged(path: str, storage: StorageOptions) -> TableSession:
@@ -180,7 +180,7 @@ def plan_write(
         if commit_identifier is None
         else commit_identifier,
     )
-    base = session.snapshots.latest() if replaces else base_of_write(session, identity)
+    base = session.snapshots.latest() if replaces else Write(session, identity).base()
     return WritePlan(
         path=path,
         storage=storage,

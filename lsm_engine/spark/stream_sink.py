@@ -30,7 +30,7 @@ from lsm_engine.spark.source_writer import (
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.overwrite import overwrite
 
 _DELAY = "spark.watermarkDelayMs"
@@ -116,7 +116,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             session = open_staged(self._path, self._storage)
             # Who they are that compact rows that wait for a bucket does not matter.
             nobody = CommitIdentity(commit_user=session.ids.new_id())
-            base = session.snapshots.latest() if self._replaces else base_of_write(session, nobody)
+            base = session.snapshots.latest() if self._replaces else Write(session, nobody).base()
             self._planned = (staging_on(session, base, replaces=self._replaces), base)
         return self.__dict__
 
@@ -147,7 +147,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         if self._replaces:
             overwrite(session, decoded(messages), {}, identity)
         else:
-            land(session, identity, decoded(messages), planned_on=parts[0].base)
+            Write(session, identity).land(decoded(messages), planned_on=parts[0].base)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks that worked have written, if another has failed."""

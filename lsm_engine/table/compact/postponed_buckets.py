@@ -96,47 +96,45 @@ def assign_postponed_buckets(
     return commit(session, identity, [*removed, *messages], planned_on=base)
 
 
-def compact_waiting_rows(session: TableSession, identity: CommitIdentity) -> None:
-    """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
-    if _is_at_once(session):
-        _given(session, identity)
+class PostponedRows:
+    """Rows of batches, which get their buckets as they are written, where an option asks for that."""
 
+    def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
+        self._session = session
+        self._identity = identity
+        at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+        self._is_at_once = at_once and session.schema.bucket_mode.policy.is_postponed
 
-def assign_new_partitions(
-    session: TableSession, identity: CommitIdentity, written: Iterable[CommitMessage]
-) -> Snapshot | None:
-    """Give buckets to rows that a batch has just written to partitions without any.
+    def before_write(self) -> None:
+        """Give buckets to rows that wait before newer rows go to buckets at once: they are older."""
+        if self._is_at_once:
+            self._assign()
 
-    Whatever becomes of that, the rows are in: what fails is logged, and the next write or compaction
-    gives them their buckets.
-    """
-    new = {message.partition for message in written if message.bucket == POSTPONED}
-    if not new or not _is_at_once(session):
-        return None
-    try:
-        return _given(session, identity, lambda partition: partition in new)
-    except LsmError as error:
-        log.warning("rows of new partitions wait for a compaction to give them buckets: %s", error)
-        return None
+    def after_write(self, written: Iterable[CommitMessage]) -> Snapshot | None:
+        """Give buckets to rows that a batch has just written to partitions without any.
 
-
-def _is_at_once(session: TableSession) -> bool:
-    at_once = session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
-    return at_once and session.schema.bucket_mode.policy.is_postponed
-
-
-def _given(
-    session: TableSession,
-    identity: CommitIdentity,
-    covers: Callable[[bytes], bool] | None = None,
-) -> Snapshot | None:
-    """Give buckets; where others do so too, look again what still waits."""
-    for _ in range(session.options[core_options.COMMIT_MAX_RETRIES]):
+        Whatever becomes of that, the rows are in: what fails is logged, and the next write or compaction
+        gives them their buckets.
+        """
+        new = {message.partition for message in written if message.bucket == POSTPONED}
+        if not new or not self._is_at_once:
+            return None
         try:
-            return assign_postponed_buckets(session, identity, covers)
-        except CommitConflictError as conflict:
-            log.info("others gave buckets to waiting rows: %s", conflict)
-    return assign_postponed_buckets(session, identity, covers)
+            return self._assign(lambda partition: partition in new)
+        except LsmError as error:
+            log.warning(
+                "rows of new partitions wait for a compaction to give them buckets: %s", error
+            )
+            return None
+
+    def _assign(self, covers: Callable[[bytes], bool] | None = None) -> Snapshot | None:
+        """Give buckets; where others do so too, look again what still waits."""
+        for _ in range(self._session.options[core_options.COMMIT_MAX_RETRIES]):
+            try:
+                return assign_postponed_buckets(self._session, self._identity, covers)
+            except CommitConflictError as conflict:
+                log.info("others gave buckets to waiting rows: %s", conflict)
+        return assign_postponed_buckets(self._session, self._identity, covers)
 
 
 def waiting_files(session: TableSession, base: Snapshot) -> dict[bytes, tuple[DataFileMeta, ...]]:

@@ -16,7 +16,7 @@ from lsm_engine.table.ground.discard import delete_quietly
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.land import Write
 
 _BUCKET = 0
 
@@ -26,13 +26,14 @@ def add_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     identity: CommitIdentity,
 ) -> WriteResult | None:
-    """Link Parquet files into a table and commit them; return what `land` does, None for no rows.
+    """Link Parquet files into a table and commit them; return what `Write.land` does, None for no rows.
 
     All are looked at before the first is linked. Raises UnsupportedError for tables whose files are
     more than the rows that they hold, and errors as of `given_footer` and `linked_file`.
     """
     file_io = _links_of(session)
-    base = base_of_write(session, identity)
+    write = Write(session, identity)
+    base = write.base()
     staging = staging_on(session, base)
     context = staging.context
     files = NewFiles(schema=session.schema, directory=context.bucket_directory(EMPTY_ROW, _BUCKET))
@@ -70,7 +71,7 @@ def add_files(
         total_buckets=UNAWARE_BUCKET_COUNT,
         data=DataIncrement(new_files=tuple(metas)),
     )
-    return land(session, identity, [message] if metas else [], planned_on=base)
+    return write.land([message] if metas else [], planned_on=base)
 
 
 def _paths(given: object) -> tuple[str, ...]:

@@ -30,13 +30,13 @@ from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import AllOf, Filter, col
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
-from lsm_engine.table.commit.commit import CommitIdentity, committed_before
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_vectors
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
-from lsm_engine.table.write.land import land, land_again
+from lsm_engine.table.write.land import Write
 
 _Bucket = tuple[bytes, int]
 _Found: TypeAlias = tuple[ManifestEntry, Longs]
@@ -82,9 +82,10 @@ def _commit_marks(
     session: TableSession, identity: CommitIdentity, find: Callable[[Snapshot], Iterable[_Found]]
 ) -> WriteResult | None:
     """Mark the rows that `find` names in the newest state, again where they change meanwhile."""
-    before = committed_before(session, identity, CommitKind.OVERWRITE)
+    write = Write(session, identity)
+    before = write.replayed(CommitKind.OVERWRITE)
     if before is not None:
-        return land_again(session, identity, before)
+        return before
     session.staging(None)  # refuses options that a writer would have to support
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
@@ -94,10 +95,13 @@ def _commit_marks(
         messages, count = _marked(session, base, find(base))
         if not messages:
             return None
-        counts = RowCounts(deleted=count).properties
-        counted = replace(identity, properties={**(identity.properties or {}), **counts})
         try:
-            return land(session, counted, messages, planned_on=base, overwritten=lambda _: ())
+            return write.land(
+                messages,
+                planned_on=base,
+                properties=RowCounts(deleted=count).properties,
+                overwritten=lambda _: (),
+            )
         except CommitConflictError:
             # Others deleted rows or moved them to other files: look where they are now.
             if not tries:

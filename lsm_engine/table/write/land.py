@@ -6,6 +6,7 @@ compacted, again where the rows are read only after that → the result is a boo
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError, NotFoundError
@@ -26,7 +27,7 @@ from lsm_engine.table.commit.commit import (
     upkeep_of,
 )
 from lsm_engine.table.compact.compact import compact_due
-from lsm_engine.table.compact.postponed_buckets import assign_new_partitions, compact_waiting_rows
+from lsm_engine.table.compact.postponed_buckets import PostponedRows
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
@@ -45,97 +46,105 @@ CompactsDue = Callable[..., Snapshot | None]
 """Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
 
 
-def base_of_write(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
-    """Return the newest state, once older rows that wait for a bucket have theirs."""
-    compact_waiting_rows(session, upkeep_of(identity))
-    return session.newest_of_writer()
+class Write:
+    """One write of a table: the state that it builds on, and its end."""
 
+    def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
+        self._session = session
+        self._identity = identity
+        self._upkeep = upkeep_of(identity)
 
-def land(
-    session: TableSession,
-    identity: CommitIdentity,
-    messages: Sequence[CommitMessage],
-    *,
-    planned_on: Snapshot | None,
-    overwritten: ChooseOverwritten | None = None,
-    requires: Precondition | None = None,
-    compact: CompactsDue | None = None,
-    tries_again: bool = False,
-) -> WriteResult | None:
-    """Commit staged rows and do what follows a write; None: there was nothing to commit.
+    def base(self) -> Snapshot | None:
+        """Return the newest state, once older rows that wait for a bucket have theirs."""
+        PostponedRows(self._session, self._upkeep).before_write()
+        return self._session.newest_of_writer()
 
-    Arguments and errors as of `commit`; `compact` is what compacts the buckets that are due then, by
-    default `compact_due`. `tries_again`: whoever calls stages anew after a conflict of kind
-    ROWS_CHANGED, so that with `write.skip-unchanged` some buckets may be left out. Once the rows are committed nothing is raised: what fails
-    after that is logged and stays due, and the result holds whether the rows can be read.
-    """
-    again = _WrittenAgain()
-    may_skip = overwritten is None and (requires is None or tries_again)
-    if may_skip and skips_unchanged(session.schema):
-        base = session.newest_of_writer() if requires is None else planned_on
-        changed = _changed(session, identity, messages, base, partly=tries_again)
-        if len(changed) < len(messages):
-            messages, requires = changed, RowsUnchanged(on=base)
-    counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
-    made = commit(
-        session,
-        identity,
-        messages,
-        planned_on=planned_on,
-        overwritten=overwritten,
-        requires=requires,
-        properties_on=ChangeCounter(session, overwritten) if counts else None,
-        write_again=again if overwritten is None else None,
-    )
-    if made is None:
-        return None
-    given = assign_new_partitions(session, upkeep_of(identity), messages)
-    if given is not None and given.id == made.id + 1:
-        made = given
-    return _followed_up(session, identity, made, buckets_of(messages) | again.buckets, compact)
+    def land(
+        self,
+        messages: Sequence[CommitMessage],
+        *,
+        planned_on: Snapshot | None,
+        properties: Mapping[str, str] | None = None,
+        overwritten: ChooseOverwritten | None = None,
+        requires: Precondition | None = None,
+        compact: CompactsDue | None = None,
+        tries_again: bool = False,
+    ) -> WriteResult | None:
+        """Commit staged rows and do what follows a write; None: there was nothing to commit.
 
+        Arguments and errors as of `commit`, `properties` beside those of the identity; `compact` is what
+        compacts the buckets that are due then, by default `compact_due`. `tries_again`: whoever calls
+        stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
+        buckets may be left out. Once the rows are committed nothing is raised: what fails after that is
+        logged and stays due, and the result holds whether the rows can be read.
+        """
+        session, identity = self._session, self._identity
+        if properties:
+            merged = {**(identity.properties or {}), **properties}
+            identity = replace(identity, properties=merged)
+        again = _WrittenAgain()
+        may_skip = overwritten is None and (requires is None or tries_again)
+        if may_skip and skips_unchanged(session.schema):
+            base = session.newest_of_writer() if requires is None else planned_on
+            changed = self._changed(messages, base, partly=tries_again)
+            if len(changed) < len(messages):
+                messages, requires = changed, RowsUnchanged(on=base)
+        counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
+        made = commit(
+            session,
+            identity,
+            messages,
+            planned_on=planned_on,
+            overwritten=overwritten,
+            requires=requires,
+            properties_on=ChangeCounter(session, overwritten) if counts else None,
+            write_again=again if overwritten is None else None,
+        )
+        if made is None:
+            return None
+        given = PostponedRows(session, self._upkeep).after_write(messages)
+        if given is not None and given.id == made.id + 1:
+            made = given
+        return self._followed_up(made, buckets_of(messages) | again.buckets, compact)
 
-def _changed(
-    session: TableSession,
-    identity: CommitIdentity,
-    messages: Sequence[CommitMessage],
-    base: Snapshot | None,
-    *,
-    partly: bool,
-) -> Sequence[CommitMessage]:
-    """Return the messages that change rows of a state; the files of the others are deleted.
+    def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
+        """Return what a numbered write made that is committed already; None: it is not.
 
-    Not `partly`: all, or none if nothing changes. A replay is left to the commit.
-    """
-    if not messages or committed_before(session, identity, CommitKind.APPEND) is not None:
-        return messages
-    changed = changed_messages(session, base, messages)
-    if len(changed) == len(messages) or (changed and not partly):
-        return messages
-    kept = {id(one) for one in changed}
-    discard(session.context(), [one for one in messages if id(one) not in kept])
-    return changed
+        The first try may have died: what follows a write is done again.
+        """
+        made = committed_before(self._session, self._identity, kind)
+        if made is None:
+            return None
+        live = Roots(self._session).delta_entries([made])
+        return self._followed_up(made, frozenset((entry.partition, entry.bucket) for entry in live))
 
+    def _changed(
+        self, messages: Sequence[CommitMessage], base: Snapshot | None, *, partly: bool
+    ) -> Sequence[CommitMessage]:
+        """Return the messages that change rows of a state; the files of the others are deleted.
 
-def land_again(session: TableSession, identity: CommitIdentity, made: Snapshot) -> WriteResult:
-    """Do what follows a write whose rows a replay found committed: the first try may have died."""
-    buckets = {(entry.partition, entry.bucket) for entry in Roots(session).delta_entries([made])}
-    return _followed_up(session, identity, made, frozenset(buckets))
+        Not `partly`: all, or none if nothing changes. A replay is left to the commit.
+        """
+        session, append = self._session, CommitKind.APPEND
+        if not messages or committed_before(session, self._identity, append) is not None:
+            return messages
+        changed = changed_messages(session, base, messages)
+        if len(changed) == len(messages) or (changed and not partly):
+            return messages
+        kept = {id(one) for one in changed}
+        discard(session.context(), [one for one in messages if id(one) not in kept])
+        return changed
 
-
-def _followed_up(
-    session: TableSession,
-    identity: CommitIdentity,
-    made: Snapshot,
-    buckets: frozenset[_Bucket],
-    compact: CompactsDue | None = None,
-) -> WriteResult:
-    rows = _CommittedRows(session, made, buckets)
-    compacted: Snapshot | None = None
-    if rows.buckets and not session.options[core_options.WRITE_ONLY]:
-        due = compact or compact_due
-        compacted = due(session, upkeep_of(identity), rows.buckets, rows_wait=rows.wait)
-    return rows.result(compacted)
+    def _followed_up(
+        self, made: Snapshot, buckets: frozenset[_Bucket], compact: CompactsDue | None = None
+    ) -> WriteResult:
+        session = self._session
+        rows = _CommittedRows(session, made, buckets)
+        compacted: Snapshot | None = None
+        if rows.buckets and not session.options[core_options.WRITE_ONLY]:
+            due = compact or compact_due
+            compacted = due(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
+        return rows.result(compacted)
 
 
 def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[_Bucket]:

@@ -4,21 +4,19 @@ Where rows changed in between, the commit is given up, and the rows are looked a
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
-from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.proposal import RowsUnchanged
-from lsm_engine.table.commit.commit import CommitIdentity, committed_before
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.count_changes import as_merged
-from lsm_engine.table.write.land import base_of_write, land, land_again
+from lsm_engine.table.write.land import Write
 
 StageOn: TypeAlias = Callable[[Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None]
 """Looks at a state and writes files on top of it; None: there is nothing to change."""
@@ -31,22 +29,21 @@ def write_looked_up(
 
     Returns and raises as `upsert` does; CommitConflictError after `commit.max-retries`.
     """
-    before = committed_before(session, identity, CommitKind.APPEND)
+    write = Write(session, identity)
+    before = write.replayed()
     if before is not None:
-        return land_again(session, identity, before)
+        return before
     for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
-        base = base_of_write(session, identity)
+        base = write.base()
         staged = stage_on(base)
         if staged is None:
             return None
         messages, counts = staged
-        properties = {**(identity.properties or {}), **as_merged(session.schema, counts).properties}
         try:
-            return land(
-                session,
-                replace(identity, properties=properties),
+            return write.land(
                 messages,
                 planned_on=base,
+                properties=as_merged(session.schema, counts).properties,
                 requires=RowsUnchanged(on=base),
             )
         except CommitConflictError as error:

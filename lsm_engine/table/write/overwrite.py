@@ -26,7 +26,7 @@ from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.write.land import land
+from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.write import stage
 
 
@@ -60,7 +60,7 @@ def overwrite(
     def replaced(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return _replaced(session, on, scope)
 
-    return land(session, identity, messages, planned_on=base, overwritten=replaced)
+    return Write(session, identity).land(messages, planned_on=base, overwritten=replaced)
 
 
 def _predicate(partition: Mapping[str, object] | Filter, fields: Sequence[DataField]) -> Predicate:

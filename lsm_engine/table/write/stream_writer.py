@@ -1,7 +1,7 @@
 """A writer that stays open: many batches, a commit when it is asked for, compaction meanwhile.
 
 What StreamTableWrite and StreamTableCommit are in Paimon. Rows are staged as by `upsert`, and every
-commit ends in `land`, as every write does; only what is due is compacted by a thread of its own.
+commit ends in `Write.land`, as every write does; only what is due is compacted by a thread of its own.
 """
 
 import os
@@ -27,7 +27,7 @@ from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.stage.writers import TableWriter
-from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.land import Write
 
 
 @record
@@ -134,13 +134,12 @@ class StreamWriter:
             staged.writer.abort()
             raise
         looks = self._session.schema.bucket_mode.policy.crosses_partitions
-        return land(
-            self._session,
-            replace(
-                self._identity,
-                commit_identifier=commit_identifier,
-                properties={**(self._identity.properties or {}), **(properties or {})} or None,
-            ),
+        identity = replace(
+            self._identity,
+            commit_identifier=commit_identifier,
+            properties={**(self._identity.properties or {}), **(properties or {})} or None,
+        )
+        return Write(self._session, identity).land(
             messages,
             planned_on=staged.base,
             requires=RowsUnchanged(on=staged.base) if looks else None,
@@ -170,7 +169,7 @@ class StreamWriter:
                 self._background.raise_error()
 
     def _begun(self) -> _Staged:
-        base = base_of_write(self._session, self._identity)
+        base = Write(self._session, self._identity).base()
         return _Staged(writer=TableWriter(staging_on(self._session, base)), base=base)
 
     def _drop(self) -> None:

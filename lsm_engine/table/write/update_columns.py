@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
-from lsm_engine.base.modes import CommitKind, FileSource
+from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.kernels.arrow_views import Longs, one_array
@@ -25,13 +25,13 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.row_ids import column_groups, row_ids_of
 from lsm_engine.schema.table_schema import ROW_ID, TableSchema
-from lsm_engine.table.commit.commit import CommitIdentity, committed_before
+from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import BucketReader
-from lsm_engine.table.write.land import land, land_again
+from lsm_engine.table.write.land import Write
 
 _SHOWN = 3
 
@@ -56,9 +56,10 @@ def update_columns(
     partition columns, ids that are null, doubled or nowhere in the table, and rows that do not fit.
     """
     given = _given(session, rows)
-    before = committed_before(session, identity, CommitKind.APPEND)
+    write = Write(session, identity)
+    before = write.replayed()
     if before is not None:
-        return land_again(session, identity, before)
+        return before
     session.staging(None)  # refuses options that a writer would have to support
     if not given.num_rows:
         return None
@@ -75,7 +76,7 @@ def update_columns(
             discard=partial(discard, context),
         )
         try:
-            return land(session, identity, messages, planned_on=base)
+            return write.land(messages, planned_on=base)
         except CommitConflictError:
             # Others joined the files, or gave the rows other values: look at what they are now.
             if not tries:

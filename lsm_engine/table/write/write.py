@@ -14,7 +14,7 @@ from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.stage.writers import stage_rows
-from lsm_engine.table.write.land import base_of_write, land
+from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.unchanged import skips_unchanged
 
 
@@ -37,7 +37,7 @@ def stage(
 
 
 def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteResult | None:
-    """Add rows to a table without a primary key; return what `land` does, None for no rows.
+    """Add rows to a table without a primary key; return what `Write.land` does, None for no rows.
 
     Unless the table is write-only, small files that are then due are joined, in a commit of its own.
     """
@@ -53,7 +53,7 @@ def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteR
 def upsert(
     session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool = False
 ) -> WriteResult | None:
-    """Insert rows, replacing those with the same key; return what `land` does, None for no rows.
+    """Insert rows, replacing those with the same key; return what `Write.land` does, None for no rows.
 
     With `deletes` the rows name keys to take away. Unless the table is write-only, buckets that are
     then due are compacted, in a commit of its own: whatever becomes of that, the rows are in.
@@ -73,19 +73,13 @@ def _written(
     looks = session.schema.bucket_mode.policy.crosses_partitions
     again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
     tries = session.options[core_options.COMMIT_MAX_RETRIES] if again else 0
+    write = Write(session, identity)
     while True:
-        base = base_of_write(session, identity)
+        base = write.base()
         messages = stage(session, rows, base, deletes=deletes)
         requires = RowsUnchanged(on=base) if looks else None
         try:
-            return land(
-                session,
-                identity,
-                messages,
-                planned_on=base,
-                requires=requires,
-                tries_again=tries > 0,
-            )
+            return write.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
         except CommitConflictError as conflict:
             # Keys were looked for in a state that is not the newest any more.
             if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:
