@@ -27,8 +27,8 @@ from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.open_table import open_table
 from lsm_engine.table.stage.bucket_routing import assigns_buckets
 from lsm_engine.table.stage.writers import TableWriter
-from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.overwrite import overwrite
+from lsm_engine.table.write.write import Write
 
 _TASK_BITS = 32
 """Sequence numbers are set apart by task: no task writes 2^32 rows, no table sees 2^31 tasks."""

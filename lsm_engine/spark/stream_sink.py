@@ -30,8 +30,8 @@ from lsm_engine.spark.source_writer import (
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.bucket_context import Staging
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.write.land import Write
 from lsm_engine.table.write.overwrite import overwrite
+from lsm_engine.table.write.write import Write
 
 _DELAY = "spark.watermarkDelayMs"
 _MICROS = pa.timestamp("us", "UTC")

@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant("commit by rename", M + "testing.memory_file_io.MemoryFileIO.publish", overwriting_publish, two_writers("upsert_other", "delete_some")),
     Mutant("nobody renumbers rows of concurrent writers", M + "table.commit.commit.rebase_step", instead(lambda session, step, base, **_: step), story("two_writers_on_one_base")),
     Mutant("conflicts are not looked for", M + "table.commit.commit.find_conflict", instead(lambda *given, **named: None), two_writers("compact_fully", "compact_fully")),
-    Mutant("an overwrite deletes what it saw at first", M + "table.write.land.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
+    Mutant("an overwrite deletes what it saw at first", M + "table.write.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
     Mutant("a lost reply is a lost race", M + "table.commit.publish_snapshot._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
     Mutant("what is unknown is lost", M + "table.commit.publish_snapshot._unknown", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
     Mutant("replays are not recognised", M + "table.commit.commit.already_committed", instead(lambda *_: None), killed("commit")),

@@ -1,7 +1,7 @@
 """What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
 
 from collections.abc import Callable, Container
-from functools import partial
+from functools import cached_property, partial
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
@@ -69,44 +69,7 @@ def plan_compaction(
     full: bool = False,
 ) -> list[BucketWork]:
     """Decide what to do in each bucket of a snapshot; buckets in shape are left out."""
-    assert session.key_order is not None
-    options = session.options
-    planner = _Planner(session, full=full)
-    if (fewest := planner.fewest_runs) > 1:
-        metas = session.manifest_metas(base)
-        counts = sorted_run_counts(session.manifests, metas)
-        due = {pair for pair, n in counts.items() if n >= fewest and (not holds or holds(*pair))}
-        if not due:
-            return []
-        holds = _in(due)
-    vectors = session.vector_files(base)
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    totals: dict[tuple[bytes, int], int] = {}
-    for entry in session.live_entries(base, holds):
-        if entry.bucket < 0:
-            continue  # rows that wait for a bucket are no tree
-        key = (entry.partition, entry.bucket)
-        buckets.setdefault(key, []).append(entry.file)
-        totals[key] = entry.total_buckets
-    work = []
-    for (partition, bucket), files in buckets.items():
-        levels = Levels.of(files, level_count=options.level_count, key_order=session.key_order)
-        vector_files = vectors.get((partition, bucket), ())
-        found = planner.steps(levels, (partition, bucket), frozenset(vector_places(vector_files)))
-        if found is not None:
-            work.append(
-                BucketWork(
-                    partition=partition,
-                    bucket=bucket,
-                    total_buckets=totals[partition, bucket],
-                    reason=found.unit.reason.value,
-                    steps=found.steps,
-                    older=found.older,
-                    vector_files=vector_files,
-                    expiry=planner.expiry,
-                )
-            )
-    return work
+    return _Planner(session, full=full).work(base, holds)
 
 
 def _in(buckets: Container[tuple[bytes, int]]) -> Callable[[bytes, int], bool]:
@@ -134,17 +97,20 @@ class _Planner:
         self._rewrites_all = full and options[core_options.COMPACTION_FORCE_REWRITE_ALL_FILES]
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.of(options)
-        self.expiry = RecordExpiry.of(session.schema, self._now_millis)
+        self._expiry = RecordExpiry.of(session.schema, self._now_millis)
         self._strategy = _strategy(options, hour=session.clock.local_time()[3])
         self._target_file_size = options.target_file_size(has_primary_key=True)
         self._producer = options[core_options.CHANGELOG_PRODUCER]
         self._looks_up = looks_up_older_rows(options)
         self._is_first_row = options[core_options.MERGE_ENGINE].policy.keeps_first_row
         self._has_vectors = options[core_options.DELETION_VECTORS_ENABLED]
-        # A merge that looks older rows up has them at hand, wherever they are.
-        self._may_lose = (
-            merge_rules(session.schema).function.may_need_full_history and not self._looks_up
-        )
+
+    @cached_property
+    def _may_lose(self) -> bool:
+        """Whether a merge without all older rows may lose some; one that looks them up has them at hand."""
+        if self._looks_up:
+            return False
+        return merge_rules(self._session.schema).function.may_need_full_history
 
     @property
     def fewest_runs(self) -> int:
@@ -154,7 +120,48 @@ class _Planner:
             return 1
         return strategy.run_count_trigger
 
-    def steps(
+    def work(
+        self, base: Snapshot, holds: Callable[[bytes, int], bool] | None = None
+    ) -> list[BucketWork]:
+        """Return what to do in each bucket of a snapshot."""
+        session = self._session
+        if (fewest := self.fewest_runs) > 1:
+            counts = sorted_run_counts(session.manifests, session.manifest_metas(base))
+            due = {key for key, n in counts.items() if n >= fewest and (not holds or holds(*key))}
+            if not due:
+                return []
+            holds = _in(due)
+        vectors = session.vector_files(base)
+        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+        totals: dict[tuple[bytes, int], int] = {}
+        for entry in session.live_entries(base, holds):
+            if entry.bucket < 0:
+                continue  # rows that wait for a bucket are no tree
+            key = (entry.partition, entry.bucket)
+            buckets.setdefault(key, []).append(entry.file)
+            totals[key] = entry.total_buckets
+        count = session.options.level_count
+        work = []
+        for key, files in buckets.items():
+            levels = Levels.of(files, level_count=count, key_order=self._key_order)
+            vector_files = vectors.get(key, ())
+            found = self._steps(levels, key, frozenset(vector_places(vector_files)))
+            if found is not None:
+                work.append(
+                    BucketWork(
+                        partition=key[0],
+                        bucket=key[1],
+                        total_buckets=totals[key],
+                        reason=found.unit.reason.value,
+                        steps=found.steps,
+                        older=found.older,
+                        vector_files=vector_files,
+                        expiry=self._expiry,
+                    )
+                )
+        return work
+
+    def _steps(
         self, levels: Levels, bucket: tuple[bytes, int], marked: frozenset[str]
     ) -> _Steps | None:
         """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
@@ -197,10 +204,10 @@ class _Planner:
 
     def _expired(self, levels: Levels) -> frozenset[str]:
         """Return the names of files that hold records past their time."""
-        if self.expiry is None:
+        if self._expiry is None:
             return frozenset()
         session = self._session
-        return files_with_expired(levels.files, self.expiry, session.schema, session.schemas.load)
+        return files_with_expired(levels.files, self._expiry, session.schema, session.schemas.load)
 
     def _pick(
         self, bucket: tuple[bytes, int], levels: Levels, *, unfinished: frozenset[str]
@@ -234,7 +241,7 @@ class _Planner:
             emitted = levels.highest_non_empty_level or levels.max_level
             return emitted if unit.output_level == levels.max_level else None
         # A row that expires by its age is emitted as well.
-        has_age = self.expiry is not None and self._producer.policy.looks_up
+        has_age = self._expiry is not None and self._producer.policy.looks_up
         is_asked = has_age or any(run.level == 0 for run in unit.runs)
         return 1 if is_asked and (self._looks_up or self._is_first_row) else None
 

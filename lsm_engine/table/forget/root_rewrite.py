@@ -21,6 +21,7 @@ from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
 from lsm_engine.table.forget.state_rewrite import KeyFiles, StateChange, change_state
 from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.tags.removal import carry_out
 from lsm_engine.table.tags.tag import plan_removal
 
@@ -54,7 +55,7 @@ def rewrite_head(
 
 
 def _replace_files(session: TableSession, base: Snapshot, change: StateChange) -> None:
-    session.staging(base)  # refuses what a writer would have to support
+    require_writable(session, base)
     proposal = _proposal(session, LiveChange(drops_statistics=True), base=base)
     propose(session, replace(proposal, messages=tuple(_messages(change)), planned_on=base))
 

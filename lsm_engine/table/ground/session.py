@@ -12,7 +12,6 @@ from lsm_engine.base.errors import CorruptFileError, LsmError, StorageError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.codec.manifest import WITHOUT_STATS
-from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths
@@ -22,7 +21,6 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists, lists_to_fetch, named_manifests
-from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
@@ -31,7 +29,7 @@ from lsm_engine.store.newest import likely_documents
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.store.tags import TagStore
-from lsm_engine.table.ground.bucket_context import BucketContext, Staging
+from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.components import Components, TableListener
 from lsm_engine.table.ground.deletion_vectors import (
     Bucket,
@@ -39,7 +37,7 @@ from lsm_engine.table.ground.deletion_vectors import (
     vector_files_by_bucket,
 )
 from lsm_engine.table.ground.discard import delete_quietly
-from lsm_engine.table.ground.live_files import live_entries, live_rows, newest_sequence_numbers
+from lsm_engine.table.ground.live_files import live_entries, live_rows
 from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.schema_keys import key_order_of
 
@@ -57,6 +55,11 @@ class TableSession:
         self.components = components
         self.schema = schema
         self.paths = TablePaths(branch_name=branch)
+        self.options: TableOptions = schema.options
+        self.file_io: FileIO = components.file_io
+        """Storage, rooted at the table's directory."""
+        self.clock: Clock = components.clock
+        self.ids: IdSource = components.ids
         self.raw_files: tuple[object, tuple[str, ...] | None] | None = None
         """What was read last, by snapshot and request, and its files if others may read them."""
 
@@ -98,26 +101,6 @@ class TableSession:
     def consumers(self) -> ConsumerStore:
         """Named readers and how far they are."""
         return ConsumerStore(self.file_io, self.paths)
-
-    @property
-    def options(self) -> TableOptions:
-        """The table's options."""
-        return self.schema.options
-
-    @property
-    def file_io(self) -> FileIO:
-        """Storage, rooted at the table's directory."""
-        return self.components.file_io
-
-    @property
-    def clock(self) -> Clock:
-        """Time."""
-        return self.components.clock
-
-    @property
-    def ids(self) -> IdSource:
-        """The source of unique ids and random numbers."""
-        return self.components.ids
 
     def storage_time(self, *, deletes: bool = False) -> int:
         """Return the time by the storage's clock, in milliseconds; raises StorageError.
@@ -293,29 +276,6 @@ class TableSession:
     def vector_places(self, snapshot: Snapshot) -> dict[Bucket, dict[str, VectorPlace]]:
         """Return where each bucket's deletion vectors are, by data file; see table/ground/deletion_vectors."""
         return places_by_bucket(self.index_entries(snapshot))
-
-    def staging(self, base: Snapshot | None, *, deletes: bool = False) -> Staging:
-        """Return what writing new rows on top of a snapshot needs.
-
-        Raises UnsupportedError for tables with an option, row ids or indexes that writers would have
-        to support and this version does not.
-        """
-        self.options.require_writable()
-        if base is not None:
-            if not self.schema.tracks_rows:
-                refuse_row_ids(base, table=self.name)
-            self.index_entries(base)  # refuses indexes that new rows would not be in
-        if self.schema.orders_by_snapshot:
-            # What others have numbered does not matter: numbers are given by the commit.
-            return Staging(
-                context=self.context(), newest={}, deletes=deletes, snapshot_id=id_after(base)
-            )
-        newest = (
-            {}
-            if base is None or self.schema.bucket_mode.policy.is_unaware
-            else newest_sequence_numbers(self.manifests, self.manifest_metas(base))
-        )
-        return Staging(context=self.context(), newest=newest, deletes=deletes)
 
     def data_path(self, entry: ManifestEntry) -> str:
         """Return where a data or changelog file lies."""

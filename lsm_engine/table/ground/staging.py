@@ -1,17 +1,24 @@
 """What writing on top of a snapshot needs to know: sequence numbers, and where buckets are."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
 from lsm_engine.base.modes import BucketMode
+from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
-from lsm_engine.table.ground.live_files import bucket_pairs, level_facts
+from lsm_engine.table.ground.live_files import (
+    bucket_pairs,
+    level_facts,
+    live_entries,
+    newest_sequence_numbers,
+)
 from lsm_engine.table.ground.session import TableSession
 
 Bucket = tuple[bytes, int]
@@ -20,39 +27,24 @@ Bucket = tuple[bytes, int]
 def staging_on(
     session: TableSession, base: Snapshot | None, *, deletes: bool = False, replaces: bool = False
 ) -> Staging:
-    """Return what writing new rows on top of a snapshot needs.
+    """Return what writing new rows on top of a snapshot needs; `deletes`, `replaces` as in Staging.
 
-    Raises UnsupportedError for tables with an option that writers would have to support and this
-    version does not. `deletes` and `replaces` as in Staging.
+    Raises UnsupportedError as `require_writable` does.
     """
-    staging = session.staging(base, deletes=deletes)
-    buckets = (
-        BucketFacts() if replaces and not _keeps_totals(session) else bucket_facts(session, base)
-    )
-    unindexed = [entry for entries in buckets.unindexed.values() for entry in entries]
-    context = session.context(entry.file.schema_id for entry in unindexed)
-    return replace(staging, context=context, replaces=replaces, buckets=buckets)
+    require_writable(session, base)
+    return _Base(session, base).staging(deletes=deletes, replaces=replaces)
 
 
-def _keeps_totals(session: TableSession) -> bool:
-    """Whether a partition keeps its number of buckets when its rows are replaced."""
-    return session.schema.bucket_mode.policy.is_postponed
+def require_writable(session: TableSession, base: Snapshot | None = None) -> None:
+    """Raise UnsupportedError for options, and row ids and indexes of a snapshot, that are not supported.
 
-
-def bucket_facts(session: TableSession, base: Snapshot | None) -> BucketFacts:
-    """Return what writers of the table have to know about the buckets of a snapshot."""
-    if base is None:
-        return BucketFacts()
-    match session.schema.bucket_mode:
-        case BucketMode.FIXED | BucketMode.POSTPONE:
-            return BucketFacts(totals=partition_totals(session, base))
-        case BucketMode.DYNAMIC:
-            indexes = indexes_by_partition(session.index_entries(base))
-            return BucketFacts(indexes=indexes, unindexed=_unindexed(session, base, indexes))
-        case BucketMode.CROSS_PARTITION:
-            return BucketFacts(base=base)
-        case BucketMode.UNAWARE:
-            return BucketFacts()
+    Writers of rows would have to.
+    """
+    session.options.require_writable()
+    if base is not None:
+        if not session.schema.tracks_rows:
+            refuse_row_ids(base, table=session.name)
+        session.index_entries(base)  # refuses indexes that new rows would not be in
 
 
 def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
@@ -61,18 +53,90 @@ def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
     Waiting rows (bucket -2) do not count, and partitions without a file are not among them. Where no
     partition was rescaled nothing is folded.
     """
-    known: dict[bytes, set[int]] = {}
-    files: Counter[bytes] = Counter()
-    for facts in session.manifests.facts(session.manifest_metas(base), level_facts):
-        for (partition, bucket, _), fact in facts.items():
-            if bucket >= 0:
-                files[partition] += fact[0]
-                known.setdefault(partition, set()).update(fact[2:])
-    known = {partition: totals for partition, totals in known.items() if files[partition]}
-    if any(len(totals) > 1 for totals in known.values()):
-        entries = session.live_entries(base, lambda _, bucket: bucket >= 0)
-        known = {entry.partition: {entry.total_buckets} for entry in entries}
-    return {partition: max(totals) for partition, totals in known.items()}
+    return _Base(session, base).totals()
+
+
+class _Base:
+    """The snapshot that rows are written on: what its manifests record, where a writer has to know."""
+
+    def __init__(self, session: TableSession, base: Snapshot | None) -> None:
+        self._session = session
+        self._base = base
+        self._mode = session.schema.bucket_mode
+
+    def staging(self, *, deletes: bool, replaces: bool) -> Staging:
+        """Return what writing new rows needs."""
+        session = self._session
+        # Who replaces a partition needs nothing of it but a number of buckets that is its own.
+        needed = not replaces or self._mode.policy.is_postponed
+        buckets = self._buckets() if needed else BucketFacts()
+        unindexed = [entry for entries in buckets.unindexed.values() for entry in entries]
+        by_snapshot = session.schema.orders_by_snapshot
+        return Staging(
+            context=session.context(entry.file.schema_id for entry in unindexed),
+            # Where the commit gives the numbers, what others have numbered does not matter.
+            newest={} if by_snapshot else self._newest(),
+            deletes=deletes,
+            replaces=replaces,
+            buckets=buckets,
+            snapshot_id=id_after(self._base) if by_snapshot else None,
+        )
+
+    @cached_property
+    def _metas(self) -> Sequence[ManifestFileMeta]:
+        return () if self._base is None else self._session.manifest_metas(self._base)
+
+    def _newest(self) -> dict[Bucket, int]:
+        if self._mode.policy.is_unaware:
+            return {}
+        return newest_sequence_numbers(self._session.manifests, self._metas)
+
+    def _buckets(self) -> BucketFacts:
+        """Return what writers of the table have to know about its buckets."""
+        if self._base is None:
+            return BucketFacts()
+        match self._mode:
+            case BucketMode.FIXED | BucketMode.POSTPONE:
+                return BucketFacts(totals=self.totals())
+            case BucketMode.DYNAMIC:
+                indexes = indexes_by_partition(self._session.index_entries(self._base))
+                return BucketFacts(indexes=indexes, unindexed=self._unindexed(indexes))
+            case BucketMode.CROSS_PARTITION:
+                return BucketFacts(base=self._base)
+            case BucketMode.UNAWARE:
+                return BucketFacts()
+
+    def totals(self) -> dict[bytes, int]:
+        """Return how many buckets each partition has, by its files."""
+        manifests = self._session.manifests
+        known: dict[bytes, set[int]] = {}
+        files: Counter[bytes] = Counter()
+        for facts in manifests.facts(self._metas, level_facts):
+            for (partition, bucket, _), fact in facts.items():
+                if bucket >= 0:
+                    files[partition] += fact[0]
+                    known.setdefault(partition, set()).update(fact[2:])
+        known = {partition: totals for partition, totals in known.items() if files[partition]}
+        if any(len(totals) > 1 for totals in known.values()):
+            entries = live_entries(manifests, self._metas, lambda _, bucket: bucket >= 0)
+            known = {entry.partition: {entry.total_buckets} for entry in entries}
+        return {partition: max(totals) for partition, totals in known.items()}
+
+    def _unindexed(
+        self, indexes: Mapping[bytes, tuple[tuple[int, IndexFileMeta], ...]]
+    ) -> dict[bytes, tuple[ManifestEntry, ...]]:
+        manifests = self._session.manifests
+        indexed = {(partition, bucket) for partition, has in indexes.items() for bucket, _ in has}
+        named: set[Bucket] = set()
+        for pairs in manifests.facts(self._metas, _buckets_of):
+            named.update(pairs)
+        missing = {pair for pair in named - indexed if pair[1] >= 0}
+        if not missing:
+            return {}
+        found: dict[bytes, list[ManifestEntry]] = {}
+        for entry in live_entries(manifests, self._metas, lambda *bucket: bucket in missing):
+            found.setdefault(entry.partition, []).append(entry)
+        return {partition: tuple(entries) for partition, entries in found.items()}
 
 
 def indexes_by_partition(
@@ -87,24 +151,6 @@ def indexes_by_partition(
         partition: tuple(sorted(files, key=lambda pair: pair[0]))
         for partition, files in found.items()
     }
-
-
-def _unindexed(
-    session: TableSession,
-    base: Snapshot,
-    indexes: Mapping[bytes, tuple[tuple[int, IndexFileMeta], ...]],
-) -> dict[bytes, tuple[ManifestEntry, ...]]:
-    indexed = {(partition, bucket) for partition, files in indexes.items() for bucket, _ in files}
-    named: set[Bucket] = set()
-    for pairs in session.manifests.facts(session.manifest_metas(base), _buckets_of):
-        named.update(pairs)
-    missing = {pair for pair in named - indexed if pair[1] >= 0}
-    if not missing:
-        return {}
-    found: dict[bytes, list[ManifestEntry]] = {}
-    for entry in session.live_entries(base, lambda *bucket: bucket in missing):
-        found.setdefault(entry.partition, []).append(entry)
-    return {partition: tuple(entries) for partition, entries in found.items()}
 
 
 def _buckets_of(entries: pa.Table) -> list[Bucket]:

@@ -6,6 +6,7 @@ write have moved is remembered.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.lookup.key_batch import KeyBatch, locate
 from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import (
     MovedKeys,
     SortedRows,
@@ -33,7 +35,7 @@ from lsm_engine.plan.remembered_keys import remembered_buckets
 from lsm_engine.table.find.key_search import KeySearch, SearchWay
 from lsm_engine.table.find.row_locations import rows_deleted_by_vectors, search_files
 from lsm_engine.table.find.searched_files import with_buckets
-from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_context import BucketContext, Staging
 from lsm_engine.table.ground.bucket_keys import RoutedRows, cut, partition_numbers
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import LocalExecutor
@@ -71,22 +73,8 @@ class CrossPartitionRouting:
         self._numbers: dict[bytes, int] = {}
         self._earlier: list[KeyLocations] = []
         self._counts: dict[int, Longs] = {}
-        components = Components(
-            file_io=context.file_io,
-            clock=context.clock,
-            ids=context.ids,
-            executor=LocalExecutor(threads=1),
-        )
-        self._session = TableSession("", components, self._schema, branch=context.paths.branch_name)
         base = staging.buckets.base
-        # As columns: there may be very many, and one at a time is looked into.
-        self._files = None if base is None else with_buckets(self._session.live_rows(base))
-        self._deleted = None if base is None else rows_deleted_by_vectors(self._session, base)
-        remembers = self._schema.options[core_options.CROSS_PARTITION_UPSERT_INDEX_TTL]
-        self._elsewhere: frozenset[tuple[bytes, int]] | None = None
-        if remembers is not None and self._files is not None:
-            since = context.clock.now_millis() - remembers
-            self._elsewhere = remembered_buckets(entries_of(self._files), since_millis=since)
+        self._stored = None if base is None else _StoredKeys(context, base)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Gather rows; return those of enough batches cut by bucket, in the order of arrival."""
@@ -157,32 +145,12 @@ class CrossPartitionRouting:
             partition[asked], bucket[asked] = earlier.partition[at], earlier.bucket[at]
             unknown[asked] = False
         asked = np.flatnonzero(unknown)
-        if len(asked) and self._files is not None:
-            rows = incoming.rows.take(pa.array(order[firsts[asked]]))
-            partition[asked], bucket[asked] = self._searched(rows)
+        if len(asked) and self._stored is not None:
+            places, at = self._stored.find(incoming.rows.take(pa.array(order[firsts[asked]])))
+            numbers = [(self._number(stored), number) for stored, number in places]
+            found = np.array([*numbers, (-1, -1)], np.int64)[at]
+            partition[asked], bucket[asked] = found[:, 0], found[:, 1]
         return KeyLocations(keys=distinct, partition=partition, bucket=bucket)
-
-    def _searched(self, rows: pa.RecordBatch) -> tuple[Longs, Longs]:
-        """Return the partition and bucket of each row's key in the base snapshot."""
-        schema, options = self._schema, self._schema.options
-        names = list(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
-        search = KeySearch(schema, rows.select(names))
-        way = SearchWay(
-            by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
-            by_blooms=options[core_options.INDEX_TYPE].policy.reads_blooms,
-            deleted=self._deleted,
-            elsewhere=self._elsewhere,
-        )
-        search_files(self._session, search, self._files, way, everywhere=True)
-        # A computed record may be there although its newest version takes something back.
-        newest = self._engine.policy.keeps_newest_row
-        there = search.is_there if newest else search.place >= 0
-        places = np.array(
-            [(self._number(one.partition), one.bucket) for one in search.places] + [(-1, -1)],
-            np.int64,
-        )
-        found = places[np.where(there, search.place, -1)]
-        return found[:, 0], found[:, 1]
 
     def _buckets(self, found: MovedKeys) -> Longs:
         """Return the bucket of each row, new keys having been given one."""
@@ -209,7 +177,12 @@ class CrossPartitionRouting:
     def _counted(self, partition: int) -> Longs:
         """Return the rows of each bucket of a partition, by now and not merged."""
         if partition not in self._counts:
-            self._counts[partition] = _rows_by_bucket(self._files, self._partitions[partition])
+            stored = self._stored
+            self._counts[partition] = (
+                np.zeros(0, np.int64)
+                if stored is None
+                else stored.rows_by_bucket(self._partitions[partition])
+            )
         return self._counts[partition]
 
     def _remember(self, keys: KeyBatch, rows: SortedRows, found: MovedKeys, buckets: Longs) -> None:
@@ -278,12 +251,64 @@ class CrossPartitionRouting:
         return self._numbers[partition]
 
 
-def _rows_by_bucket(files: pa.Table | None, partition: bytes) -> Longs:
-    """Return the rows of each bucket of a partition, from live files as columns."""
-    if files is None:
-        return np.zeros(0, np.int64)
-    own = files.filter(pc.equal(files.column(PARTITION), pa.scalar(partition, pa.binary())))
-    buckets, rows = own.column(BUCKET).to_numpy(), own.column(ROW_COUNT).to_numpy()
-    counts: Longs = np.zeros(int(buckets.max(initial=-1)) + 1, np.int64)
-    np.add.at(counts, buckets, rows)
-    return counts
+class _StoredKeys:
+    """The keys of a snapshot. What names its files is read at the first search."""
+
+    def __init__(self, context: BucketContext, base: Snapshot) -> None:
+        self._context = context
+        self._options = context.schema.options
+        self._base = base
+
+    def find(self, rows: pa.RecordBatch) -> tuple[list[tuple[bytes, int]], Longs]:
+        """Return buckets, and which of them each row's key is in; -1: in none."""
+        schema = self._context.schema
+        names = list(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
+        search = KeySearch(schema, rows.select(names))
+        search_files(self._session, search, self._files, self._way, everywhere=True)
+        # A computed record may be there although its newest version takes something back.
+        newest = self._options[core_options.MERGE_ENGINE].policy.keeps_newest_row
+        there = search.is_there if newest else search.place >= 0
+        places = [(one.partition, one.bucket) for one in search.places]
+        return places, np.where(there, search.place, -1)
+
+    def rows_by_bucket(self, partition: bytes) -> Longs:
+        """Return the rows of each bucket of a partition, those of one key counted each."""
+        files = self._files
+        if files is None:
+            return np.zeros(0, np.int64)
+        own = files.filter(pc.equal(files.column(PARTITION), pa.scalar(partition, pa.binary())))
+        buckets, rows = own.column(BUCKET).to_numpy(), own.column(ROW_COUNT).to_numpy()
+        counts: Longs = np.zeros(int(buckets.max(initial=-1)) + 1, np.int64)
+        np.add.at(counts, buckets, rows)
+        return counts
+
+    @cached_property
+    def _session(self) -> TableSession:
+        context = self._context
+        components = Components(
+            file_io=context.file_io,
+            clock=context.clock,
+            ids=context.ids,
+            executor=LocalExecutor(threads=1),
+        )
+        return TableSession("", components, context.schema, branch=context.paths.branch_name)
+
+    @cached_property
+    def _files(self) -> pa.Table | None:
+        """The live files as columns: there may be very many, and one at a time is looked into."""
+        return with_buckets(self._session.live_rows(self._base))
+
+    @cached_property
+    def _way(self) -> SearchWay:
+        options, files = self._options, self._files
+        remembers = options[core_options.CROSS_PARTITION_UPSERT_INDEX_TTL]
+        elsewhere: frozenset[tuple[bytes, int]] | None = None
+        if remembers is not None and files is not None:
+            since = self._context.clock.now_millis() - remembers
+            elsewhere = remembered_buckets(entries_of(files), since_millis=since)
+        return SearchWay(
+            by_ranges=options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
+            by_blooms=options[core_options.INDEX_TYPE].policy.reads_blooms,
+            deleted=rows_deleted_by_vectors(self._session, self._base),
+            elsewhere=elsewhere,
+        )

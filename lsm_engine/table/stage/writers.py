@@ -1,6 +1,6 @@
 """Rows → files of their buckets, which nothing names yet: what a commit is made of. Runs in any process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -175,6 +175,30 @@ class TableWriter:
         self._spills = SpillArea()
         self._writers: dict[tuple[bytes, int], RowsWriter] = {}
 
+    def staged(self, rows: Any) -> list[CommitMessage]:
+        """Write rows of any kind that this process can read, and return what to commit."""
+        return self.finished(self._fitted(rows))
+
+    def _fitted(self, rows: Any) -> Iterator[IncomingRows]:
+        """Yield rows as the table stores them; InvalidInputError, before the first, where they do not fit."""
+        schema = self._staging.context.schema
+        is_list = isinstance(rows, list)
+        if is_list and not rows:
+            return  # it names no columns, so there is nothing to check them against
+        reader = open_rows(rows, schema)
+        if reader.schema.names or is_list or any(batch.num_rows for batch in reader):
+            yield from conformed(reader, schema, deletes=self._staging.deletes)
+
+    def finished(self, batches: Iterable[IncomingRows]) -> list[CommitMessage]:
+        """Write batches and return what to commit; what fails deletes what was written."""
+        try:
+            for incoming in batches:
+                self.write(incoming)
+            return self.finish()
+        except BaseException:
+            self.abort()
+            raise
+
     def write(self, incoming: IncomingRows) -> None:
         """Take a batch; when the buffers are full, the largest is relieved."""
         self._write(self._routing.route(incoming))
@@ -233,24 +257,9 @@ def _finished(writers: Sequence[RowsWriter]) -> list[WrittenBucket]:
 
 def stage_rows(staging: Staging, rows: Any) -> list[CommitMessage]:
     """Write rows as level-0 files that nothing names yet; what fails deletes what it wrote."""
-    schema = staging.context.schema
-    if isinstance(rows, list) and not rows:
-        return []  # it names no columns, so there is nothing to check them against
-    reader = open_rows(rows, schema)
-    is_list = isinstance(rows, list)
-    if not (reader.schema.names or is_list or any(batch.num_rows for batch in reader)):
-        return []  # nor does a frame without columns and rows
-    batches = conformed(reader, schema, deletes=staging.deletes)
-    return stage_incoming(staging, batches)
+    return TableWriter(staging).staged(rows)
 
 
 def stage_incoming(staging: Staging, batches: Iterable[IncomingRows]) -> list[CommitMessage]:
     """Write rows that fit the table, as `stage_rows` does."""
-    writer = TableWriter(staging)
-    try:
-        for incoming in batches:
-            writer.write(incoming)
-        return writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
+    return TableWriter(staging).finished(batches)

@@ -16,7 +16,7 @@ from lsm_engine.table.ground.discard import delete_quietly
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.write.land import Write
+from lsm_engine.table.write.write import Write
 
 _BUCKET = 0
 

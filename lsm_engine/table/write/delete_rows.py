@@ -35,8 +35,9 @@ from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_v
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.read.prune_files import prune_files
-from lsm_engine.table.write.land import Write
+from lsm_engine.table.write.write import Write
 
 _Bucket = tuple[bytes, int]
 _Found: TypeAlias = tuple[ManifestEntry, Longs]
@@ -86,7 +87,7 @@ def _commit_marks(
     before = write.replayed(CommitKind.OVERWRITE)
     if before is not None:
         return before
-    session.staging(None)  # refuses options that a writer would have to support
+    require_writable(session)
     tries = session.options[core_options.COMMIT_MAX_RETRIES]
     while True:
         base = session.snapshots.latest()

@@ -16,7 +16,7 @@ from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.count_changes import as_merged
-from lsm_engine.table.write.land import Write
+from lsm_engine.table.write.write import Write
 
 StageOn: TypeAlias = Callable[[Snapshot | None], tuple[Sequence[CommitMessage], RowCounts] | None]
 """Looks at a state and writes files on top of it; None: there is nothing to change."""

@@ -26,8 +26,7 @@ from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.write.land import Write
-from lsm_engine.table.write.write import stage
+from lsm_engine.table.write.write import Write, stage
 
 
 def overwrite(

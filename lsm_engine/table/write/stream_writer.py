@@ -27,7 +27,7 @@ from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
 from lsm_engine.table.stage.writers import TableWriter
-from lsm_engine.table.write.land import Write
+from lsm_engine.table.write.write import Write
 
 
 @record

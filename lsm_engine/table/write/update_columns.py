@@ -30,8 +30,9 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.read.split_read import BucketReader
-from lsm_engine.table.write.land import Write
+from lsm_engine.table.write.write import Write
 
 _SHOWN = 3
 
@@ -60,7 +61,7 @@ def update_columns(
     before = write.replayed()
     if before is not None:
         return before
-    session.staging(None)  # refuses options that a writer would have to support
+    require_writable(session)
     if not given.num_rows:
         return None
     tries = session.options[core_options.COMMIT_MAX_RETRIES]

@@ -1,21 +1,90 @@
-"""Append and upsert: batches → buckets → level-0 files → commit."""
+"""Append, upsert, and `Write`: the beginning and the one end of every write, whoever staged its rows.
 
+The rows are committed, a replay being a no-op → postponed rows get their buckets → what is due is
+compacted, again where the rows are read only after that → the result is a bookmark (decision 35).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    InvalidInputError,
+    LsmError,
+    NotFoundError,
+)
+from lsm_engine.base.modes import CommitKind, LookupCompact
 from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.row_counts import row_counts_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
+from lsm_engine.plan.incremental import changed_state
 from lsm_engine.plan.proposal import RowsUnchanged
-from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.plan.scan import Reach, ReadMode, read_files
+from lsm_engine.table.commit.commit import (
+    ChooseOverwritten,
+    CommitIdentity,
+    Precondition,
+    commit,
+    committed_before,
+    upkeep_of,
+)
+from lsm_engine.table.compact.compact import compact_due
+from lsm_engine.table.compact.postponed_buckets import PostponedRows
+from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.discard import discard
+from lsm_engine.table.ground.incoming import IncomingRows
+from lsm_engine.table.ground.live_files import newest_sequence_numbers
+from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
-from lsm_engine.table.stage.writers import stage_rows
-from lsm_engine.table.write.land import Write
-from lsm_engine.table.write.unchanged import skips_unchanged
+from lsm_engine.table.stage.bucket_routing import POSTPONED
+from lsm_engine.table.stage.writers import stage_incoming, stage_rows
+from lsm_engine.table.tags.roots import Roots
+from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
+from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
+
+log = logging.getLogger(__name__)
+_Bucket = tuple[bytes, int]
+CompactsDue = Callable[..., Snapshot | None]
+"""Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
+
+
+def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteResult | None:
+    """Add rows to a table without a primary key; return what `Write.land` does, None for no rows.
+
+    Unless the table is write-only, small files that are then due are joined, in a commit of its own.
+    """
+    if session.schema.has_primary_key:
+        raise InvalidInputError(
+            "the table has a primary key, so that a row may replace another; use upsert()",
+            kind=ErrorKind.INVALID_ROWS,
+            table=session.name,
+        )
+    return Write(session, identity).of(rows)
+
+
+def upsert(
+    session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool = False
+) -> WriteResult | None:
+    """Insert rows, replacing those with the same key; return what `Write.land` does, None for no rows.
+
+    With `deletes` the rows name keys to take away. Unless the table is write-only, buckets that are
+    then due are compacted, in a commit of its own: whatever becomes of that, the rows are in.
+    """
+    if not session.schema.has_primary_key:
+        raise InvalidInputError(
+            "the table has no primary key, so that no row replaces another; use append()",
+            kind=ErrorKind.INVALID_ROWS,
+            table=session.name,
+        )
+    return Write(session, identity).of(rows, deletes=deletes)
 
 
 def stage(
@@ -36,55 +105,231 @@ def stage(
     return stage_rows(staging.writing_behind(), rows) if messages is None else messages
 
 
-def append(session: TableSession, rows: Any, identity: CommitIdentity) -> WriteResult | None:
-    """Add rows to a table without a primary key; return what `Write.land` does, None for no rows.
+class Write:
+    """One write of a table: the state that it builds on, and its end."""
 
-    Unless the table is write-only, small files that are then due are joined, in a commit of its own.
-    """
-    if session.schema.has_primary_key:
-        raise InvalidInputError(
-            "the table has a primary key, so that a row may replace another; use upsert()",
-            kind=ErrorKind.INVALID_ROWS,
-            table=session.name,
+    def __init__(self, session: TableSession, identity: CommitIdentity) -> None:
+        self._session = session
+        self._identity = identity
+        self._upkeep = upkeep_of(identity)
+
+    def of(self, rows: Any, *, deletes: bool = False) -> WriteResult | None:
+        """Stage rows of any kind and land them, again where others changed what was looked up."""
+        session = self._session
+        looks = session.schema.bucket_mode.policy.crosses_partitions
+        again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
+        tries = session.options[core_options.COMMIT_MAX_RETRIES] if again else 0
+        while True:
+            base = self.base()
+            messages = stage(session, rows, base, deletes=deletes)
+            requires = RowsUnchanged(on=base) if looks else None
+            try:
+                return self.land(
+                    messages, planned_on=base, requires=requires, tries_again=tries > 0
+                )
+            except CommitConflictError as conflict:
+                # Keys were looked for in a state that is not the newest any more.
+                if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:
+                    raise
+                tries -= 1
+
+    def base(self) -> Snapshot | None:
+        """Return the newest state, once older rows that wait for a bucket have theirs."""
+        PostponedRows(self._session, self._upkeep).before_write()
+        return self._session.newest_of_writer()
+
+    def land(
+        self,
+        messages: Sequence[CommitMessage],
+        *,
+        planned_on: Snapshot | None,
+        properties: Mapping[str, str] | None = None,
+        overwritten: ChooseOverwritten | None = None,
+        requires: Precondition | None = None,
+        compact: CompactsDue | None = None,
+        tries_again: bool = False,
+    ) -> WriteResult | None:
+        """Commit staged rows and do what follows a write; None: there was nothing to commit.
+
+        Arguments and errors as of `commit`, `properties` beside those of the identity; `compact` is what
+        compacts the buckets that are due then, by default `compact_due`. `tries_again`: whoever calls
+        stages anew after a conflict of kind ROWS_CHANGED, so that with `write.skip-unchanged` some
+        buckets may be left out. Once the rows are committed nothing is raised: what fails after that is
+        logged and stays due, and the result holds whether the rows can be read.
+        """
+        session, identity = self._session, self._identity
+        if properties:
+            merged = {**(identity.properties or {}), **properties}
+            identity = replace(identity, properties=merged)
+        again = _WrittenAgain()
+        may_skip = overwritten is None and (requires is None or tries_again)
+        if may_skip and skips_unchanged(session.schema):
+            base = session.newest_of_writer() if requires is None else planned_on
+            changed = self._changed(messages, base, partly=tries_again)
+            if len(changed) < len(messages):
+                messages, requires = changed, RowsUnchanged(on=base)
+        counts = counts_changes(session.schema) and row_counts_of(identity.properties) is None
+        made = commit(
+            session,
+            identity,
+            messages,
+            planned_on=planned_on,
+            overwritten=overwritten,
+            requires=requires,
+            properties_on=ChangeCounter(session, overwritten) if counts else None,
+            write_again=again if overwritten is None else None,
         )
-    return _written(session, rows, identity, deletes=False)
+        if made is None:
+            return None
+        given = PostponedRows(session, self._upkeep).after_write(messages)
+        if given is not None and given.id == made.id + 1:
+            made = given
+        return self._followed_up(made, buckets_of(messages) | again.buckets, compact)
+
+    def replayed(self, kind: CommitKind = CommitKind.APPEND) -> WriteResult | None:
+        """Return what a numbered write made that is committed already; None: it is not.
+
+        The first try may have died: what follows a write is done again.
+        """
+        made = committed_before(self._session, self._identity, kind)
+        if made is None:
+            return None
+        live = Roots(self._session).delta_entries([made])
+        return self._followed_up(made, frozenset((entry.partition, entry.bucket) for entry in live))
+
+    def _changed(
+        self, messages: Sequence[CommitMessage], base: Snapshot | None, *, partly: bool
+    ) -> Sequence[CommitMessage]:
+        """Return the messages that change rows of a state; the files of the others are deleted.
+
+        Not `partly`: all, or none if nothing changes. A replay is left to the commit.
+        """
+        session, append = self._session, CommitKind.APPEND
+        if not messages or committed_before(session, self._identity, append) is not None:
+            return messages
+        changed = changed_messages(session, base, messages)
+        if len(changed) == len(messages) or (changed and not partly):
+            return messages
+        kept = {id(one) for one in changed}
+        discard(session.context(), [one for one in messages if id(one) not in kept])
+        return changed
+
+    def _followed_up(
+        self, made: Snapshot, buckets: frozenset[_Bucket], compact: CompactsDue | None = None
+    ) -> WriteResult:
+        session = self._session
+        rows = _CommittedRows(session, made, buckets)
+        compacted: Snapshot | None = None
+        if rows.buckets and not session.options[core_options.WRITE_ONLY]:
+            due = compact or compact_due
+            compacted = due(session, self._upkeep, rows.buckets, rows_wait=rows.wait)
+        return rows.result(compacted)
 
 
-def upsert(
-    session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool = False
-) -> WriteResult | None:
-    """Insert rows, replacing those with the same key; return what `Write.land` does, None for no rows.
+def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[_Bucket]:
+    """Return the buckets that some messages are about."""
+    return frozenset((message.partition, message.bucket) for message in messages)
 
-    With `deletes` the rows name keys to take away. Unless the table is write-only, buckets that are
-    then due are compacted, in a commit of its own: whatever becomes of that, the rows are in.
-    """
-    if not session.schema.has_primary_key:
-        raise InvalidInputError(
-            "the table has no primary key, so that no row replaces another; use append()",
-            kind=ErrorKind.INVALID_ROWS,
-            table=session.name,
+
+class _WrittenAgain:
+    """Writes rows of dynamic buckets anew, and remembers where: it may be elsewhere than at first."""
+
+    def __init__(self) -> None:
+        self.buckets: frozenset[_Bucket] = frozenset()
+
+    def __call__(self, staging: Staging, rows: Iterable[IncomingRows]) -> list[CommitMessage]:
+        messages = stage_incoming(staging, rows)
+        self.buckets |= buckets_of(messages)
+        return messages
+
+
+class _CommittedRows:
+    """The rows of one write, and how far compactions have brought them."""
+
+    def __init__(self, session: TableSession, made: Snapshot, buckets: frozenset[_Bucket]) -> None:
+        self._session = session
+        self._made = made
+        self._mode = read_mode(session.schema)
+        self._reach = changed_state(session.options[core_options.CHANGELOG_PRODUCER], self._mode)[1]
+        self.buckets = self._assigned(buckets)
+
+    def wait(self) -> bool:
+        """Whether the write waits for a lookup compaction that has not taken its rows up yet."""
+        options = self._session.options
+        looks_up = self._hidden_at_first or looks_up_older_rows(options)
+        if not options[core_options.LOOKUP_WAIT] or not looks_up:
+            return False
+        at = self._session.snapshots.latest()
+        return at is not None and self._wait_in(at, Reach.ABOVE_LEVEL_0)
+
+    def result(self, compacted: Snapshot | None) -> WriteResult:
+        """Return what the write returns; `compacted` is the compaction that it did, if any."""
+        real = frozenset(bucket for bucket in self.buckets if bucket[1] != POSTPONED)
+        options, first = self._session.options, self._made.id
+        assigned = real == self.buckets
+        untouched = WriteResult.of(
+            self._made, visible=assigned and not (self._hidden_at_first and real)
         )
-    return _written(session, rows, identity, deletes=deletes)
-
-
-def _written(
-    session: TableSession, rows: Any, identity: CommitIdentity, *, deletes: bool
-) -> WriteResult | None:
-    looks = session.schema.bucket_mode.policy.crosses_partitions
-    again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
-    tries = session.options[core_options.COMMIT_MAX_RETRIES] if again else 0
-    write = Write(session, identity)
-    while True:
-        base = write.base()
-        messages = stage(session, rows, base, deletes=deletes)
-        requires = RowsUnchanged(on=base) if looks else None
+        needs_no_compaction = not self._hidden_at_first and self._reach is Reach.ALL
+        if options[core_options.WRITE_ONLY] or needs_no_compaction or not real:
+            return untouched
         try:
-            return write.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
-        except CommitConflictError as conflict:
-            # Keys were looked for in a state that is not the newest any more.
-            if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:
-                raise
-            tries -= 1
+            at = compacted or self._session.snapshots.latest()
+            if at is None or at.id <= first:
+                return untouched
+            radical = options[core_options.LOOKUP_COMPACT] is LookupCompact.RADICAL
+            taken_up = compacted is not None and radical
+            visible = taken_up or not self._wait_in(at, Reach.ALL)
+            by_lookup = taken_up and self._reach is Reach.ABOVE_LEVEL_0
+            emitted = by_lookup or not self._wait_in(at, self._reach)
+        except LsmError as error:
+            log.warning("could not look whether the rows of a write can be read: %s", error)
+            return untouched
+        emitted = emitted and self._reach is not Reach.ALL
+        return WriteResult.of(
+            self._made,
+            visible=assigned and visible,
+            changelog_id=at.id if emitted else first,
+            buckets=real if emitted and at.id > first + 1 else frozenset(),
+        )
+
+    @property
+    def _hidden_at_first(self) -> bool:
+        return self._mode is ReadMode.ABOVE_LEVEL_0
+
+    def _assigned(self, buckets: frozenset[_Bucket]) -> frozenset[_Bucket]:
+        """Return the buckets with those that postponed rows have come to by now."""
+        new = {partition for partition, bucket in buckets if bucket == POSTPONED}
+        if not new or not self._session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
+            return buckets
+        latest = self._session.snapshots.latest() or self._made
+        live = self._session.live_entries(latest, lambda partition, _: partition in new)
+        assigned = {(entry.partition, entry.bucket) for entry in live}
+        return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
+
+    def _wait_in(self, at: Snapshot, reach: Reach) -> bool:
+        """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
+        live = self._session.live_entries(
+            at, lambda *bucket: bucket in self.buckets and bucket[1] != POSTPONED
+        )
+        _, unseen = read_files(live, self._mode, reach)
+        newest = self._newest() if unseen else {}
+        return any(
+            entry.file.min_sequence_number
+            <= newest.get((entry.partition, entry.bucket), entry.file.min_sequence_number)
+            for entry in unseen
+        )
+
+    def _newest(self) -> Mapping[_Bucket, int]:
+        """Return the newest sequence number of each bucket in the write's own snapshot.
+
+        Nothing where that has expired: every file may then hold rows of the write.
+        """
+        session = self._session
+        try:
+            return newest_sequence_numbers(session.manifests, session.manifest_metas(self._made))
+        except NotFoundError:
+            return {}
 
 
 def _reads_again(rows: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.table.compact import compact
-from lsm_engine.table.write import land
+from lsm_engine.table.write import write
 from tests.unit.table import memory_lake
 
 LOOKUP = {"changelog-producer": "lookup"}
@@ -50,14 +50,14 @@ def plain(changes: pa.Table) -> list[tuple[str, int, int]]:
 
 def before_compaction(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Have others act between the commit of the next write and its compaction."""
-    compact_due = land.compact_due
+    compact_due = write.compact_due
 
     def late(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(land, "compact_due", compact_due)
+        monkeypatch.setattr(write, "compact_due", compact_due)
         act()
         return compact_due(*given, **named)
 
-    monkeypatch.setattr(land, "compact_due", late)
+    monkeypatch.setattr(write, "compact_due", late)
 
 
 def during_compaction(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:

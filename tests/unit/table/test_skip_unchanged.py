@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.write import land
+from lsm_engine.table.write import write
 
 SCHEMA = pa.schema(
     [
@@ -125,7 +125,7 @@ def test_a_bucket_left_out_that_others_change_meanwhile_is_written_after_all(
 ) -> None:
     table = create(tmp_path, **{"write-only": "true"})
     table.upsert(rows(1, 2))
-    look, looks = land.changed_messages, []
+    look, looks = write.changed_messages, []
 
     def looked(*state: object) -> object:
         found = look(*state)
@@ -134,7 +134,7 @@ def test_a_bucket_left_out_that_others_change_meanwhile_is_written_after_all(
             table.upsert(rows(1, name="theirs"))
         return found
 
-    monkeypatch.setattr(land, "changed_messages", looked)
+    monkeypatch.setattr(write, "changed_messages", looked)
     made = table.upsert(pa.concat_tables([rows(1), rows(2, name="ours")]))
     assert made is not None
     assert looks == [1, 1, 2]  # ours, theirs, ours on top of theirs

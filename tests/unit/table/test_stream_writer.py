@@ -12,7 +12,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.compact import background, compact
-from lsm_engine.table.write import land
+from lsm_engine.table.write import write
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 SMALL = {"bucket": "2", "num-sorted-run.compaction-trigger": "3"}
@@ -279,7 +279,7 @@ def test_a_commit_that_cannot_look_afterwards_stands_and_raises_nothing(
         raise lsm.StorageError("the disk does not answer")
 
     table = made(tmp_path, **{"merge-engine": "first-row"})
-    monkeypatch.setattr(land._CommittedRows, "wait", unreadable)
+    monkeypatch.setattr(write._CommittedRows, "wait", unreadable)
     monkeypatch.setattr(background, "stops_writers", unreadable)
     with table.writer() as writer:
         for number in range(4):
