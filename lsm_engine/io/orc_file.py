@@ -11,7 +11,6 @@ import pyarrow.orc as orc
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.io.formats import FIELD_ID
 from lsm_engine.io.orc_footer import read_orc_footer
-from lsm_engine.io.write_gate import WriteGate
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.selection import take
 
@@ -194,3 +193,25 @@ def _unsafe_count(times: pa.Array) -> int:
         pc.or_(pc.greater(seconds, _SECONDS_MAX), pc.less(seconds, -_SECONDS_MAX)),
     )
     return int(pc.sum(unsafe).as_py() or 0)
+
+
+class WriteGate:
+    """Passes writes on to a sink until it is `shut`, and then drops them. The sink stays open."""
+
+    closed = False  # what PyArrow asks of a file
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self.shut = False
+
+    def write(self, data: Any) -> int:
+        """Write, or, when shut, drop the data and return its length."""
+        return len(data) if self.shut else int(self._sink.write(data))
+
+    def flush(self) -> None:
+        """Flush the sink unless the gate is shut."""
+        if not self.shut:
+            self._sink.flush()
+
+    def close(self) -> None:
+        """The file itself is closed by its owner."""

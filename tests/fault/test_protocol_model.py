@@ -37,7 +37,7 @@ from lsm_engine.store.snapshot_removal import delete_states
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.store.tags import TagStore
 from lsm_engine.table.commit import fence
-from lsm_engine.table.ground.commit_turns import CommitTurns
+from lsm_engine.table.ground.components import CommitTurns
 from lsm_engine.table.history import expire, rollback
 from lsm_engine.table.tags import tag as tags
 from tests.unit.store.documents import snapshot

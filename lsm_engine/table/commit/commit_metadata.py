@@ -1,6 +1,7 @@
 """The metadata files of one commit attempt: manifests, lists, and the merging of old manifests."""
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.stats import StatsCollector, StatsMode
 from lsm_engine.io.paths import SCHEMA_PREFIX
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta, fold, live_files
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
 from lsm_engine.plan.commit import CommitPlan, SnapshotFiles, index_entries_after, rewrites_index
 from lsm_engine.plan.manifest_merge import (
@@ -24,10 +26,10 @@ from lsm_engine.plan.manifest_merge import (
     roll,
 )
 from lsm_engine.plan.row_ids import row_ids_of
+from lsm_engine.plan.snapshot_time import CLOCK_DRIFT_MAX_MILLIS, is_far_ahead
 from lsm_engine.prune.partition import manifests_holding
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.manifests import WrittenFile
-from lsm_engine.table.commit.clock_check import warn_of_clocks
 from lsm_engine.table.ground.session import TableSession
 
 _WAITING_BYTES = 64 << 20
@@ -325,3 +327,33 @@ def _folded(session: TableSession, group: MergeGroup) -> list[ManifestEntry]:
 
 def _delete(session: TableSession, paths: Iterable[str]) -> None:
     session.delete_quietly(paths)
+
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_clocks(session: TableSession, base: Snapshot | None) -> None:
+    """Log a warning where this machine's clock, or the one that stamped the base, is far off.
+
+    The storage's clock is asked only if the base's time and ours are more than a day apart.
+    """
+    now = session.clock.now_millis()
+    before = session.schema.time_millis if base is None else base.time_millis
+    if abs(now - before) <= CLOCK_DRIFT_MAX_MILLIS:
+        return
+    if base is not None and is_far_ahead(before, now):
+        log.warning(
+            "snapshot %d of table %s is stamped %d ms ahead of this machine's clock; the next one is "
+            "stamped by this clock, so that expiry by time goes on",
+            base.id,
+            session.name,
+            before - now,
+        )
+    by_storage = session.file_io.now_millis()
+    if abs(now - by_storage) > CLOCK_DRIFT_MAX_MILLIS:
+        log.warning(
+            "this machine's clock and the storage's are %d ms apart; table %s is stamped by this one: "
+            "set it right, or time travel and expiry by time go wrong",
+            now - by_storage,
+            session.name,
+        )

@@ -1,6 +1,6 @@
 """What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from functools import cached_property, partial
 
 from lsm_engine.base import core_options
@@ -19,11 +19,13 @@ from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.table.compact.expired_records import files_with_expired
+from lsm_engine.prune.stored_stats import stored_bounds
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.compact.first_row_keys import may_hold_older_keys, older_than, overlaps
 from lsm_engine.table.ground.live_files import sorted_run_counts
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, merge_rules
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.value_stats import stats_layouts
 
 
 @record
@@ -298,3 +300,26 @@ def _without_bulk_load(
     if smaller.output_level == last:
         return levels, unit, ()
     return above, smaller, (Upgrade(files=loaded, output_level=last),)
+
+
+def files_with_expired(
+    files: Iterable[DataFileMeta],
+    expiry: RecordExpiry,
+    schema: TableSchema,
+    written_with: Callable[[int], TableSchema],
+) -> frozenset[str]:
+    """Return the names of files whose earliest time has expired.
+
+    A file without statistics of its times is not among them: it would be rewritten each time.
+    """
+    found: set[str] = set()
+    for layout in stats_layouts(files, schema, written_with):
+        bounds = stored_bounds(layout.stats, layout.covered, [expiry.column]).get(expiry.column)
+        if bounds is not None:
+            expired = expiry.expired(bounds.mins)
+            found |= {
+                file.file_name
+                for file, is_expired in zip(layout.files, expired, strict=True)
+                if is_expired
+            }
+    return frozenset(found)

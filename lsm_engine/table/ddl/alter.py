@@ -2,14 +2,31 @@
 
 from collections.abc import Sequence
 
-from lsm_engine.base.errors import CommitConflictError, ErrorKind
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base import core_options
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    InvalidInputError,
+    UnsupportedError,
+)
+from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.prune.expression import from_expression
 from lsm_engine.schema.alteration import changed
+from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.changes import ChangeType, SchemaChange
+from lsm_engine.schema.explicit_casts import WHOLE
+from lsm_engine.schema.lost_values import loses_somewhere
 from lsm_engine.schema.mapping import map_fields
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
-from lsm_engine.table.ddl.narrowing import require_values_kept
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.prune_files import prune_files
 
 _RACES = 20
 
@@ -18,7 +35,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     """Publish the next schema of a table and return it; with no change, the present one.
 
     Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, what `narrowing.require_values_kept` raises, and CommitConflictError if others keep being first.
+    `schema/alteration.changed` raises, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
@@ -54,3 +71,78 @@ def _check_older_files(session: TableSession, schema: TableSchema) -> None:
 
 def _notify(session: TableSession, schema: TableSchema) -> None:
     session.notify(lambda listener: listener.altered(session.name, schema))
+
+
+def require_values_kept(session: TableSession, schema: TableSchema) -> None:
+    """Refuse a narrower type that live values do not fit, unless 'alter-column.lossy-casts' allows it.
+
+    Counted are the values of all live data files, replaced versions included, for merges read those
+    too; files that statistics clear are not opened. Raises InvalidInputError, kind LOSSY_CAST.
+    """
+    base = session.snapshots.latest()
+    if base is None or schema.options[core_options.ALTER_COLUMN_LOSSY_CASTS]:
+        return
+    formers = {one.id: one for one in session.schemas.all()}
+    for field in schema.fields:
+        before = [
+            old.type for former in formers.values() for old in former.fields if old.id == field.id
+        ]
+        if not any(loses_somewhere(old, field.type) for old in before):
+            continue
+        lost = sum(
+            _lost_in(session, entry, schema, field) for entry in _candidates(session, base, field)
+        )
+        if lost:
+            raise InvalidInputError(
+                f"{lost} values of column {field.name!r} would not fit {type_text(field.type)}; nothing "
+                f"was changed: correct them, add a new column, or set "
+                f"{core_options.ALTER_COLUMN_LOSSY_CASTS.key!r} = true to cut them as Java does",
+                kind=ErrorKind.LOSSY_CAST,
+                column=field.name,
+                values=lost,
+            )
+
+
+def _candidates(session: TableSession, base: Snapshot, field: DataField) -> Sequence[ManifestEntry]:
+    """Return the live files that may hold a value outside a whole type's range, by statistics."""
+    now = next((old for old in session.schema.fields if old.id == field.id), None)
+    ranged = (
+        now is not None
+        and isinstance(now.type, ScalarType)
+        and isinstance(field.type, ScalarType)
+        and now.type.root in WHOLE
+        and field.type.root in WHOLE
+    )
+    if now is None or not ranged:
+        return list(session.live_entries(base))
+    half = 1 << (arrow_type(field.type).bit_width - 1)
+    column = pc.field(now.name)
+    outside = (column < pa.scalar(-half, pa.int64())) | (column >= pa.scalar(half, pa.int64()))
+    predicate = from_expression(outside, session.schema.arrow)
+    found = prune_files(session, base, predicate, predicate)
+    match = found.value_match
+    return [entry for entry in found.entries if match is None or match(entry.file)]
+
+
+def _lost_in(
+    session: TableSession, entry: ManifestEntry, schema: TableSchema, field: DataField
+) -> int:
+    context = session.context((entry.file.schema_id,))
+    stored = context.schemas[entry.file.schema_id]
+    old = next((one.type for one in stored.fields if one.id == field.id), None)
+    if old is None or not loses_somewhere(old, field.type):
+        return 0
+    columns = ReadColumns(file_schema=stored, read_schema=schema, names=(field.name,))
+    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
+    with open_data_file(context.file_io, path, entry.file, columns) as reader:
+        return sum(_lost_in_group(reader, group) for group in range(reader.row_group_count))
+
+
+def _lost_in_group(reader: DataFileReader, group: int) -> int:
+    try:
+        reader.read([group])
+    except UnsupportedError as refused:
+        if refused.kind is not ErrorKind.LOSSY_CAST:
+            raise
+        return int(str(refused.facts["values"]))
+    return 0

@@ -31,7 +31,6 @@ from lsm_engine.schema.types import ArrayType, DataField, MapType, RowType
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ddl.check_buckets import check_buckets
-from lsm_engine.table.ddl.check_changelog import check_changelog
 from lsm_engine.table.ddl.check_options import check_engine
 from lsm_engine.table.ddl.check_row_tracking import check_row_tracking
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
@@ -290,3 +289,33 @@ def _not_null(field: DataField, primary_key: tuple[str, ...]) -> DataField:
         type=kind.with_nullable(nullable=False),
         description=field.description,
     )
+
+
+def check_changelog(schema: TableSchema) -> None:
+    """Raise InvalidOptionError, naming the option and the remedy."""
+    options = schema.options
+    producer = options[core_options.CHANGELOG_PRODUCER]
+    if options[core_options.CHANGELOG_ROW_DEDUPLICATE] and not producer.policy.compares:
+        raise InvalidOptionError(
+            f"{core_options.CHANGELOG_ROW_DEDUPLICATE.key!r} needs 'changelog-producer' = 'lookup' or "
+            f"'full-compaction', which know the row before; the table has {producer.value!r}",
+            key=core_options.CHANGELOG_ROW_DEDUPLICATE.key,
+        )
+    ignored = options[core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS]
+    key = core_options.CHANGELOG_ROW_DEDUPLICATE_IGNORE_FIELDS.key
+    if ignored and not options[core_options.CHANGELOG_ROW_DEDUPLICATE]:
+        raise InvalidOptionError(
+            f"option {key!r} needs {core_options.CHANGELOG_ROW_DEDUPLICATE.key!r} = true", key=key
+        )
+    unknown = [name for name in ignored if name not in schema.names]
+    if unknown:
+        raise InvalidOptionError(
+            f"option {key!r} names columns that the table does not have", key=key, columns=unknown
+        )
+    reads = core_options.STREAMING_READ_OVERWRITE.key
+    if options[core_options.STREAMING_READ_OVERWRITE] and producer.policy.compares:
+        raise InvalidOptionError(
+            f"option {reads!r} does not go with 'changelog-producer' = {producer.value!r}, whose next "
+            "compaction emits the rows of an overwrite once more; use 'input' or 'none'",
+            key=reads,
+        )

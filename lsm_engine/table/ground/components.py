@@ -1,18 +1,20 @@
 """What a table is run with: storage, clock, random ids, an executor and listeners."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from lsm_engine.base.record import record
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
+from lsm_engine.io.directory_lock import directory_lock
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.ground.commit_turns import CommitTurns
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
-from lsm_engine.table.ground.skipped_picks import SkippedPicks
 
 
 @record
@@ -112,6 +114,68 @@ class KeyHolder(Protocol):
     def files_with_texts(self, texts: tuple[bytes, ...]) -> tuple[tuple[str, bytes], ...]:
         """Return the paths of its files that hold one of some texts as bytes, each with the text."""
         ...
+
+
+TreeKey: TypeAlias = tuple[str, bytes, int]
+"""Branch, partition and bucket."""
+
+
+class SkippedPicks:
+    """Counts per bucket the picks that took nothing. Threads may share it; it dies with its table object.
+
+    Java counts in its writers, and a restarted one begins anew, too (decision 41).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[TreeKey, int] = {}
+
+    def is_due(self, tree: TreeKey, max_interval: int) -> bool:
+        """Count one more pick; True, and from 0 again, if it is the `max_interval`-th."""
+        with self._lock:
+            count = self._counts.pop(tree, 0) + 1
+            if count >= max_interval:
+                return True
+            self._counts[tree] = count
+        return False
+
+
+_ATTEMPTS = 50
+"""So many attempts after a lost race take turns."""
+
+_WITHOUT = 10
+"""So many after waiting in vain do not: who holds the lock may be stopped for hours."""
+
+_PATIENCE_MILLIS = 2_000
+
+
+class CommitTurns:
+    """Whether the attempts of a table's commits take turns. Threads may share it.
+
+    Nothing rests on turns: who waits in vain, as behind a process that was stopped, goes on without,
+    and writers on other machines or of other clients take none (decision 33).
+    """
+
+    def __init__(self) -> None:
+        self._attempts = 0  # that take turns; below 0: that take none, whoever loses
+
+    def lost(self) -> None:
+        """Take turns from now on: another writer was faster."""
+        if self._attempts >= 0:
+            self._attempts = _ATTEMPTS
+
+    @contextmanager
+    def taken(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
+        """Wait for a turn, where turns are taken, and hold it for one attempt."""
+        if self._attempts <= 0:
+            self._attempts = min(0, self._attempts + 1)
+            yield
+            return
+        self._attempts -= 1
+        with directory_lock(file_io, directory, clock, patience_millis=_PATIENCE_MILLIS) as is_ours:
+            if not is_ours:
+                self._attempts = -_WITHOUT
+            yield
 
 
 @record

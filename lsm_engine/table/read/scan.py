@@ -1,6 +1,7 @@
 """Scan: snapshot → manifests → files that may hold a match → splits → rows."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -11,19 +12,20 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.habits import NamedElsewhere, StaysHere
+from lsm_engine.io.local import LocalFileIO
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation
 from lsm_engine.plan.scan import Split
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
+from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.given_names import is_whole
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.ground.verbs_elsewhere import SCAN
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
-from lsm_engine.table.read.raw_files import raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
 from lsm_engine.table.read.scan_parts import scan_parts
 from lsm_engine.table.read.scan_plan import PlannedScan, ScanRequest, plan_scan
@@ -335,3 +337,36 @@ class Scan(NamedElsewhere, StaysHere):
                 return
             parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES)
             yield from read_ahead(parts, threads=executor.threads)
+
+
+_FILES_MAX = 10_000
+_PATTERN = re.compile(r"[*?\[\]{}]")
+"""What makes a name a pattern of names."""
+
+
+def raw_parquet_files(
+    context: BucketContext, splits: Iterable[Split], schema: pa.Schema
+) -> list[str] | None:
+    """Return the files of `splits`, if they hold the columns of `schema` as they are; else None.
+
+    That is: local Parquet files of the table's newest schema, without deletion vectors, of rows that
+    stand alone. At most 10,000 of them.
+    """
+    table = context.schema
+    if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
+        return None
+    if not set(schema.names) <= set(table.names):
+        return None
+    files: list[str] = []
+    for split in splits:
+        if not split.raw or split.vectors or split.branch is not None:
+            return None
+        for file in split.files:
+            plain = file.schema_id == table.id and file.write_columns is None
+            if not plain or not file.file_name.endswith(".parquet"):
+                return None
+            path = context.data_file(split.partition, split.bucket, file.file_name)
+            files.append(context.file_io.real_path(path))
+        if len(files) > _FILES_MAX:
+            return None
+    return None if _PATTERN.search("".join(files)) else files

@@ -11,7 +11,7 @@ import lsm_engine as lsm
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.directory_lock import directory_lock
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.table.ground.commit_turns import CommitTurns
+from lsm_engine.table.ground.components import CommitTurns
 
 
 class PolledClock(SystemClock):

@@ -11,7 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.table.commit import reassign_buckets
-from lsm_engine.table.integrity.verify_buckets import BucketVerification
+from lsm_engine.table.integrity.verify_indexes import BucketVerification
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
