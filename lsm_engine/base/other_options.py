@@ -205,15 +205,3 @@ def other_option(key: str) -> OtherOption:
     if key in OTHER_OPTIONS:
         return OTHER_OPTIONS[key]
     return next((of for family, of in OTHER_FAMILIES.items() if key.startswith(family)), UNKNOWN)
-
-
-def other_options_page() -> str:
-    """Return the table of these options, and of the families that share a beginning, as Markdown."""
-    rows = [f"| `{key}` | {_verdict(OTHER_OPTIONS[key])} |" for key in OTHER_OPTIONS]
-    rows += [f"| `{family}…` | {_verdict(of)} |" for family, of in OTHER_FAMILIES.items()]
-    return "\n".join(rows) + "\n"
-
-
-def _verdict(option: OtherOption) -> str:
-    but = "".join(f", unless `{value}`" for value in option.harmless_values if value)
-    return f"{option.verdict.value}{but} | {option.reason}"

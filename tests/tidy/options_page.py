@@ -6,7 +6,7 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.option import FieldOption, Option
-from lsm_engine.base.other_options import other_options_page
+from lsm_engine.base.other_options import OTHER_FAMILIES, OTHER_OPTIONS, OtherOption
 from lsm_engine.base.units import format_bytes
 
 _HEAD = """# Table options
@@ -41,7 +41,7 @@ def options_page() -> str:
     """Return the whole page as Markdown."""
     rows = [_row(option) for _, option in sorted(core_options.BY_KEY.items())]
     rows += [_field_row(option) for option in core_options.FIELD_OPTIONS]
-    return _HEAD + "\n".join(rows) + "\n" + _OTHERS + other_options_page()
+    return _HEAD + "\n".join(rows) + "\n" + _OTHERS + _others()
 
 
 def _row(option: Option[Any]) -> str:
@@ -94,3 +94,15 @@ def _codes(names: tuple[str, ...]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def _others() -> str:
+    """Return the table of these options, and of the families that share a beginning, as Markdown."""
+    rows = [f"| `{key}` | {_verdict(OTHER_OPTIONS[key])} |" for key in OTHER_OPTIONS]
+    rows += [f"| `{family}…` | {_verdict(of)} |" for family, of in OTHER_FAMILIES.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _verdict(option: OtherOption) -> str:
+    but = "".join(f", unless `{value}`" for value in option.harmless_values if value)
+    return f"{option.verdict.value}{but} | {option.reason}"
