@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lsm_engine import LsmError
-from lsm_engine.cli.call import Call
+from lsm_engine.cli.call import Call, pass_call
 from lsm_engine.cli.exit_codes import INTERRUPTED, REFUSED, exit_code_lines
 from lsm_engine.cli.failures import WarningLines, report_bug, report_error
 from lsm_engine.cli.safe_text import neutral
@@ -106,6 +106,19 @@ class Verb(click.Command):
                 formatter.write(f"{' ' * formatter.current_indent}{line}\n")
         formatter.write_paragraph()
         formatter.write_text("--json, --quiet, --catalog, --warehouse and --debug work here too.")
+
+
+def verb(
+    *examples: str, name: str | None = None, of: click.Group | None = None, **settings: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a verb, by itself or of a group, of a function of a `Call` and of what click decorates it with."""
+    command = click.command if of is None else of.command
+    return lambda act: command(name, cls=Verb, examples=examples, **settings)(pass_call(act))
+
+
+def table_verb(*examples: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a verb whose first argument is the name of a table."""
+    return lambda act: verb(*examples, **settings)(click.argument("table")(act))
 
 
 class VerbGroup(click.Group):

@@ -2,16 +2,14 @@
 
 import platform
 
-import click
 import pyarrow as pa
 
 from lsm_engine import SNAPSHOT_VERSION, __version__
-from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.verb import verb
 
 
-@click.command(cls=Verb, examples=["lsm version", "lsm version --json"])
-@pass_call
+@verb("lsm version", "lsm version --json")
 def version(call: Call) -> None:
     """Print the version of lsm and of what it runs on."""
     facts = {

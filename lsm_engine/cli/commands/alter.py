@@ -19,20 +19,16 @@ from lsm_engine import (
     SetNullable,
     SetOption,
 )
-from lsm_engine.cli.call import Call, pass_call
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.call import Call
+from lsm_engine.cli.verb import table_verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        'lsm alter shop.orders --add "note STRING" --add "paid BOOLEAN" --drop discount',
-        'lsm alter shop.orders --rename customer=buyer --type "price DECIMAL(12, 2)"',
-        "lsm alter shop.orders --set num-sorted-run.compaction-trigger=8 --unset write-only",
-        'lsm alter shop.orders --comment "one row per order" --column-comment buyer="who pays"',
-    ],
+@table_verb(
+    'lsm alter shop.orders --add "note STRING" --add "paid BOOLEAN" --drop discount',
+    'lsm alter shop.orders --rename customer=buyer --type "price DECIMAL(12, 2)"',
+    "lsm alter shop.orders --set num-sorted-run.compaction-trigger=8 --unset write-only",
+    'lsm alter shop.orders --comment "one row per order" --column-comment buyer="who pays"',
 )
-@click.argument("table")
 @click.option("--drop", multiple=True, metavar="COLUMN", help="Drop a column.")
 @click.option("--rename", multiple=True, metavar="OLD=NEW", help="Give a column another name.")
 @click.option("--add", multiple=True, metavar="'NAME TYPE'", help="Add a column, last.")
@@ -50,7 +46,6 @@ from lsm_engine.cli.verb import Verb
 @click.option("--set", "options", multiple=True, metavar="KEY=VALUE", help="Set a table option.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Set an option back to its default.")
 @click.option("--comment", metavar="TEXT", help="What the table is for; '' takes it away.")
-@pass_call
 def alter(
     call: Call,
     *,

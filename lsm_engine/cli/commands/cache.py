@@ -9,26 +9,17 @@ from lsm_engine import LeftFiles, format_bytes
 from lsm_engine import default_cache_root as default_root
 from lsm_engine import processes_of_directory as processes_of
 from lsm_engine import sweep_process_directories as sweep
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.output import code, counted, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm cache",
-        "lsm cache --files",
-        "lsm cache --json | jq .evictions",
-        "lsm cache --sweep",
-    ],
-)
+@verb("lsm cache", "lsm cache --files", "lsm cache --json | jq .evictions", "lsm cache --sweep")
 @click.option("--directory", metavar="PATH", help="Of lookup files.  [default: this user's]")
 @click.option("--files", "by_file", is_flag=True,
               help="List lookup files: keys asked for, keys found, and why a file was removed.")  # fmt: skip
 @click.option("--sweep", "sweeps", is_flag=True, help="Remove what processes left that have died.")
-@pass_call
 def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 

@@ -6,15 +6,14 @@ import click
 import pyarrow as pa
 
 from lsm_engine import InvalidOptionError, absolute_warehouse, columns_of_text
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import code, counted, listed, number, words
 from lsm_engine.cli.row_files import open_row_files
-from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.cli.verb import VerbGroup, asked, table_verb, verb
 
 
-@click.command(cls=Verb, examples=["lsm databases", "lsm databases --warehouse /data/lake"])
-@pass_call
+@verb("lsm databases", "lsm databases --warehouse /data/lake")
 def databases(call: Call) -> None:
     """List the databases of the catalog."""
     catalog = call.catalog()
@@ -25,9 +24,8 @@ def databases(call: Call) -> None:
     call.out.rows([words("database"), number("tables")], rows, empty="no databases yet")
 
 
-@click.command(cls=Verb, examples=["lsm tables", "lsm tables shop --json"])
+@verb("lsm tables", "lsm tables shop --json")
 @click.argument("database", required=False)
-@pass_call
 def tables(call: Call, database: str | None) -> None:
     """List tables with their newest snapshot, of all databases or of one.
 
@@ -60,15 +58,11 @@ def tables(call: Call, database: str | None) -> None:
     call.out.rows([*columns, *keys, *problems], rows, empty="no tables yet; lsm create makes one")
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm create shop.orders --from orders.parquet --primary-key order_id",
-        'lsm create shop.orders --columns "order_id BIGINT, dt DATE, price DECIMAL(10, 2)" \\',
-        "    --primary-key order_id,dt --partitioned-by dt --option bucket=4",
-    ],
+@table_verb(
+    "lsm create shop.orders --from orders.parquet --primary-key order_id",
+    'lsm create shop.orders --columns "order_id BIGINT, dt DATE, price DECIMAL(10, 2)" \\',
+    "    --primary-key order_id,dt --partitioned-by dt --option bucket=4",
 )
-@click.argument("table")
 @click.option("--columns", metavar="LIST", help="Columns as 'name TYPE [NOT NULL], …'.")
 @click.option(
     "--from", "source", metavar="FILE", help="Take the columns of a file; no rows are read."
@@ -83,7 +77,6 @@ def tables(call: Call, database: str | None) -> None:
 )
 @click.option("--comment", metavar="TEXT", help="What the table is for.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a table of this name as it is.")
-@pass_call
 def create(
     call: Call,
     *,
@@ -138,10 +131,8 @@ def pairs_of(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@click.command(cls=Verb, examples=["lsm rename shop.orders shop.orders_2024"])
-@click.argument("table")
+@table_verb("lsm rename shop.orders shop.orders_2024")
 @click.argument("new_name")
-@pass_call
 def rename(call: Call, *, table: str, new_name: str) -> None:
     """Give a table another name, or move it to another database."""
     renamed = call.catalog().rename_table(call.named(table), call.named(new_name))
@@ -149,11 +140,10 @@ def rename(call: Call, *, table: str, new_name: str) -> None:
     call.out.report(f"{table} is now {renamed.name}, in {renamed.location}", facts)
 
 
-@click.command(cls=Verb, examples=["lsm drop shop.orders", "lsm drop shop --cascade --yes"])
+@verb("lsm drop shop.orders", "lsm drop shop --cascade --yes")
 @click.argument("name")
 @click.option("--cascade", is_flag=True, help="Drop a database's tables with it.")
 @YES
-@pass_call
 def drop(call: Call, *, name: str, cascade: bool, yes: bool) -> None:
     """Drop a table (database.table) with all its files, or a database.
 
@@ -183,11 +173,8 @@ def names() -> None:
     """
 
 
-@names.command(
-    "rebuild", cls=Verb, examples=["lsm catalog rebuild", "lsm catalog rebuild shop.orders"]
-)
+@verb("lsm catalog rebuild", "lsm catalog rebuild shop.orders", name="rebuild", of=names)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@pass_call
 def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     """Make the catalog anew: names of tables and their lineage, from files. May be run at any time.
 
@@ -205,9 +192,7 @@ def rebuild(call: Call, *, tables: Sequence[str]) -> None:
     )
 
 
-@names.command("register", cls=Verb, examples=["lsm catalog register shop.orders"])
-@click.argument("table")
-@pass_call
+@table_verb("lsm catalog register shop.orders", name="register", of=names)
 def register(call: Call, *, table: str) -> None:
     """Name a table whose directory is in the warehouse already, at DATABASE.db/TABLE."""
     made = call.catalog(create=True).register_table(call.named(table))
@@ -215,19 +200,16 @@ def register(call: Call, *, table: str) -> None:
     call.out.report(f"the catalog knows {made.name}, in {made.location}", facts)
 
 
-@names.command("unregister", cls=Verb, examples=["lsm catalog unregister shop.orders"])
-@click.argument("table")
-@pass_call
+@table_verb("lsm catalog unregister shop.orders", name="unregister", of=names)
 def unregister(call: Call, *, table: str) -> None:
     """Take a name and its lineage out of the catalog; files stay, so that it may be registered again."""
     call.catalog().unregister_table(call.named(table))
     call.out.report(f"the catalog does not know {table} any more", {"unregistered": table})
 
 
-@names.command("adopt", cls=Verb, examples=["lsm catalog adopt /data/old/orders shop.orders"])
+@verb("lsm catalog adopt /data/old/orders shop.orders", name="adopt", of=names)
 @click.argument("path")
 @click.argument("table")
-@pass_call
 def adopt(call: Call, *, path: str, table: str) -> None:
     """Move a table's directory from elsewhere on this disk into the warehouse, and name it."""
     made = call.catalog(create=True).adopt_table(absolute_warehouse(path), call.named(table))

@@ -7,27 +7,23 @@ import click
 import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import columns_of
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 _MODES = [mode.value for mode in ChangeMode]
 _STARTS = [start.value for start in StartMode]
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm changelog shop.orders",
-        "lsm changelog shop.orders --after 12 --upto 15",
-        "lsm changelog shop.orders --after monday --mode diff",
-        "lsm changelog shop.orders --where \"_row_kind = '-D'\" --json",
-        "lsm changelog shop.orders --follow latest --consumer etl --json",
-    ],
+@table_verb(
+    "lsm changelog shop.orders",
+    "lsm changelog shop.orders --after 12 --upto 15",
+    "lsm changelog shop.orders --after monday --mode diff",
+    "lsm changelog shop.orders --where \"_row_kind = '-D'\" --json",
+    "lsm changelog shop.orders --follow latest --consumer etl --json",
 )
-@click.argument("table")
 @click.option(
     "--after", metavar="POINT", help="After this snapshot, tag or time.  [default: all kept]"
 )
@@ -45,7 +41,6 @@ _STARTS = [start.value for start in StartMode]
     "--from", "begin", metavar="POINT", help="The snapshot or time that --follow begins at."
 )
 @click.option("--consumer", metavar="NAME", help="Go on where the reader of this name stopped.")
-@pass_call
 def changelog(
     call: Call,
     /,

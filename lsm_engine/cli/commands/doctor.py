@@ -8,28 +8,25 @@ from rich.text import Text
 
 from lsm_engine import Catalog, HealthReport, LsmError, Table
 from lsm_engine import doctor as examine
-from lsm_engine.cli.call import Call, is_path, pass_call
+from lsm_engine.cli.call import Call, is_path
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.failures import report_error
 from lsm_engine.cli.options import DEEP, YES
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import neutral
-from lsm_engine.cli.verb import Verb, asked
+from lsm_engine.cli.verb import asked, verb
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _ROUNDS = 5
 """What one command mends may uncover more: files that are given back, snapshots that may expire then."""
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm doctor",
-        "lsm doctor --shallow --json",
-        "lsm doctor shop.orders --deep",
-        "lsm doctor shop --fix",
-    ],
+@verb(
+    "lsm doctor",
+    "lsm doctor --shallow --json",
+    "lsm doctor shop.orders --deep",
+    "lsm doctor shop --fix",
 )
 @click.argument("names", nargs=-1, metavar="[TABLE|DATABASE]...")
 @click.option(
@@ -45,7 +42,6 @@ _ROUNDS = 5
     "--lossy", is_flag=True, help="With --fix: also commands that let go of something readable."
 )
 @YES
-@pass_call
 def doctor(
     call: Call, /, *, names: tuple[str, ...], shallow: bool, deep: bool, stale_after: str,
     fix: bool, lossy: bool, yes: bool,

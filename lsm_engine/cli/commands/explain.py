@@ -16,13 +16,13 @@ from lsm_engine import (
     type_text,
 )
 from lsm_engine import FileCommit as Commit
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG, RETAIN_MAX, RETAIN_MIN
 from lsm_engine.cli.output import code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb, VerbGroup
+from lsm_engine.cli.verb import VerbGroup, table_verb
 
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
 _WITH_VALUE = ("--catalog", "--warehouse")
@@ -70,19 +70,14 @@ def explain() -> None:
     """Explain what a scan reads (the default), a key, a file, retention, debt, a difference."""
 
 
-@click.command(
-    "key",
-    cls=Verb,
-    examples=[
-        "lsm show key shop.orders order_id=2",
-        "lsm show key shop.flights dt=2013-01-01 flight=1545 --tag monday --json",
-    ],
+@table_verb(
+    "lsm show key shop.orders order_id=2",
+    "lsm show key shop.flights dt=2013-01-01 flight=1545 --tag monday --json",
+    name="key",
 )
-@click.argument("table")
 @click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
 @AS_OF_SNAPSHOT
 @AS_OF_TAG
-@pass_call
 def key(
     call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None
 ) -> None:
@@ -146,10 +141,8 @@ def _one(table: Table, row: Any) -> pa.Table:
     return pa.Table.from_pylist([dict(row)], schema=table.schema.arrow)
 
 
-@click.command("file", cls=Verb, examples=["lsm show file shop.orders data-5f5c…-0.parquet"])
-@click.argument("table")
+@table_verb("lsm show file shop.orders data-5f5c…-0.parquet", name="file")
 @click.argument("file")
-@pass_call
 def file(call: Call, *, table: str, file: str) -> None:
     """Show which commit added a data file, which compaction took it, and what pins it.
 
@@ -198,21 +191,16 @@ def _file_facts(found: FileExplanation) -> dict[str, Any]:
     }
 
 
-@click.command(
-    "retention",
-    cls=Verb,
-    examples=[
-        "lsm show retention shop.orders",
-        'lsm show retention shop.orders --retain-max 5 --older-than "0 s"',
-        'lsm show retention shop.orders --later "7 d" --json',
-    ],
+@table_verb(
+    "lsm show retention shop.orders",
+    'lsm show retention shop.orders --retain-max 5 --older-than "0 s"',
+    'lsm show retention shop.orders --later "7 d" --json',
+    name="retention",
 )
-@click.argument("table")
 @RETAIN_MIN
 @RETAIN_MAX
 @click.option("--older-than", metavar="AGE", help='Only what is older, such as "1 d".')
 @click.option("--later", default="0 ms", metavar="AGE", help="As if so much time had passed.")
-@pass_call
 def retention(call: Call, /, *, table: str, later: str, **rules: Any) -> None:
     """Simulate a retention: what can still be read, what is freed, and what pins what.
 
@@ -250,15 +238,9 @@ def _retention_facts(found: RetentionSimulation) -> dict[str, Any]:
     }
 
 
-@click.command(
-    "diff",
-    cls=Verb,
-    examples=["lsm show diff shop.orders 3", "lsm show diff shop.orders 3 7 --json"],
-)
-@click.argument("table")
+@table_verb("lsm show diff shop.orders 3", "lsm show diff shop.orders 3 7 --json", name="diff")
 @click.argument("first", type=click.IntRange(0))
 @click.argument("second", type=int, required=False)
-@pass_call
 def diff(call: Call, *, table: str, first: int, second: int | None) -> None:
     """Show which files were added and removed from one snapshot (0: from nothing) to another, or the newest."""
     found = call.table(table).diff_snapshots(first or None, second)

@@ -5,23 +5,19 @@ from collections.abc import Sequence
 import click
 
 from lsm_engine import ForgetReport
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.keys import KEY_OPTION, keys_given
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.options import FORMAT, YES
 from lsm_engine.cli.output import counted
-from lsm_engine.cli.verb import Verb, asked
+from lsm_engine.cli.verb import asked, table_verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm forget shop.customers --key customer_id=4711 --plan",
-        "lsm forget shop.customers --key customer_id=4711 --rewrite-tags",
-        "lsm forget shop.customers requests.csv --rewrite-tags --rewrite-branches --yes --json",
-    ],
+@table_verb(
+    "lsm forget shop.customers --key customer_id=4711 --plan",
+    "lsm forget shop.customers --key customer_id=4711 --rewrite-tags",
+    "lsm forget shop.customers requests.csv --rewrite-tags --rewrite-branches --yes --json",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1)
 @KEY_OPTION
 @click.option("--plan", "only_plan", is_flag=True, help="Show the plan and stop.")
@@ -34,7 +30,6 @@ from lsm_engine.cli.verb import Verb, asked
               help='Delete files that nothing names from this age on; "0 s" where nobody writes.')  # fmt: skip
 @YES
 @FORMAT
-@pass_call
 def forget(
     call: Call,
     /,

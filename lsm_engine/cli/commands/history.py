@@ -5,27 +5,23 @@ from typing import Any
 import click
 
 from lsm_engine import millis_of
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.maintain import tag, tag_facts
 from lsm_engine.cli.commands.write import committed
 from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import code, counted, words
 from lsm_engine.cli.progress import writing
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.cli.verb import VerbGroup, asked, table_verb
 
 # --- rollback ------------------------------------------------------------------------------------
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm rollback shop.orders --to-snapshot 12 --dry-run",
-        "lsm rollback shop.orders --to-tag monday --as-latest",
-        'lsm rollback shop.orders --to-time "2024-05-01 08:00:00" --yes',
-    ],
+@table_verb(
+    "lsm rollback shop.orders --to-snapshot 12 --dry-run",
+    "lsm rollback shop.orders --to-tag monday --as-latest",
+    'lsm rollback shop.orders --to-time "2024-05-01 08:00:00" --yes',
 )
-@click.argument("table")
 @click.option("--to-snapshot", type=int, metavar="ID", help="Go back to this snapshot.")
 @click.option("--to-tag", metavar="NAME", help="Go back to a tag; its snapshot may have expired.")
 @click.option("--to-time", metavar="TIME", help="Go back to the newest snapshot at or before; UTC.")
@@ -35,7 +31,6 @@ from lsm_engine.cli.verb import Verb, VerbGroup, asked
               help="Lose nothing: commit that state anew, as the newest. Writers may go on.")  # fmt: skip
 @DRY_RUN
 @YES
-@pass_call
 def rollback(
     call: Call,
     *,
@@ -92,28 +87,22 @@ def rollback(
 # --- tags ----------------------------------------------------------------------------------------
 
 
-@tag.command("rename", cls=Verb, examples=["lsm tag rename shop.orders monday before-fix"])
-@click.argument("table")
+@table_verb("lsm tag rename shop.orders monday before-fix", name="rename", of=tag)
 @click.argument("name")
 @click.argument("new_name")
-@pass_call
 def tag_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
     """Give a tag another name."""
     made = call.table(table).rename_tag(name, new_name)
     call.out.report(f"tag {name} is called {made.name} now", tag_facts(made))
 
 
-@tag.command(
-    "replace",
-    cls=Verb,
-    examples=['lsm tag replace shop.orders stable --snapshot 12 --retained "7 d"'],
+@table_verb(
+    'lsm tag replace shop.orders stable --snapshot 12 --retained "7 d"', name="replace", of=tag
 )
-@click.argument("table")
 @click.argument("name")
 @click.option("--snapshot", "snapshot_id", type=int, metavar="ID",
               help="Let the tag name this snapshot.  [default: newest]")  # fmt: skip
 @click.option("--retained", metavar="TIME", help='Keep the tag this long, such as "7 d".')
-@pass_call
 def tag_replace(
     call: Call, *, table: str, name: str, snapshot_id: int | None, retained: str | None
 ) -> None:
@@ -122,19 +111,15 @@ def tag_replace(
     call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
 
 
-@tag.command(
-    "expire",
-    cls=Verb,
-    examples=[
-        "lsm tag expire shop.orders --dry-run",
-        'lsm tag expire shop.orders --older-than "90 d"',
-    ],
+@table_verb(
+    "lsm tag expire shop.orders --dry-run",
+    'lsm tag expire shop.orders --older-than "90 d"',
+    name="expire",
+    of=tag,
 )
-@click.argument("table")
 @click.option("--older-than", metavar="AGE", help="Take tags created before this age as well.")
 @DRY_RUN
 @YES
-@pass_call
 def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool) -> None:
     """Take tags whose lifetime is over, with the files that nothing else names."""
     opened = call.table(table)
@@ -145,10 +130,8 @@ def tag_expire(call: Call, *, table: str, older_than: str | None, dry_run: bool,
     call.out.report(str(report), {"dry_run": report.dry_run, "tags": list(report.names)})
 
 
-@tag.command("due", cls=Verb, examples=["lsm tag due shop.orders --dry-run"])
-@click.argument("table")
+@table_verb("lsm tag due shop.orders --dry-run", name="due", of=tag)
 @DRY_RUN
-@pass_call
 def tag_due(call: Call, *, table: str, dry_run: bool) -> None:
     """Create the tags that 'tag.automatic-creation' asks for and no commit has made yet."""
     report = call.table(table).create_due_tags(dry_run=dry_run)
@@ -171,18 +154,14 @@ def branch() -> None:
     """
 
 
-@branch.command(
-    "create",
-    cls=Verb,
-    examples=[
-        "lsm branch create shop.orders fix --tag monday",
-        "lsm branch create shop.orders new",
-    ],
+@table_verb(
+    "lsm branch create shop.orders fix --tag monday",
+    "lsm branch create shop.orders new",
+    name="create",
+    of=branch,
 )
-@click.argument("table")
 @click.argument("name")
 @click.option("--tag", "from_tag", metavar="NAME", help="Begin at this tag.  [default: empty]")
-@pass_call
 def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) -> None:
     """Make a branch from a tag, or an empty one."""
     made = call.table(table).create_branch(name, from_tag)
@@ -190,9 +169,7 @@ def branch_create(call: Call, *, table: str, name: str, from_tag: str | None) ->
     call.out.report(f"branch {made.name} begins {begins}", {"branch": name, "tag": from_tag})
 
 
-@branch.command("list", cls=Verb, examples=["lsm branch list shop.orders"])
-@click.argument("table")
-@pass_call
+@table_verb("lsm branch list shop.orders", name="list", of=branch)
 def branch_list(call: Call, *, table: str) -> None:
     """List branches and where they stand."""
     opened = call.table(table)
@@ -212,31 +189,25 @@ def branch_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="no branches")
 
 
-@branch.command("rename", cls=Verb, examples=["lsm branch rename shop.orders fix repair"])
-@click.argument("table")
+@table_verb("lsm branch rename shop.orders fix repair", name="rename", of=branch)
 @click.argument("name")
 @click.argument("new_name")
-@pass_call
 def branch_rename(call: Call, *, table: str, name: str, new_name: str) -> None:
     """Give a branch another name."""
     call.table(table).rename_branch(name, new_name)
     call.out.report(f"branch {name} is called {new_name} now", {"branch": new_name})
 
 
-@branch.command(
-    "fast-forward",
-    cls=Verb,
-    examples=[
-        "lsm branch fast-forward shop.orders fix --dry-run",
-        "lsm branch fast-forward shop.orders fix --force --yes",
-    ],
+@table_verb(
+    "lsm branch fast-forward shop.orders fix --dry-run",
+    "lsm branch fast-forward shop.orders fix --force --yes",
+    name="fast-forward",
+    of=branch,
 )
-@click.argument("table")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Drop what the table committed since the branch began.")
 @DRY_RUN
 @YES
-@pass_call
 def branch_fast_forward(
     call: Call, *, table: str, name: str, force: bool, dry_run: bool, yes: bool
 ) -> None:
@@ -258,11 +229,9 @@ def branch_fast_forward(
     call.out.report(str(report), facts)
 
 
-@branch.command("delete", cls=Verb, examples=["lsm branch delete shop.orders fix --yes"])
-@click.argument("table")
+@table_verb("lsm branch delete shop.orders fix --yes", name="delete", of=branch)
 @click.argument("name")
 @YES
-@pass_call
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
     """Take a branch away; 'lsm orphans' frees the files that only it named."""
     opened = call.table(table)
@@ -280,9 +249,7 @@ def consumer() -> None:
     """Know the named readers of changes, which keep what they need from expiring."""
 
 
-@consumer.command("list", cls=Verb, examples=["lsm consumer list shop.orders"])
-@click.argument("table")
-@pass_call
+@table_verb("lsm consumer list shop.orders", name="list", of=consumer)
 def consumer_list(call: Call, *, table: str) -> None:
     """List consumers and what they read next."""
     columns = [words("consumer"), code("next_snapshot_id", "next"), words("moved", "moved (UTC)")]
@@ -297,16 +264,15 @@ def consumer_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="no consumers")
 
 
-@consumer.command(
-    "reset",
-    cls=Verb,
-    examples=["lsm consumer reset shop.orders etl --next 12", "lsm consumer reset shop.orders etl"],
+@table_verb(
+    "lsm consumer reset shop.orders etl --next 12",
+    "lsm consumer reset shop.orders etl",
+    name="reset",
+    of=consumer,
 )
-@click.argument("table")
 @click.argument("name")
 @click.option("--next", "next_id", type=click.IntRange(1), metavar="ID",
               help="The snapshot that it reads next.  [default: forget the consumer]")  # fmt: skip
-@pass_call
 def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) -> None:
     """Put a consumer at a snapshot, forwards or back; or forget it."""
     made = call.table(table).reset_consumer(name, next_id)
@@ -316,13 +282,11 @@ def consumer_reset(call: Call, *, table: str, name: str, next_id: int | None) ->
     call.out.report(text, {"consumer": name, "next_snapshot_id": next_id})
 
 
-@consumer.command("clear", cls=Verb, examples=['lsm consumer clear shop.orders --matching "etl-*"'])
-@click.argument("table")
+@table_verb('lsm consumer clear shop.orders --matching "etl-*"', name="clear", of=consumer)
 @click.option("--matching", default="*", metavar="PATTERN", help="Forget consumers of such names.",
               show_default=True)  # fmt: skip
 @click.option("--besides", default="", metavar="PATTERN", help="But not of such names.")
 @YES
-@pass_call
 def consumer_clear(call: Call, *, table: str, matching: str, besides: str, yes: bool) -> None:
     """Forget consumers by the pattern of their names."""
     opened = call.table(table)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine import FOUND_COLUMN as FOUND
 from lsm_engine import InvalidInputError, RowCounts, Table, TableSchema, WriteResult, row_counts_of
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.write import committed, hint
 from lsm_engine.cli.literals import parsed
 from lsm_engine.cli.options import COLUMNS, FORMAT
@@ -16,7 +16,7 @@ from lsm_engine.cli.output import Column, counted, words
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 KEY_OPTION = click.option(
     "--key", "pairs", metavar="COLUMN=VALUE", multiple=True,
@@ -24,19 +24,14 @@ KEY_OPTION = click.option(
 )  # fmt: skip
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm lookup shop.orders --key order_id=17",
-        "lsm lookup shop.orders wanted.csv --columns price,customer --json",
-    ],
+@table_verb(
+    "lsm lookup shop.orders --key order_id=17",
+    "lsm lookup shop.orders wanted.csv --columns price,customer --json",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1)
 @KEY_OPTION
 @COLUMNS
 @FORMAT
-@pass_call
 def lookup(
     call: Call,
     /,
@@ -59,18 +54,13 @@ def lookup(
     call.out.rows([words(FOUND, "found"), *shown], plain_rows(found), empty="no keys")
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm locate shop.orders --key order_id=17",
-        "lsm locate shop.orders tonight.parquet --json | jq .action",
-    ],
+@table_verb(
+    "lsm locate shop.orders --key order_id=17",
+    "lsm locate shop.orders tonight.parquet --json | jq .action",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1)
 @KEY_OPTION
 @FORMAT
-@pass_call
 def locate(
     call: Call, /, *, table: str, files: Sequence[str], pairs: Sequence[str], kind: str | None
 ) -> None:
@@ -84,19 +74,11 @@ def locate(
     call.out.rows(columns, plain_rows(found), empty="no rows")
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm insert shop.orders new.parquet",
-        "lsm insert shop.orders all.csv --existing skip",
-    ],
-)
-@click.argument("table")
+@table_verb("lsm insert shop.orders new.parquet", "lsm insert shop.orders all.csv --existing skip")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--existing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="What becomes of rows whose key is there already.")  # fmt: skip
 @FORMAT
-@pass_call
 def insert(
     call: Call, *, table: str, files: Sequence[str], existing: str, kind: str | None
 ) -> None:
@@ -108,19 +90,14 @@ def insert(
     )  # fmt: skip
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm update shop.orders corrections.csv",
-        "lsm update shop.orders corrections.csv --missing skip",
-    ],
+@table_verb(
+    "lsm update shop.orders corrections.csv",
+    "lsm update shop.orders corrections.csv --missing skip",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--missing", type=click.Choice(["refuse", "skip"]), default="refuse",
               show_default=True, help="What becomes of rows whose key is not there.")  # fmt: skip
 @FORMAT
-@pass_call
 def update(call: Call, *, table: str, files: Sequence[str], missing: str, kind: str | None) -> None:
     """Replace rows whose keys are there; one commit, which never adds a key."""
     opened = call.table(table)

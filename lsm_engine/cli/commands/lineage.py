@@ -7,11 +7,11 @@ import click
 import pyarrow as pa
 
 from lsm_engine import Lineage, TableName, lineage_page
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.output import Column, code, number, size, words
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb, VerbGroup
+from lsm_engine.cli.verb import VerbGroup, table_verb, verb
 
 _RUNS = [
     words("run_id", "run"), words("kind"), words("engine"), words("asset_key", "asset"),
@@ -125,17 +125,13 @@ def _newest(call: Call, table: str) -> int | None:
     return None if newest is None else newest.id
 
 
-@click.command(
-    "snapshot",
-    cls=Verb,
-    examples=["lsm show inputs shop.orders", "lsm show inputs shop.orders 12 --history"],
+@table_verb(
+    "lsm show inputs shop.orders", "lsm show inputs shop.orders 12 --history", name="snapshot"
 )
-@click.argument("table")
 @click.argument("snapshot_id", type=int, required=False)
 @click.option(
     "--history", is_flag=True, help="Of all commits whose rows are in it, not only its own."
 )
-@pass_call
 def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what a snapshot (by default the newest) was made of: run, inputs, files."""
     asked, name = of(call, table)
@@ -156,10 +152,8 @@ def of_snapshot(call: Call, *, table: str, snapshot_id: int | None, history: boo
     part(call, "files that it added and deleted", FILES, files, "none")
 
 
-@click.command("file", cls=Verb, examples=["lsm show life shop.orders data-5f5c…-0.parquet"])
-@click.argument("table")
+@table_verb("lsm show life shop.orders data-5f5c…-0.parquet", name="file")
 @click.argument("file")
-@pass_call
 def of_file(call: Call, *, table: str, file: str) -> None:
     """Show the life of a data file: who added it, what it became, which tags keep it."""
     asked, name = of(call, table)
@@ -181,11 +175,9 @@ def of_file(call: Call, *, table: str, file: str) -> None:
     )
 
 
-@click.command("downstream", cls=Verb, examples=["lsm show downstream shop.orders 12"])
-@click.argument("table")
+@table_verb("lsm show downstream shop.orders 12", name="downstream")
 @click.argument("snapshot_id", type=int, required=False)
 @click.option("--history", is_flag=True, help="Also what read later states that hold its rows.")
-@pass_call
 def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool) -> None:
     """Show what was made from a snapshot, by default the newest."""
     asked, name = of(call, table)
@@ -194,14 +186,11 @@ def downstream(call: Call, *, table: str, snapshot_id: int | None, history: bool
     call.out.rows(WALK, rows, empty="nothing is known to be made from it")
 
 
-@click.command(
-    "recent", cls=Verb, examples=["lsm show commits", "lsm show commits shop.orders --limit 5"]
-)
+@verb("lsm show commits", "lsm show commits shop.orders --limit 5", name="recent")
 @click.argument("table", required=False)
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many."
 )
-@pass_call
 def recent(call: Call, *, table: str | None, limit: int) -> None:
     """List the newest commits of all tables, or of one."""
     if table is None:

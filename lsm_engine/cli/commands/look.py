@@ -8,7 +8,7 @@ import click
 import pyarrow as pa
 
 from lsm_engine import Snapshot, Table, TableSchema, format_bytes, type_text, unsupported_options
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.exit_codes import REFUSED
 from lsm_engine.cli.options import DEEP
 from lsm_engine.cli.output import Column, code, counted, number, size, words
@@ -16,7 +16,7 @@ from lsm_engine.cli.progress import file_progress
 from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.tree_drawing import draw_tree, largest_run
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 SNAPSHOT_OPTION = click.option(
     "--snapshot", "snapshot_id", type=int, metavar="ID", help="Of this snapshot.  [default: newest]"
@@ -39,13 +39,8 @@ def _show(
     call.out.rows(columns, rows, empty="nothing has been committed yet")
 
 
-@click.command(
-    cls=Verb,
-    examples=["lsm show schema shop.orders", "lsm show schema lake/shop.db/orders --history"],
-)
-@click.argument("table")
+@table_verb("lsm show schema shop.orders", "lsm show schema lake/shop.db/orders --history")
 @click.option("--history", is_flag=True, help="Every version of the schema, oldest first.")
-@pass_call
 def schema(call: Call, *, table: str, history: bool) -> None:
     """Show a table's columns, types and keys.
 
@@ -96,13 +91,8 @@ def schema_rows(found: TableSchema) -> list[dict[str, Any]]:
     return rows
 
 
-@click.command(
-    cls=Verb,
-    examples=["lsm show snapshots shop.orders", "lsm show snapshots shop.orders --limit 5 --json"],
-)
-@click.argument("table")
+@table_verb("lsm show snapshots shop.orders", "lsm show snapshots shop.orders --limit 5 --json")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the newest N.")
-@pass_call
 def snapshots(call: Call, *, table: str, limit: int | None) -> None:
     """List a table's snapshots, newest first: who committed what and when."""
     newest_first = call.table(table).system("snapshots").sort_by([("snapshot_id", "descending")])
@@ -119,12 +109,8 @@ def snapshots(call: Call, *, table: str, limit: int | None) -> None:
     call.out.rows(columns, rows, empty="nothing has been committed yet")
 
 
-@click.command(
-    cls=Verb, examples=["lsm show snapshot shop.orders", "lsm show snapshot shop.orders 12 --json"]
-)
-@click.argument("table")
+@table_verb("lsm show snapshot shop.orders", "lsm show snapshot shop.orders 12 --json")
 @click.argument("snapshot_id", type=int, required=False)
-@pass_call
 def snapshot(call: Call, *, table: str, snapshot_id: int | None) -> None:
     """Show one snapshot in detail, by default the newest: all its members and manifest lists."""
     opened = call.table(table)
@@ -197,11 +183,7 @@ VIEWS = {
 """What people see of wide system tables; --json, and --columns, have all of it."""
 
 
-@click.command(
-    cls=Verb,
-    examples=["lsm show tree shop.orders", "lsm show tree shop.orders --bucket 0 --limit 0"],
-)
-@click.argument("table")
+@table_verb("lsm show tree shop.orders", "lsm show tree shop.orders --bucket 0 --limit 0")
 @click.option(
     "--partition",
     metavar="NAME",
@@ -210,7 +192,6 @@ VIEWS = {
 @click.option("--bucket", type=click.IntRange(0), metavar="N", help="Only buckets of this number.")
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
               help="Draw at most N buckets, those with most runs; 0 draws all.")  # fmt: skip
-@pass_call
 def tree(call: Call, *, table: str, partition: str | None, bucket: int | None, limit: int) -> None:
     """Draw a table's LSM trees: levels and sorted runs, newest on top, with sizes and rows.
 
@@ -256,12 +237,8 @@ def _run(run: Any) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names}
 
 
-@click.command(
-    "debt", cls=Verb, examples=["lsm show debt shop.orders", "lsm show debt shop.orders --due"]
-)
-@click.argument("table")
+@table_verb("lsm show debt shop.orders", "lsm show debt shop.orders --due", name="debt")
 @click.option("--due", is_flag=True, help="Only buckets whose compaction is due.")
-@pass_call
 def debt(call: Call, *, table: str, due: bool) -> None:
     """Show the compaction debt of each bucket, the greatest first, and when it is due at this pace.
 
@@ -304,18 +281,12 @@ def _debt(table: Table, each: Any) -> dict[str, Any]:
     }
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm show amplification shop.orders",
-        "lsm show amplification shop.orders --commits 100",
-    ],
+@table_verb(
+    "lsm show amplification shop.orders", "lsm show amplification shop.orders --commits 100"
 )
-@click.argument("table")
 @click.option(
     "--commits", type=click.IntRange(1), help="The newest ones.  [default: all that are left]"
 )
-@pass_call
 def amplification(call: Call, *, table: str, commits: int | None) -> None:
     """Show what the tree costs: bytes written per byte, runs per read, bytes kept per byte."""
     found = call.table(table).amplification(commits)
@@ -337,21 +308,16 @@ def amplification(call: Call, *, table: str, commits: int | None) -> None:
     call.out.rows(columns, rows, empty="nothing has been committed yet")
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm verify shop.orders",
-        "lsm verify shop.orders --deep && echo sound",
-        "lsm verify shop.orders --deep --incremental",
-    ],
+@table_verb(
+    "lsm verify shop.orders",
+    "lsm verify shop.orders --deep && echo sound",
+    "lsm verify shop.orders --deep --incremental",
 )
-@click.argument("table")
 @SNAPSHOT_OPTION
 @DEEP
 @click.option(
     "--incremental", is_flag=True, help="With --deep: pass over files verified before, unchanged."
 )
-@pass_call
 def verify(
     call: Call, *, table: str, snapshot_id: int | None, deep: bool, incremental: bool
 ) -> None:

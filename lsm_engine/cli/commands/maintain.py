@@ -15,28 +15,20 @@ from lsm_engine import (
     millis_of,
     parse_millis,
 )
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.write import committed, partition_of
 from lsm_engine.cli.options import DRY_RUN, PARTITIONS, RETAIN_MAX, RETAIN_MIN, YES
 from lsm_engine.cli.output import code, counted, number, words
 from lsm_engine.cli.progress import BucketProgress, writing
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.cli.verb import VerbGroup, asked, table_verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm compact shop.orders",
-        "lsm compact shop.orders --full --partition dt=2024-05-01",
-    ],
-)
-@click.argument("table")
+@table_verb("lsm compact shop.orders", "lsm compact shop.orders --full --partition dt=2024-05-01")
 @click.option("--full", is_flag=True, help="Merge all of each bucket into one sorted run.")
 @PARTITIONS
 @click.option("--bucket", "buckets", type=click.IntRange(0), metavar="N", multiple=True,
               help="Only buckets of this number; repeatable.")  # fmt: skip
-@pass_call
 def compact(
     call: Call, *, table: str, full: bool, partitions: Sequence[str], buckets: Sequence[int]
 ) -> None:
@@ -75,17 +67,9 @@ def compact(
     )
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm rescale shop.orders 16",
-        "lsm rescale shop.orders 16 --partition dt=2024-05-01",
-    ],
-)
-@click.argument("table")
+@table_verb("lsm rescale shop.orders 16", "lsm rescale shop.orders 16 --partition dt=2024-05-01")
 @click.argument("buckets", type=click.IntRange(1))
 @PARTITIONS
-@pass_call
 def rescale(call: Call, *, table: str, buckets: int, partitions: Sequence[str]) -> None:
     """Give a table another number of buckets: all rows are rewritten, in one commit.
 
@@ -119,15 +103,12 @@ def tag() -> None:
     """Name snapshots, so that they stay: create, list, move, rename, expire, delete."""
 
 
-@tag.command(
-    "create",
-    cls=Verb,
-    examples=[
-        "lsm tag create shop.orders monday",
-        'lsm tag create shop.orders before-fix --snapshot 12 --retained "7 d"',
-    ],
+@table_verb(
+    "lsm tag create shop.orders monday",
+    'lsm tag create shop.orders before-fix --snapshot 12 --retained "7 d"',
+    name="create",
+    of=tag,
 )
-@click.argument("table")
 @click.argument("name")
 @click.option(
     "--snapshot",
@@ -140,7 +121,6 @@ def tag() -> None:
 @click.option(
     "--retained", metavar="TIME", help='Keep the tag this long, such as "7 d".  [default: for ever]'
 )
-@pass_call
 def tag_create(
     call: Call,
     *,
@@ -160,11 +140,7 @@ def tag_create(
     call.out.report(f"tag {made.name} names snapshot {made.snapshot.id}", tag_facts(made))
 
 
-@tag.command(
-    "list", cls=Verb, examples=["lsm tag list shop.orders", "lsm tag list shop.orders --json"]
-)
-@click.argument("table")
-@pass_call
+@table_verb("lsm tag list shop.orders", "lsm tag list shop.orders --json", name="list", of=tag)
 def tag_list(call: Call, *, table: str) -> None:
     """List tags and the snapshots that they keep."""
     columns = [
@@ -175,10 +151,8 @@ def tag_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="no tags")
 
 
-@tag.command("delete", cls=Verb, examples=["lsm tag delete shop.orders monday"])
-@click.argument("table")
+@table_verb("lsm tag delete shop.orders monday", name="delete", of=tag)
 @click.argument("name")
-@pass_call
 def tag_delete(call: Call, *, table: str, name: str) -> None:
     """Delete a tag, and the files that nothing else names any more."""
     call.table(table).delete_tag(name)
@@ -197,14 +171,10 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
     }
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm expire shop.orders --dry-run",
-        'lsm expire shop.orders --retain-max 20 --older-than "1 d" --yes',
-    ],
+@table_verb(
+    "lsm expire shop.orders --dry-run",
+    'lsm expire shop.orders --retain-max 20 --older-than "1 d" --yes',
 )
-@click.argument("table")
 @DRY_RUN
 @YES
 @RETAIN_MIN
@@ -216,7 +186,6 @@ def tag_facts(tag: Tag) -> dict[str, Any]:
 )
 @click.option("--all", "everything", is_flag=True,
               help="All that retention lets go of, not only 'snapshot.expire.limit' at a time.")  # fmt: skip
-@pass_call
 def expire(
     call: Call,
     *,

@@ -6,27 +6,19 @@ from typing import Any
 import click
 
 from lsm_engine import OrphanReport, RepairReport, Table, format_bytes
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import DRY_RUN, YES
 from lsm_engine.cli.output import counted, number, size, words
 from lsm_engine.cli.safe_text import utc_text
-from lsm_engine.cli.verb import Verb, VerbGroup, asked
+from lsm_engine.cli.verb import VerbGroup, asked, table_verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm orphans shop.orders --dry-run",
-        'lsm orphans shop.orders --older-than "3 d" --yes',
-    ],
-)
-@click.argument("table")
+@table_verb("lsm orphans shop.orders --dry-run", 'lsm orphans shop.orders --older-than "3 d" --yes')
 @click.option("--older-than", default="1 d", metavar="AGE", show_default=True,
               help="Leave younger files alone: somebody may be writing them.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Allow ages below a day; only where nobody writes.")
 @DRY_RUN
 @YES
-@pass_call
 def orphans(
     call: Call, *, table: str, older_than: str, force: bool, dry_run: bool, yes: bool
 ) -> None:
@@ -66,20 +58,15 @@ def _show_orphans(call: Call, report: OrphanReport) -> None:
         call.out.rows([words("file"), size("size")], rows, empty="")
 
 
-@click.command(
-    "expire-partitions",
-    cls=Verb,
-    examples=[
-        "lsm expire-partitions shop.orders --dry-run",
-        'lsm expire-partitions shop.orders --older-than "90 d" --yes',
-    ],
+@table_verb(
+    "lsm expire-partitions shop.orders --dry-run",
+    'lsm expire-partitions shop.orders --older-than "90 d" --yes',
+    name="expire-partitions",
 )
-@click.argument("table")
 @click.option("--older-than", metavar="AGE",
               help="Drop what is older.  [default: partition.expiration-time]")  # fmt: skip
 @DRY_RUN
 @YES
-@pass_call
 def expire_partitions(
     call: Call, *, table: str, older_than: str | None, dry_run: bool, yes: bool
 ) -> None:
@@ -114,20 +101,15 @@ _REPAIRS = {
 }
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm repair shop.orders restore --act",
-        "lsm repair shop.orders missing-files",
-        "lsm repair shop.orders earliest --act",
-        "lsm repair shop.orders purge --act --yes",
-    ],
+@table_verb(
+    "lsm repair shop.orders restore --act",
+    "lsm repair shop.orders missing-files",
+    "lsm repair shop.orders earliest --act",
+    "lsm repair shop.orders purge --act --yes",
 )
-@click.argument("table")
 @click.argument("what", type=click.Choice(["restore", *_REPAIRS]))
 @click.option("--act", is_flag=True, help="Do it; without this, only show what would be done.")
 @YES
-@pass_call
 def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     """Mend a table: shows what would be done; does it with --act.
 
@@ -195,9 +177,7 @@ def trash() -> None:
     """Give back what maintenance took: tables with 'maintenance.trash-retained' keep it a while."""
 
 
-@trash.command("list", cls=Verb, examples=["lsm trash list shop.orders"])
-@click.argument("table")
-@pass_call
+@table_verb("lsm trash list shop.orders", name="list", of=trash)
 def trash_list(call: Call, *, table: str) -> None:
     """List what can be given back."""
     columns = [
@@ -218,10 +198,8 @@ def trash_list(call: Call, *, table: str) -> None:
     call.out.rows(columns, rows, empty="the trash is empty")
 
 
-@trash.command("undo", cls=Verb, examples=["lsm trash undo shop.orders"])
-@click.argument("table")
+@table_verb("lsm trash undo shop.orders", name="undo", of=trash)
 @click.argument("record", required=False)
-@pass_call
 def trash_undo(call: Call, *, table: str, record: str | None) -> None:
     """Give back what one RECORD holds, by default the newest."""
     one = call.table(table).undo_maintenance(record)
@@ -234,14 +212,12 @@ def trash_undo(call: Call, *, table: str, record: str | None) -> None:
     call.out.report(text, facts)
 
 
-@trash.command("empty", cls=Verb, examples=["lsm trash empty shop.orders --all --yes"])
-@click.argument("table")
+@table_verb("lsm trash empty shop.orders --all --yes", name="empty", of=trash)
 @click.option(
     "--all", "everything", is_flag=True, help="Also what is younger than the option allows."
 )
 @DRY_RUN
 @YES
-@pass_call
 def trash_empty(call: Call, *, table: str, everything: bool, dry_run: bool, yes: bool) -> None:
     """Delete the files of old records for good."""
     opened = call.table(table)

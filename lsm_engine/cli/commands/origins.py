@@ -9,12 +9,12 @@ from lsm_engine import OPENLINEAGE_NAMESPACE as NAMESPACE
 from lsm_engine import LineageOrigin as Origin
 from lsm_engine import TableName
 from lsm_engine import openlineage_events as run_events
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.lineage import FILES, WALK, of, part, plain
 from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG
 from lsm_engine.cli.output import code, number, size, words
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb, verb
 
 _COMMITS = [
     code("snapshot_id", "snapshot"), words("commit_kind", "kind"), words("committed", "committed (UTC)"),
@@ -44,16 +44,10 @@ def _origin(call: Call, origin: Origin, **more: Any) -> None:
         part(call, "files that went into it", _MADE, files, "")
 
 
-@click.command(
-    "row",
-    cls=Verb,
-    examples=["lsm show row shop.orders order_id=2", "lsm show row a.b id=1 --tag x"],
-)
-@click.argument("table")
+@table_verb("lsm show row shop.orders order_id=2", "lsm show row a.b id=1 --tag x", name="row")
 @click.argument("key", nargs=-1, required=True, metavar="COLUMN=VALUE...")
 @AS_OF_SNAPSHOT
 @AS_OF_TAG
-@pass_call
 def of_row(
     call: Call, *, table: str, key: Sequence[str], snapshot_id: int | None, tag: str | None
 ) -> None:
@@ -66,30 +60,24 @@ def of_row(
     _origin(call, found.origin, verdict=found.explanation.verdict)
 
 
-@click.command("tag", cls=Verb, examples=["lsm show tag shop.orders monday"])
-@click.argument("table")
+@table_verb("lsm show tag shop.orders monday", name="tag")
 @click.argument("tag")
-@pass_call
 def of_tag(call: Call, *, table: str, tag: str) -> None:
     """Show which runs and input snapshots a tag is made of, deleted tags too."""
     asked, name = of(call, table)
     _origin(call, asked.origin_of_tag(name, tag), tag=tag)
 
 
-@click.command("origin", cls=Verb, examples=["lsm show origin shop.orders data-5f5c…-0.parquet"])
-@click.argument("table")
+@table_verb("lsm show origin shop.orders data-5f5c…-0.parquet", name="origin")
 @click.argument("file")
-@pass_call
 def of_origin(call: Call, *, table: str, file: str) -> None:
     """Show what a data file was made of: through compactions back to the commits that wrote."""
     asked, name = of(call, table)
     _origin(call, asked.origin_of_file(name, file.rpartition("/")[2]), file=file)
 
 
-@click.command("impact", cls=Verb, examples=["lsm show impact shop.orders 12"])
-@click.argument("table")
+@table_verb("lsm show impact shop.orders 12", name="impact")
 @click.argument("snapshot_id", type=int)
-@pass_call
 def impact(call: Call, *, table: str, snapshot_id: int) -> None:
     """Show what would break if a snapshot expired: readers, and files that only it holds."""
     asked, name = of(call, table)
@@ -105,18 +93,13 @@ def impact(call: Call, *, table: str, snapshot_id: int) -> None:
     part(call, "files that only it holds", FILES[1:], files, "none")
 
 
-@click.command(
-    "column",
-    cls=Verb,
-    examples=[
-        "lsm show column air.carrier_days worst_arr_delay",
-        "lsm show column a.b c --downstream",
-    ],
+@table_verb(
+    "lsm show column air.carrier_days worst_arr_delay",
+    "lsm show column a.b c --downstream",
+    name="column",
 )
-@click.argument("table")
 @click.argument("column")
 @click.option("--downstream", is_flag=True, help="What was computed from it.")
-@pass_call
 def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
     """Show the columns that a column was computed from, through all tables, as commits declared it."""
     asked, name = of(call, table)
@@ -125,18 +108,14 @@ def of_column(call: Call, *, table: str, column: str, downstream: bool) -> None:
     call.out.rows(_COLUMNS, rows, empty="no commit declared columns of it")
 
 
-@click.command(
-    "export",
-    cls=Verb,
-    examples=[
-        "lsm lineage export > events.jsonl",
-        "lsm lineage export shop.orders --namespace prod",
-    ],
+@verb(
+    "lsm lineage export > events.jsonl",
+    "lsm lineage export shop.orders --namespace prod",
+    name="export",
 )
 @click.argument("table", required=False)
 @click.option("--namespace", default=NAMESPACE, show_default=True, metavar="NAME",
               help="Stands before the names of jobs and datasets.")  # fmt: skip
-@pass_call
 def export(call: Call, *, table: str | None, namespace: str) -> None:
     """Print the lineage as OpenLineage run events, one JSON object per commit."""
     name = None if table is None else TableName.parse(call.named(table))

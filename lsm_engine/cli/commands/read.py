@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import click
 
 from lsm_engine import PruneCounts, Scan
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.options import AS_OF_SNAPSHOT, AS_OF_TAG, COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import code, columns_of, words
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,21 +54,16 @@ def open_scan(
     )
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm scan shop.orders",
-        "lsm scan shop.orders --columns order_id,price \\",
-        "    --where \"price BETWEEN 5 AND 10 AND customer LIKE 'A%'\"",
-        "lsm scan shop.orders --tag monday --limit 5",
-        "lsm scan shop.orders --json | jq .price",
-    ],
+@table_verb(
+    "lsm scan shop.orders",
+    "lsm scan shop.orders --columns order_id,price \\",
+    "    --where \"price BETWEEN 5 AND 10 AND customer LIKE 'A%'\"",
+    "lsm scan shop.orders --tag monday --limit 5",
+    "lsm scan shop.orders --json | jq .price",
 )
-@click.argument("table")
 @COLUMNS
 @reading
 @ROWS
-@pass_call
 def scan(
     call: Call, /, *, table: str, columns: str | None, limit: int | None, **which: Any
 ) -> None:
@@ -106,13 +101,8 @@ def _rows(found: Scan, cut: int | None, more: list[bool]) -> Iterator[dict[str, 
         yield from plain_rows(batch)
 
 
-@click.command(
-    cls=Verb,
-    examples=["lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\""],
-)
-@click.argument("table")
+@table_verb("lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\"")
 @reading
-@pass_call
 def count(call: Call, /, *, table: str, **which: Any) -> None:
     """Count rows as a reader sees them: merged, deletes gone."""
     found = open_scan(call, table, **which)
@@ -124,18 +114,13 @@ def count(call: Call, /, *, table: str, **which: Any) -> None:
         call.out.text(str(number))
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm show scan shop.orders --where \"dt = '2024-05-01' AND price > 5\"",
-        "lsm show scan shop.orders --splits",
-    ],
+@table_verb(
+    "lsm show scan shop.orders --where \"dt = '2024-05-01' AND price > 5\"",
+    "lsm show scan shop.orders --splits",
 )
-@click.argument("table")
 @COLUMNS
 @click.option("--splits", is_flag=True, help="List every split in a table.")
 @reading
-@pass_call
 def explain(call: Call, /, *, table: str, columns: str | None, splits: bool, **which: Any) -> None:
     """Show what a scan would read, what it prunes, and why. Reads metadata only."""
     found = open_scan(call, table, columns=columns, **which)

@@ -9,11 +9,11 @@ from click.shell_completion import CompletionItem
 from lsm_engine import CATALOG_TABLES, SYSTEM_DATABASE
 from lsm_engine import SYSTEM_TABLES as TABLES
 from lsm_engine import choose_rows as chosen
-from lsm_engine.cli.call import Call, is_path, pass_call
+from lsm_engine.cli.call import Call, is_path
 from lsm_engine.cli.commands.look import SNAPSHOT_OPTION, VIEWS, system_rows
 from lsm_engine.cli.options import COLUMNS, WHERE
 from lsm_engine.cli.output import Column, code, words
-from lsm_engine.cli.verb import Verb, VerbGroup
+from lsm_engine.cli.verb import Verb, VerbGroup, table_verb
 
 _OF_CATALOG = tuple(f"{SYSTEM_DATABASE}.{name}" for name in CATALOG_TABLES)
 
@@ -65,21 +65,16 @@ def show() -> None:
     """
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm show buckets shop.orders",
-        'lsm show files shop.orders --where "level = 0" --columns file_path,record_count',
-        "lsm show sys.tables",
-    ],
+@table_verb(
+    "lsm show buckets shop.orders",
+    'lsm show files shop.orders --where "level = 0" --columns file_path,record_count',
+    "lsm show sys.tables",
 )
-@click.argument("table")
 @click.argument("name", required=False)
 @SNAPSHOT_OPTION
 @click.option("--tag", metavar="NAME", help="Of the snapshot that a tag names.")
 @WHERE
 @COLUMNS
-@pass_call
 def system(call: Call, /, *, table: str, name: str | None, **which: Any) -> None:
     """Show a system table: of TABLE by NAME, or of the catalog: sys.tables, sys.partitions, …
 

@@ -19,7 +19,7 @@ from lsm_engine import (
     StorageError,
     row_counts_of,
 )
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.commands.catalog import pairs_of, split_names
 from lsm_engine.cli.commands.read import open_scan, reading
 from lsm_engine.cli.commands.write import committed, hint, rows_of
@@ -30,19 +30,15 @@ from lsm_engine.cli.row_files import format_of
 from lsm_engine.cli.row_folders import folder_rows
 from lsm_engine.cli.safe_text import json_text
 from lsm_engine.cli.values import plain_rows
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 
-@click.command(
-    "import",
-    cls=Verb,
-    examples=[
-        "lsm import shop.orders old/orders/ --primary-key order_id",
-        "lsm import shop.clicks clicks/ --partitioned-by day --option bucket=-1",
-        "lsm import shop.customers delta/customers --primary-key id",
-    ],
+@table_verb(
+    "lsm import shop.orders old/orders/ --primary-key order_id",
+    "lsm import shop.clicks clicks/ --partitioned-by day --option bucket=-1",
+    "lsm import shop.customers delta/customers --primary-key id",
+    name="import",
 )
-@click.argument("table")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option(
     "--primary-key", metavar="COLUMNS", help="Of a new table: names, with commas between."
@@ -54,7 +50,6 @@ from lsm_engine.cli.verb import Verb
               help="An option of a new table; repeatable.")  # fmt: skip
 @click.option("--link", is_flag=True,
               help="Take the files themselves, by hard links, and copy no row.")  # fmt: skip
-@pass_call
 def import_(
     call: Call, *, table: str, folder: str, primary_key: str | None, partitioned_by: str | None,
     options: Sequence[str], link: bool,
@@ -108,19 +103,14 @@ def import_(
     )
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm export shop.orders orders.parquet",
-        'lsm export shop.orders monday.csv --tag monday --where "price > 5"',
-    ],
+@table_verb(
+    "lsm export shop.orders orders.parquet",
+    'lsm export shop.orders monday.csv --tag monday --where "price > 5"',
 )
-@click.argument("table")
 @click.argument("file", type=click.Path(dir_okay=False))
 @COLUMNS
 @reading
 @FORMAT
-@pass_call
 def export(
     call: Call, /, *, table: str, file: str, columns: str | None, kind: str | None, **which: Any
 ) -> None:
@@ -166,15 +156,11 @@ def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
         Path(part).unlink(missing_ok=True)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm merge shop.orders changes.csv --update-all --insert-all",
-        'lsm merge shop.orders changes.csv --delete "source.gone" --set price=source.price \\',
-        "    --set \"note='seen'\" --insert-all",
-    ],
+@table_verb(
+    "lsm merge shop.orders changes.csv --update-all --insert-all",
+    'lsm merge shop.orders changes.csv --delete "source.gone" --set price=source.price \\',
+    "    --set \"note='seen'\" --insert-all",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @click.option(
     "--on",
@@ -201,7 +187,6 @@ def _written(file: str, kind: str, schema: pa.Schema) -> Iterator[Any]:
 @click.option("--delete-unmatched", metavar="FILTER",
               help="Delete rows that no source row matches, where this holds; 'true': all of them.")  # fmt: skip
 @FORMAT
-@pass_call
 def merge(
     call: Call, *, table: str, files: Sequence[str], on: str | None, delete: str | None, sets: Sequence[str],
     update_all: bool, insert_all: bool, delete_unmatched: str | None, kind: str | None,

@@ -15,27 +15,22 @@ from lsm_engine import (
     core_options,
     row_counts_of,
 )
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.literals import partition_values
 from lsm_engine.cli.options import FORMAT
 from lsm_engine.cli.output import counted
 from lsm_engine.cli.progress import row_progress, writing
 from lsm_engine.cli.row_files import RowSource, open_row_files
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import table_verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm upsert shop.orders monday.parquet tuesday.parquet",
-        "lsm upsert shop.orders changes.csv",
-        "curl -s https://example.com/orders.jsonl | lsm upsert shop.orders - --format jsonl",
-    ],
+@table_verb(
+    "lsm upsert shop.orders monday.parquet tuesday.parquet",
+    "lsm upsert shop.orders changes.csv",
+    "curl -s https://example.com/orders.jsonl | lsm upsert shop.orders - --format jsonl",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @FORMAT
-@pass_call
 def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Insert the rows of files, replacing those whose key is already there; one commit.
 
@@ -52,17 +47,12 @@ def upsert(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     _report(call, opened, made, f"{counted(rows.count, 'row')} upserted", rows.count)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm append shop.clicks monday.parquet tuesday.parquet",
-        "lsm append shop.clicks - --format jsonl < clicks.jsonl",
-    ],
+@table_verb(
+    "lsm append shop.clicks monday.parquet tuesday.parquet",
+    "lsm append shop.clicks - --format jsonl < clicks.jsonl",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @FORMAT
-@pass_call
 def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Add the rows of files to a table without a primary key; one commit.
 
@@ -77,19 +67,14 @@ def append(call: Call, *, table: str, files: Sequence[str], kind: str | None) ->
     _report(call, opened, made, f"{counted(rows.count, 'row')} appended", rows.count)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "zcat orders.jsonl.gz | lsm ingest shop.orders - --format jsonl --commit-rows 10000",
-        "lsm ingest shop.orders 2024-05-*.parquet --commit-rows 1000000",
-    ],
+@table_verb(
+    "zcat orders.jsonl.gz | lsm ingest shop.orders - --format jsonl --commit-rows 10000",
+    "lsm ingest shop.orders 2024-05-*.parquet --commit-rows 1000000",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--commit-rows", type=click.IntRange(1), default=100_000, show_default=True,
               metavar="N", help="Commit whenever so many rows have come.")  # fmt: skip
 @FORMAT
-@pass_call
 def ingest(
     call: Call, *, table: str, files: Sequence[str], commit_rows: int, kind: str | None
 ) -> None:
@@ -142,17 +127,12 @@ _METRICS = (
 )  # fmt: skip
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm scan shop.clicks --columns _ROW_ID,url --json > urls.jsonl",
-        "lsm update-columns shop.clicks urls.jsonl",
-    ],
+@table_verb(
+    "lsm scan shop.clicks --columns _ROW_ID,url --json > urls.jsonl",
+    "lsm update-columns shop.clicks urls.jsonl",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @FORMAT
-@pass_call
 def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | None) -> None:
     """Give rows that have ids new values in some columns; one commit, and no other column is rewritten.
 
@@ -169,18 +149,12 @@ def update_columns(call: Call, *, table: str, files: Sequence[str], kind: str | 
     _report(call, opened, made, f"columns of {counted(rows.count, 'row')} updated", rows.count)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        'lsm delete shop.orders --where "order_id IN (17, 18)"',
-        "lsm delete shop.orders cancelled.csv",
-    ],
+@table_verb(
+    'lsm delete shop.orders --where "order_id IN (17, 18)"', "lsm delete shop.orders cancelled.csv"
 )
-@click.argument("table")
 @click.argument("files", nargs=-1)
 @click.option("--where", metavar="FILTER", help="Delete the rows that match; see lsm scan --help.")
 @FORMAT
-@pass_call
 def delete(
     call: Call, *, table: str, files: Sequence[str], where: str | None, kind: str | None
 ) -> None:
@@ -206,19 +180,14 @@ def delete(
     _report(call, opened, made, f"{counted(rows.count, 'key')} deleted", rows.count)
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm overwrite shop.orders may.parquet --partition dt=2024-05-01",
-        "lsm overwrite shop.rates rates.csv",
-    ],
+@table_verb(
+    "lsm overwrite shop.orders may.parquet --partition dt=2024-05-01",
+    "lsm overwrite shop.rates rates.csv",
 )
-@click.argument("table")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--partition", "partition", metavar="COLUMN=VALUE", multiple=True,
               help="Replace this partition and nothing else; repeatable for several columns.")  # fmt: skip
 @FORMAT
-@pass_call
 def overwrite(
     call: Call, *, table: str, files: Sequence[str], partition: Sequence[str], kind: str | None
 ) -> None:

@@ -8,19 +8,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from lsm_engine.cli.call import Call, pass_call
+from lsm_engine.cli.call import Call
 from lsm_engine.cli.ui.routes import Site
 from lsm_engine.cli.ui.server import PORT, PageServer
-from lsm_engine.cli.verb import Verb
+from lsm_engine.cli.verb import verb
 
 
-@click.command(
-    cls=Verb,
-    examples=[
-        "lsm ui",
-        "lsm --warehouse s3://bucket/lake ui --no-browser",
-        "ssh -L 8577:localhost:8577 server lsm --warehouse /data/lake ui --no-browser",
-    ],
+@verb(
+    "lsm ui",
+    "lsm --warehouse s3://bucket/lake ui --no-browser",
+    "ssh -L 8577:localhost:8577 server lsm --warehouse /data/lake ui --no-browser",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, metavar="N",
@@ -31,7 +28,6 @@ from lsm_engine.cli.verb import Verb
     envvar="LSM_DAGSTER_URL", help="Dagster's webserver, to which runs and assets then lead.",
 )  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the address only, and open nothing.")
-@pass_call
 def ui(call: Call, *, port: int, dagster: str | None, no_browser: bool) -> None:
     """Show tables, trees, histories, keys and lineage in the browser, until Ctrl-C.
 
