@@ -30,6 +30,7 @@ from lsm_engine.catalog.models import (
     TAGS,
 )
 from lsm_engine.catalog.names import TableName
+from lsm_engine.schema.type_text import columns_of_text
 
 _COLUMNS_DEEP = 32
 _RANGES_LOOKED_AT = 16
@@ -337,28 +338,13 @@ class LineageOrigins(LineageQueries):
         return self._ask(statement)
 
 
-_COLUMN_EDGES = pa.schema(
-    [
-        ("depth", pa.int64()),
-        ("table_name", pa.string()),
-        ("column_name", pa.string()),
-        ("dataset", pa.string()),
-        ("input_column", pa.string()),
-        ("first_snapshot_id", pa.int64()),
-        ("last_snapshot_id", pa.int64()),
-    ]
+_COLUMN_EDGES = columns_of_text(
+    "depth BIGINT, table_name STRING, column_name STRING, dataset STRING, input_column STRING, "
+    "first_snapshot_id BIGINT, last_snapshot_id BIGINT"
 )
-_FILES_OF_ORIGIN = pa.schema(
-    [
-        ("file_name", pa.string()),
-        ("partition_path", pa.string()),
-        ("bucket", pa.int64()),
-        ("level", pa.int64()),
-        ("row_count", pa.int64()),
-        ("file_size", pa.int64()),
-        ("added_by", pa.int64()),
-        ("written", pa.bool_()),
-    ]
+_FILES_OF_ORIGIN = columns_of_text(
+    "file_name STRING, partition_path STRING, bucket BIGINT, level BIGINT, row_count BIGINT, "
+    "file_size BIGINT, added_by BIGINT, written BOOLEAN"
 )
 
 

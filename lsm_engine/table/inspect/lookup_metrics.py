@@ -3,19 +3,14 @@
 import pyarrow as pa
 
 from lsm_engine.io.cache_entries import CacheEntry
+from lsm_engine.schema.type_text import columns_of_text
 from lsm_engine.table.compact.lookup_levels import compaction_owner
 from lsm_engine.table.find.lookup import process_cache
 from lsm_engine.table.ground.session import TableSession
 
-LOOKUP_METRICS = pa.schema(
-    [
-        pa.field("lookup_file", pa.string(), nullable=False),
-        pa.field("used_by", pa.string(), nullable=False),
-        ("file_size_in_bytes", pa.int64()),
-        ("request_count", pa.int64()),
-        ("hit_count", pa.int64()),
-        ("removal_cause", pa.string()),
-    ]
+LOOKUP_METRICS = columns_of_text(
+    "lookup_file STRING NOT NULL, used_by STRING NOT NULL, file_size_in_bytes BIGINT, "
+    "request_count BIGINT, hit_count BIGINT, removal_cause STRING"
 )
 
 

@@ -12,6 +12,7 @@ from lsm_engine.base.modes import FileSource
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.type_text import columns_of_text
 from lsm_engine.schema.types import DataField
 from lsm_engine.table.ground.live_files import (
     BUCKET,
@@ -28,27 +29,12 @@ STAMP = pa.timestamp("ms")
 INDEX_SUFFIX = ".index"
 _SOURCES = {int(source): source.name for source in FileSource}
 
-FILES = pa.schema(
-    [
-        ("partition", pa.string()),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("file_path", pa.string(), nullable=False),
-        ("file_format", pa.string()),
-        ("schema_id", pa.int64()),
-        pa.field("level", pa.int32(), nullable=False),
-        ("record_count", pa.int64()),
-        ("delete_row_count", pa.int64()),
-        ("file_size_in_bytes", pa.int64()),
-        ("min_key", pa.string()),
-        ("max_key", pa.string()),
-        ("null_value_counts", pa.string()),
-        ("min_value_stats", pa.string()),
-        ("max_value_stats", pa.string()),
-        ("min_sequence_number", pa.int64()),
-        ("max_sequence_number", pa.int64()),
-        ("creation_time", STAMP),
-        ("file_source", pa.string()),
-    ]
+FILES = columns_of_text(
+    "partition STRING, bucket INT NOT NULL, file_path STRING NOT NULL, file_format STRING, "
+    "schema_id BIGINT, level INT NOT NULL, record_count BIGINT, delete_row_count BIGINT, "
+    "file_size_in_bytes BIGINT, min_key STRING, max_key STRING, null_value_counts STRING, "
+    "min_value_stats STRING, max_value_stats STRING, min_sequence_number BIGINT, "
+    "max_sequence_number BIGINT, creation_time TIMESTAMP(3), file_source STRING"
 )
 FILE_KEY_RANGES = pa.schema(
     [
@@ -69,25 +55,13 @@ FILE_INDEXES = pa.schema(
         ("index_size_in_bytes", pa.int64()),  # null: manifests do not record a sidecar's
     ]
 )
-PARTITIONS = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        ("record_count", pa.int64()),
-        ("file_size_in_bytes", pa.int64()),
-        ("file_count", pa.int64()),
-        ("last_update_time", STAMP),
-        ("total_buckets", pa.int32()),
-    ]
+PARTITIONS = columns_of_text(
+    "partition STRING NOT NULL, record_count BIGINT, file_size_in_bytes BIGINT, "
+    "file_count BIGINT, last_update_time TIMESTAMP(3), total_buckets INT"
 )
-BUCKETS = pa.schema(
-    [
-        pa.field("partition", pa.string(), nullable=False),
-        pa.field("bucket", pa.int32(), nullable=False),
-        ("record_count", pa.int64()),
-        ("file_size_in_bytes", pa.int64()),
-        ("file_count", pa.int64()),
-        ("last_update_time", STAMP),
-    ]
+BUCKETS = columns_of_text(
+    "partition STRING NOT NULL, bucket INT NOT NULL, record_count BIGINT, "
+    "file_size_in_bytes BIGINT, file_count BIGINT, last_update_time TIMESTAMP(3)"
 )
 
 

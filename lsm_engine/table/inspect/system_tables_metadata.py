@@ -15,41 +15,24 @@ from lsm_engine.merge.rule_texts import column_rule_texts
 from lsm_engine.meta.compaction_metrics import compaction_metrics_of
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.type_text import columns_of_text
 from lsm_engine.schema.types import type_text
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
 
 _STAMP = pa.timestamp("ms")
 
-SNAPSHOTS = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        ("commit_user", pa.string()),
-        ("commit_identifier", pa.int64()),
-        ("commit_kind", pa.string()),
-        ("commit_time", _STAMP),
-        ("base_manifest_list", pa.string()),
-        ("delta_manifest_list", pa.string()),
-        ("changelog_manifest_list", pa.string()),
-        ("total_record_count", pa.int64()),
-        ("delta_record_count", pa.int64()),
-        ("changelog_record_count", pa.int64()),
-        ("watermark", pa.int64()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-    ]
+SNAPSHOTS = columns_of_text(
+    "snapshot_id BIGINT NOT NULL, schema_id BIGINT NOT NULL, commit_user STRING, "
+    "commit_identifier BIGINT, commit_kind STRING, commit_time TIMESTAMP(3), "
+    "base_manifest_list STRING, delta_manifest_list STRING, changelog_manifest_list STRING, "
+    "total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT, "
+    "watermark BIGINT, properties MAP<STRING, STRING>"
 )
-COMPACTIONS = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        ("commit_user", pa.string()),
-        ("commit_time", _STAMP),
-        ("compaction_thread_busy", pa.float64()),
-        ("avg_compaction_time", pa.float64()),
-        ("compaction_queued_count", pa.int64()),
-        ("compaction_completed_count", pa.int64()),
-        ("compaction_total_count", pa.int64()),
-    ]
+COMPACTIONS = columns_of_text(
+    "snapshot_id BIGINT NOT NULL, commit_user STRING, commit_time TIMESTAMP(3), "
+    "compaction_thread_busy DOUBLE, avg_compaction_time DOUBLE, compaction_queued_count BIGINT, "
+    "compaction_completed_count BIGINT, compaction_total_count BIGINT"
 )
 SCHEMAS = pa.schema(
     [
@@ -63,72 +46,35 @@ SCHEMAS = pa.schema(
     ]
 )
 OPTIONS = pa.schema([pa.field("key", pa.string(), nullable=False), ("value", pa.string())])
-MANIFESTS = pa.schema(
-    [
-        pa.field("file_name", pa.string(), nullable=False),
-        ("file_size", pa.int64()),
-        ("num_added_files", pa.int64()),
-        ("num_deleted_files", pa.int64()),
-        ("schema_id", pa.int64()),
-        ("min_bucket", pa.int32()),
-        ("max_bucket", pa.int32()),
-        ("min_level", pa.int32()),
-        ("max_level", pa.int32()),
-        ("min_partition_stats", pa.string()),
-        ("max_partition_stats", pa.string()),
-    ]
+MANIFESTS = columns_of_text(
+    "file_name STRING NOT NULL, file_size BIGINT, num_added_files BIGINT, "
+    "num_deleted_files BIGINT, schema_id BIGINT, min_bucket INT, max_bucket INT, min_level INT, "
+    "max_level INT, min_partition_stats STRING, max_partition_stats STRING"
 )
-MANIFEST_LISTS = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("file_name", pa.string(), nullable=False),
-        ("file_size", pa.int64()),
-        ("manifest_count", pa.int64()),
-        ("num_added_files", pa.int64()),
-        ("num_deleted_files", pa.int64()),
-    ]
+MANIFEST_LISTS = columns_of_text(
+    "snapshot_id BIGINT NOT NULL, kind STRING NOT NULL, file_name STRING NOT NULL, "
+    "file_size BIGINT, manifest_count BIGINT, num_added_files BIGINT, num_deleted_files BIGINT"
 )
-TAGS = pa.schema(
-    [
-        pa.field("tag_name", pa.string(), nullable=False),
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        ("schema_id", pa.int64()),
-        ("commit_time", _STAMP),
-        ("record_count", pa.int64()),
-        ("create_time", pa.string()),
-        ("time_retained_millis", pa.int64()),
-    ]
+TAGS = columns_of_text(
+    "tag_name STRING NOT NULL, snapshot_id BIGINT NOT NULL, schema_id BIGINT, "
+    "commit_time TIMESTAMP(3), record_count BIGINT, create_time STRING, "
+    "time_retained_millis BIGINT"
 )
 
 
 BRANCHES = pa.schema(
     [pa.field("branch_name", pa.string(), nullable=False), ("create_time", _STAMP)]
 )
-CONSUMERS = pa.schema(
-    [
-        pa.field("consumer_id", pa.string(), nullable=False),
-        pa.field("next_snapshot_id", pa.int64(), nullable=False),
-        ("last_update_time", _STAMP),
-    ]
+CONSUMERS = columns_of_text(
+    "consumer_id STRING NOT NULL, next_snapshot_id BIGINT NOT NULL, last_update_time TIMESTAMP(3)"
 )
-STATISTICS = pa.schema(
-    [
-        pa.field("snapshot_id", pa.int64(), nullable=False),
-        pa.field("schema_id", pa.int64(), nullable=False),
-        ("mergedRecordCount", pa.int64()),
-        ("mergedRecordSize", pa.int64()),
-        ("colstat", pa.string()),
-    ]
+STATISTICS = columns_of_text(
+    "snapshot_id BIGINT NOT NULL, schema_id BIGINT NOT NULL, mergedRecordCount BIGINT, "
+    "mergedRecordSize BIGINT, colstat STRING"
 )
-AGGREGATION_FIELDS = pa.schema(
-    [
-        pa.field("field_name", pa.string(), nullable=False),
-        pa.field("field_type", pa.string(), nullable=False),
-        ("function", pa.string()),
-        ("function_options", pa.string()),
-        ("comment", pa.string()),
-    ]
+AGGREGATION_FIELDS = columns_of_text(
+    "field_name STRING NOT NULL, field_type STRING NOT NULL, function STRING, "
+    "function_options STRING, comment STRING"
 )
 
 
