@@ -56,6 +56,8 @@ _REFUSALS = {
     "RequestTimeTooSkewed": "the store refuses this: the clock of this machine is wrong; set it",
 }
 """By the code of the answer, where that names what is wrong."""
+_OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect"})
+_NO_ADDRESS = "redirect without LOCATION"  # how the library tells a 301 of S3
 _NOT_APPLIED = frozenset({"ConditionalRequestConflict", "OperationAborted", "SlowDown"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
 _BY_STATUS = {
@@ -129,6 +131,10 @@ def to_error(path: str, cause: Exception, *, doing: str, store: str) -> LsmError
         facts["code"] = code
     if code in _NO_CONTAINER:
         return StorageError("there is no such bucket or container; create it", **facts)
+    if code in _OTHER_REGION or _NO_ADDRESS in str(cause):
+        return StorageError(
+            "the bucket is in another region than requests are signed for; set s3.region", **facts
+        )
     match answer_of(cause):
         case Answer.MISSING:
             return NotFoundError("no such file", path=path, store=store)

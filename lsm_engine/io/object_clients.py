@@ -37,11 +37,13 @@ class Clients:
     """The two clients of a bucket: `once` sends a request once, `patient` repeats what may be.
 
     `endpoint` is the address of the store, for people. `proven`: warehouses in which a create was
-    found to have one winner, `looked_for` those whose marker was looked for.
+    found to have one winner, `looked_for` those whose marker was looked for. `has_answered`: whether the
+    store has ever answered, so that its address is right.
     """
 
     def __init__(self, location: StorageLocation, options: StorageOptions) -> None:
         self.once, self.patient, self.endpoint = _pair(location, options)
+        self.has_answered = location.scheme == _MEMORY
         self.proven: set[str] = set()
         self.looked_for: dict[str, Future[None]] = {}
 

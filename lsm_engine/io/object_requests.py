@@ -2,7 +2,8 @@
 
 What was not applied (409, 429, 503, no connection) is sent again, whatever it was. What may have been
 applied is sent again only where doing it twice is harmless; a conditional create is not.
-Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all.
+Waits double from 50 ms, with full jitter, to 20 s, for two minutes in all; for five seconds where the store has
+never answered this process, as its address is likely to be wrong then.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from obstore.exceptions import BaseError
 
 from lsm_engine.base.errors import CommitUnknownError
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
-from lsm_engine.io.object_answers import Answer, answer_of, to_error
+from lsm_engine.io.object_answers import Answer, answer_of, facts_of, to_error
 from lsm_engine.io.object_clients import Clients, shared
 from lsm_engine.io.storage_location import StorageLocation
 from lsm_engine.io.storage_options import StorageOptions, environment_mark
@@ -24,6 +25,7 @@ FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
 _FIRST_WAIT_MILLIS = 50
 _LONGEST_WAIT_MILLIS = 20_000
 _IN_ALL_MILLIS = 120_000
+_FIRST_ANSWER_MILLIS = 5_000
 
 
 class Requests:
@@ -67,15 +69,17 @@ class Requests:
         while True:
             client = self.clients.once
             try:
-                return act(client)
+                found = act(client)
             except FAILURES as cause:
-                answer = answer_of(cause)
+                answer = self._answer(cause)
                 if answer in _AGAIN and waits and waiting.goes_on():
                     continue
                 if answer is Answer.REFUSED and waiting.may_renew():
                     self.clients.renew(self.location, self.options, client)
                     continue
                 raise to_error(path, cause, doing=verb, store=self.location.text) from None
+            self.clients.has_answered = True
+            return found
 
     def create(self, path: str, act: Callable[[Any], object], is_there: Callable[[], bool]) -> bool:
         """Return whether a conditional create won; False: the name is taken.
@@ -89,7 +93,7 @@ class Requests:
             try:
                 act(client)
             except FAILURES as cause:
-                answer = answer_of(cause)
+                answer = self._answer(cause)
                 if answer is Answer.CONFLICT and is_there():
                     answer = Answer.TAKEN
                 if answer is Answer.TAKEN and not waiting.has_waited:
@@ -109,6 +113,12 @@ class Requests:
                 raise to_error(path, cause, doing="PUT", store=self.location.text) from None
             return True
 
+    def _answer(self, cause: Exception) -> Answer:
+        """Return what a failure means; one with a status is an answer of the store."""
+        if facts_of(cause)[0] is not None:
+            self.clients.has_answered = True
+        return answer_of(cause)
+
 
 _AGAIN = frozenset({Answer.NOT_APPLIED, Answer.CONFLICT, Answer.UNKNOWN})
 
@@ -117,6 +127,7 @@ class _Waiting:
     """How long one request has been repeated."""
 
     def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self._clock = requests.clock
         self._ids = requests.ids
         self._started_millis: int | None = None
@@ -129,9 +140,11 @@ class _Waiting:
         now = self._clock.now_millis()
         if self._started_millis is None:
             self._started_millis = now
-        if now - self._started_millis >= _IN_ALL_MILLIS:
+        in_all = _IN_ALL_MILLIS if self._requests.clients.has_answered else _FIRST_ANSWER_MILLIS
+        left = in_all - (now - self._started_millis)
+        if left <= 0:
             return False
-        self._clock.sleep_millis(1 + int(self._ids.fraction() * self._longest))
+        self._clock.sleep_millis(min(1 + int(self._ids.fraction() * self._longest), left))
         self._longest = min(2 * self._longest, _LONGEST_WAIT_MILLIS)
         self.has_waited = True
         return True

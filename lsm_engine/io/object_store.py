@@ -210,7 +210,9 @@ class ObjectFileIO(UploadsInParts):
         found = self._requests.send(
             "LIST", directory, lambda client: obstore.list_with_delimiter(client, key or None)
         )
-        files = [status_of(self._path(one["path"]), one) for one in found["objects"]]
+        # Consoles make an object of the directory's own name, and a slash that the library takes off.
+        objects = (one for one in found["objects"] if one["path"] != key)
+        files = [status_of(self._path(one["path"]), one) for one in objects]
         directories = [
             FileStatus(path=self._path(prefix), size=0, modified_millis=0, is_directory=True)
             for prefix in found["common_prefixes"]
@@ -235,7 +237,8 @@ class ObjectFileIO(UploadsInParts):
 
         while (found := self._requests.send("LIST", directory, page)) is not None:
             for one in found:
-                yield status_of(self._path(one["path"]), one)
+                if one["path"] != key:
+                    yield status_of(self._path(one["path"]), one)
             last = max((one["path"] for one in found), default=last)
 
     # Writing.

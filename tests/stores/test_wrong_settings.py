@@ -10,9 +10,11 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidOptionError, StorageError
+from lsm_engine.io.object_requests import Requests
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.io.storage_location import parse_location
 from lsm_engine.io.storage_options import StorageOptions
+from tests.fault.doubles import ManualClock
 
 WHERE = "s3://bucket/lake/db.db/t"
 KEYS = {"s3.access-key": "a", "s3.secret-key": "a-secret"}
@@ -30,6 +32,7 @@ class Refusing:
     """A server that answers each request with one code."""
 
     code: str = ""
+    status: int = 403
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -40,7 +43,9 @@ def refusing() -> Iterator[Refusing]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(403, f"<Error><Code>{made.code}</Code><Message>no</Message></Error>")
+            self.answer(
+                made.status, f"<Error><Code>{made.code}</Code><Message>no</Message></Error>"
+            )
 
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
@@ -82,6 +87,31 @@ def test_a_refusal_names_what_is_wrong(refusing: Refusing, code: str) -> None:
         storage.read("schema/schema-0")
     assert raised.value.facts["code"] == code
     assert len(refusing.asked) == 2  # once more, with credentials that were read anew
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(301, "PermanentRedirect"), (400, "AuthorizationHeaderMalformed")]
+)
+def test_another_region_is_named(refusing: Refusing, status: int, code: str) -> None:
+    refusing.status, refusing.code = status, code
+    with pytest.raises(StorageError, match=r"s3\.region"):
+        lsm.open_table(WHERE, storage={**KEYS, "s3.endpoint": refusing.url})
+
+
+def test_a_store_that_was_never_reached_is_given_up_soon() -> None:
+    """Nobody listens there: that is no busy store, which is waited for two minutes."""
+    clock = ManualClock(0)
+    location = parse_location(WHERE)
+    options = StorageOptions({**KEYS, "s3.endpoint": "http://127.0.0.1:9"})
+    requests = Requests(location, options, clock=clock)
+    storage = ObjectFileIO(location, requests=requests)
+    with pytest.raises(StorageError, match=r"s3\.endpoint"):
+        storage.read("schema/schema-0")
+    assert clock.millis == 5_000
+    requests.clients.has_answered = True
+    with pytest.raises(StorageError, match=r"s3\.endpoint"):
+        storage.create_unproven("snapshot/snapshot-1", b"1")
+    assert clock.millis == 125_000
 
 
 @pytest.mark.parametrize("count", [1, 3])
