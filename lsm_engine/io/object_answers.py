@@ -57,7 +57,7 @@ _REFUSALS = {
 }
 """By the code of the answer, where that names what is wrong."""
 _OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect"})
-_NO_ADDRESS = "redirect without LOCATION"  # how the library tells a 301 of S3
+_NO_ADDRESS = "redirect without LOCATION"  # in what the library raises for a 301 of S3
 _NOT_APPLIED = frozenset({"ConditionalRequestConflict", "OperationAborted", "SlowDown"})
 _TAKEN = frozenset({"BlobAlreadyExists", "PathAlreadyExists", "PreconditionFailed"})
 _BY_STATUS = {
