@@ -80,15 +80,22 @@ class SelectingFunction:
         self, order: MergeOrder, sources: Sequence[Source], *, drop_deletes: bool = False
     ) -> pa.Table:
         """Collect the chosen versions; see MergeFunction (function.py)."""
+        chosen = self.chosen(order, sources, drop_deletes=drop_deletes)
+        if _is_all_of_one(chosen, sources):
+            (only,) = sources
+            return only if isinstance(only, pa.Table) else pa.Table.from_batches([only])
+        return gather(sources, chosen.run, chosen.row)
+
+    def chosen(
+        self, order: MergeOrder, sources: Sequence[Source], *, drop_deletes: bool
+    ) -> MergeOrder:
+        """Return where the surviving rows lie."""
         chosen = self.selection.select(without_kinds(order, sources, self.ignored), sources)
         if drop_deletes:
             kept = adds(kinds_of(chosen, sources))
             if not kept.all():
                 chosen = chosen.take(np.flatnonzero(kept))
-        if _is_all_of_one(chosen, sources):
-            (only,) = sources
-            return only if isinstance(only, pa.Table) else pa.Table.from_batches([only])
-        return gather(sources, chosen.run, chosen.row)
+        return chosen
 
 
 def _is_all_of_one(order: MergeOrder, sources: Sequence[Source]) -> bool:

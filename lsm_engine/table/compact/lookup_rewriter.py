@@ -36,8 +36,15 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.ground.schema_keys import key_order_of
-from lsm_engine.table.read.merge_stream import Batches, Part, merge_slices, order_of, spilled_runs
-from lsm_engine.table.read.split_read import BucketReader, MergeLimits
+from lsm_engine.table.read.merge_stream import (
+    Batches,
+    MergeLimits,
+    Part,
+    merge_slices,
+    order_of,
+    spilled_runs,
+)
+from lsm_engine.table.read.split_read import BucketReader
 
 _BELOW = 1 << 20
 """Age of rows that lie below the files of a step: above that of any level."""

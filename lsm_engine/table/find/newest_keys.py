@@ -21,6 +21,7 @@ from lsm_engine.prune.predicate import Predicate
 from lsm_engine.table.find.locate import Locator
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.replaced_rows import ReplacedRows
 from lsm_engine.table.read.scan_plan import PlannedScan
 
 _KEYS_MAX = 1_000
@@ -38,6 +39,7 @@ class NewestKeys:
     def __init__(self, session: TableSession) -> None:
         self.session = session
         self._schema = session.schema
+        self.replaced = ReplacedRows()
         self._file_count = 0
         # Threads may lose some of what others paid: then files are built a little later.
         self._paid_rows = 0

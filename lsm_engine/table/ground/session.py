@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,8 +61,8 @@ class TableSession:
         """Storage, rooted at the table's directory."""
         self.clock: Clock = components.clock
         self.ids: IdSource = components.ids
-        self.raw_files: tuple[object, tuple[str, ...] | None] | None = None
-        """What was read last, by snapshot and request, and its files if others may read them."""
+        self.raw_files: dict[bool, tuple[object, Any]] = {}
+        """What was read last, by snapshot and request, and its files if others may read them (table/read/scan)."""
 
     @cached_property
     def readable_columns(self) -> pa.Schema:

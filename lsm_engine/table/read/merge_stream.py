@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from lsm_engine.base import core_options
 from lsm_engine.base.record import record
+from lsm_engine.base.table_options import TableOptions
+from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
 from lsm_engine.io.spill import SpillArea
 from lsm_engine.kernels.arrow_views import fixed_values
 from lsm_engine.kernels.keys import SortKeys, upper_bound
@@ -17,12 +20,51 @@ from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
 from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.merge.changes import BeforeMerge
 from lsm_engine.merge.sequence import Rows
+from lsm_engine.plan.scan import Section
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.table.ground.merge_rules import MergeRules
 
 Batches = Iterable[pa.RecordBatch]
+DECODED_BYTES_PER_STORED_BYTE = 4
+_MERGE_ROWS_MIN = 1024
 SPILL_ROWS = 64 * 1024
 """Rows of a spilled batch: what each spilled run holds in memory while it is merged."""
+
+
+@record
+class MergeLimits:
+    """What one merge may hold: rows of a batch of each run, and runs at a time.
+
+    `spills`: there are more runs than that, and their batches would not fit in memory together.
+    """
+
+    batch_rows: int
+    runs_max: int
+    spills: bool
+
+    @staticmethod
+    def of(options: TableOptions, section: Section) -> "MergeLimits":
+        """Return the limits that `sort-spill-buffer-size` and `sort-spill-threshold` set.
+
+        Unless somebody set the threshold, runs beyond it are still merged in one pass while the row
+        groups that are open at a time fit in a write buffer: a spilled pass costs as much as half
+        the compaction.
+        """
+        files = [file for run in section for file in run]
+        decoded = DECODED_BYTES_PER_STORED_BYTE * sum(file.file_size for file in files)
+        row_bytes = max(1, decoded // max(1, sum(file.row_count for file in files)))
+        memory = options[core_options.SORT_SPILL_BUFFER_SIZE]
+        rows = memory // (row_bytes * len(section))
+        held, most = decoded, memory
+        if options[core_options.SORT_SPILL_THRESHOLD] is None:
+            open_rows = (max(file.row_count for file in run) for run in section)
+            held = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
+            most = max(memory, options[core_options.WRITE_BUFFER_SIZE])
+        return MergeLimits(
+            batch_rows=max(_MERGE_ROWS_MIN, rows),
+            runs_max=options.spill_threshold,
+            spills=len(section) > options.spill_threshold and held > most,
+        )
 
 
 def merge_runs(

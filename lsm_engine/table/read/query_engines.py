@@ -4,12 +4,13 @@ Where nothing has to be merged, they get the Parquet files themselves, and read 
 their own threads and statistics, and without the checksums of pages.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +20,7 @@ from lsm_engine.prune.polars_expression import polars_predicate
 from lsm_engine.prune.predicate import And, Compare, Comparison, Opaque, Or, Predicate
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.read.arrow_dataset import ArrowDataset
+from lsm_engine.table.read.raw_files import RawFile
 from lsm_engine.table.read.scan import Scan
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 _FILES_KNOWN = 1024
 """Data files of which it is remembered how an engine reads them; their names are never used again."""
+_FILES_MAX = 64
+"""Files up to which polars reads each by itself, without its replaced rows."""
+_ROWS_AT_ONCE = 1 << 20
 _ABOVE = (Comparison.GREATER, Comparison.GREATER_EQUAL)
 
 
@@ -35,8 +40,9 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     """Return the rows of a scan as a polars LazyFrame; UnsupportedError where polars is not installed."""
     polars = _installed("polars")
     files = scan.parquet_files()
-    if files and _polars_reads(files[0], scan.schema):
-        raw: pl.LazyFrame = polars.scan_parquet(files, glob=False).select(scan.schema.names)
+    if files and _polars_reads(files[0].path, scan.schema):
+        paths = [file.path for file in files]
+        raw: pl.LazyFrame = polars.scan_parquet(paths, glob=False).select(scan.schema.names)
         return raw
     schema = _polars_schema(scan.schema)
 
@@ -45,11 +51,17 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     ) -> Iterator[Any]:
         if limit == 0:
             return
-        narrowed = _narrowed(scan, columns, predicate, limit)
-        for batch in narrowed.to_batches():
-            frame = polars.from_arrow(batch)
-            if predicate is not None:
-                frame = frame.filter(predicate)
+        narrowed = partial(_narrowed, scan, columns, predicate, limit)
+        files = _files_less_replaced(scan, narrowed, limit, predicate)
+        if files and len(files) <= _FILES_MAX and _polars_reads(files[0].path, scan.schema):
+            names = scan.schema.names
+            lazy = _lazy_frames(
+                files, columns or names, predicate, limit, "_" + max(names, key=len)
+            )
+            frames = _collected(lazy, narrowed)
+        else:
+            frames = _frames_of_batches(narrowed(), predicate)
+        for frame in frames:
             if limit is not None:
                 frame = frame.head(limit)
                 limit -= frame.height
@@ -60,6 +72,83 @@ def lazy_frame(scan: Scan) -> "pl.LazyFrame":
     plugins = import_module("polars.io.plugins")
     made: pl.LazyFrame = plugins.register_io_source(rows, schema=schema, is_pure=True)
     return made
+
+
+def _files_less_replaced(
+    scan: Scan, narrowed: Callable[[], Scan], limit: int | None, predicate: Any
+) -> tuple[RawFile, ...] | None:
+    """Return the files of a scan, if what to leave out is known, or worth to be found out for this read."""
+    if scan.replaced is None:
+        return None
+    files = scan.parquet_files(scan.replaced)
+    if files is None and limit is None and (predicate is None or narrowed().reads_all):
+        files = scan.parquet_files(scan.replaced, whole=True)
+    return files
+
+
+def _frames_of_batches(narrowed: Scan, predicate: Any) -> Iterator[Any]:
+    from_arrow = import_module("polars").from_arrow
+    for batch in narrowed.to_batches():
+        yield from_arrow(batch) if predicate is None else from_arrow(batch).filter(predicate)
+
+
+def _lazy_frames(
+    files: Sequence[RawFile], names: Sequence[str], predicate: Any, limit: int | None, number: str
+) -> Iterator[tuple[int, Any, Any]]:
+    """Yield what polars reads of files: of how many rows, as a lazy frame, and which of its rows count.
+
+    The last is None where the frame looks at that itself. `number`: a name that no column has.
+    """
+    polars = import_module("polars")
+    for file in sorted(files, key=lambda file: -file.row_count):
+        deleted = np.zeros(0, np.int64) if file.deleted is None else file.deleted.positions
+        if predicate is not None:
+            rows = polars.scan_parquet(file.path, glob=False, row_index_name=number)
+            is_deleted = polars.col(number).is_in(
+                polars.Series(deleted, dtype=polars.UInt32).implode()
+            )
+            yield file.row_count, rows.filter(~is_deleted, predicate).select(names), None
+            continue
+        count = file.row_count
+        if limit is not None:  # as many rows as hold so many that count
+            count = min(
+                count, limit + int(np.searchsorted(deleted - np.arange(len(deleted)), limit))
+            )
+        counts = np.ones(count, np.bool_)
+        counts[deleted[: np.searchsorted(deleted, count)]] = False
+        rows = polars.scan_parquet(file.path, glob=False).select(names)
+        for first in range(0, count, _ROWS_AT_ONCE):
+            flags = polars.Series(counts[first : first + _ROWS_AT_ONCE])
+            yield len(flags), rows.slice(first, len(flags)), flags
+
+
+def _collected(lazy: Iterator[tuple[int, Any, Any]], narrowed: Callable[[], Scan]) -> Iterator[Any]:
+    """Yield lazy frames collected, small ones together.
+
+    What polars cannot read the engine does (`narrowed`), for the error that this raises.
+    """
+    polars = import_module("polars")
+    try:
+        for together in _up_to(lazy, _ROWS_AT_ONCE):
+            frames = polars.collect_all([frame for _, frame, _ in together])
+            for (_, _, flags), frame in zip(together, frames, strict=True):
+                yield frame if flags is None else frame.filter(flags)
+    except (OSError, polars.exceptions.PolarsError):
+        for _ in narrowed().to_batches():
+            pass
+        raise
+
+
+def _up_to(lazy: Iterator[tuple[int, Any, Any]], most: int) -> Iterator[list[tuple[int, Any, Any]]]:
+    """Yield neighbours of so many rows in all, or one of more."""
+    together: list[tuple[int, Any, Any]] = []
+    for one in lazy:
+        if together and one[0] + sum(rows for rows, _, _ in together) > most:
+            yield together
+            together = []
+        together.append(one)
+    if together:
+        yield together
 
 
 def _polars_schema(schema: pa.Schema) -> Any:
@@ -94,9 +183,9 @@ def duckdb_relation(
     if (
         files
         and not _takes_bytes_for_text(at, scan.schema)
-        and _duckdb_reads(files[0], scan.schema)
+        and _duckdb_reads(files[0].path, scan.schema)
     ):
-        raw: duckdb.DuckDBPyRelation = at.read_parquet(files).select(
+        raw: duckdb.DuckDBPyRelation = at.read_parquet([file.path for file in files]).select(
             *map(engine.ColumnExpression, scan.schema.names)
         )
         return raw

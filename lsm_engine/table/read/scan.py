@@ -1,7 +1,6 @@
 """Scan: snapshot → manifests → files that may hold a match → splits → rows."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -12,21 +11,21 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
 from lsm_engine.base.habits import NamedElsewhere, StaysHere
-from lsm_engine.io.local import LocalFileIO
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation
 from lsm_engine.plan.scan import Split
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
-from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.given_names import is_whole
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.ground.verbs_elsewhere import SCAN
 from lsm_engine.table.read.fallback import Fallback, fallback_of, held_partitions
+from lsm_engine.table.read.raw_files import RawFile, raw_parquet_files
 from lsm_engine.table.read.read_ahead import read_ahead
+from lsm_engine.table.read.replaced_rows import ReplacedRows, leaves_out
 from lsm_engine.table.read.scan_parts import scan_parts
 from lsm_engine.table.read.scan_plan import PlannedScan, ScanRequest, plan_scan
 from lsm_engine.table.tags.read_tag import BranchSnapshot, tag_for_read, tagged
@@ -40,6 +39,8 @@ _PART_BYTES = 64 << 20
 
 class KeyReader(Protocol):
     """Reads rows of the newest snapshot by their keys, where that is cheaper than a scan."""
+
+    replaced: ReplacedRows
 
     def named_by(self, predicate: Predicate) -> pa.RecordBatch | None:
         """Return the only keys that rows of a filter may have; None where that is not known."""
@@ -75,6 +76,7 @@ class Scan(NamedElsewhere, StaysHere):
         """
         self._request = request
         self._keys = keys
+        self._replaced: ReplacedRows | None = None
         limit = request.limit
         if limit is not None and not (is_whole(limit) and limit >= 0):
             raise InvalidInputError("a limit is a whole number, and not negative", limit=limit)
@@ -173,7 +175,10 @@ class Scan(NamedElsewhere, StaysHere):
             where=both or None,
             limit=min((one for one in (request.limit, limit) if one is not None), default=None),
         )
-        return Scan(self._session, narrower, self.snapshot, self._keys)
+        read = Scan(self._session, narrower, self.snapshot, self._keys)
+        if self._kept_millis is None:
+            read._replaced = self.replaced  # there will be more reads of this state
+        return read
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream that other Arrow libraries take."""
@@ -202,24 +207,42 @@ class Scan(NamedElsewhere, StaysHere):
                 rows += sum(batch.num_rows for batch in part())
         return rows if limit is None else min(rows, limit)
 
-    def parquet_files(self) -> list[str] | None:
+    def parquet_files(
+        self, replaced: ReplacedRows | None = None, *, whole: bool = False
+    ) -> tuple[RawFile, ...] | None:
         """Return local Parquet files that hold exactly these rows and columns, and maybe more columns.
 
         None where rows must be merged, filtered or converted, lie elsewhere, or are kept for the read.
+        `replaced`: where rows must be merged, as far as it knows, or finds out for a read of all rows
+        (`whole`), the files come with the rows to leave out.
         """
         request = self._request
         if (request.where, request.limit, self._fallback, self._kept_millis) != (None,) * 4:
             return None
         asked = (self.snapshot, request)
-        kept = self._session.raw_files
+        kept = self._session.raw_files.get(replaced is None)
+        found: tuple[RawFile, ...] | None
         if kept is not None and kept[0] == asked:  # a plan takes longer than many a query
-            return None if kept[1] is None else list(kept[1])
+            found = kept[1]
+            return found
         with self._naming_expiry():
-            found = raw_parquet_files(
-                self._planned.source.context, self._planned.splits, self.schema
-            )
-        self._session.raw_files = (asked, None if found is None else tuple(found))
+            context, splits = self._planned.source.context, self._planned.splits
+            found = raw_parquet_files(context, splits, self.schema, replaced, whole=whole)
+        if found is not None or replaced is None:
+            self._session.raw_files[replaced is None] = (asked, found)
         return found
+
+    @property
+    def replaced(self) -> ReplacedRows | None:
+        """What knows which rows newer ones replace; None where all are merged, whatever is known."""
+        serves = self._session.schema.has_primary_key and leaves_out(self._session.schema)
+        return self._keys.replaced if self._keys is not None and serves else None
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether no files and no keys are left out."""
+        files, plan = self._planned.explanation.files, self._planned
+        return files.kept == files.total and plan.source.wants_all_keys
 
     def splits(self) -> Sequence[Split]:
         """Return what reader tasks would read; the values pickle.
@@ -328,45 +351,13 @@ class Scan(NamedElsewhere, StaysHere):
             self._request.limit is not None
         ):  # how far it gets nobody knows: nothing is fetched ahead
             for split in plan.splits:
-                yield from plan.source.batches(split)
+                for part in scan_parts(plan.source, [split], replaced=self._replaced, whole=False):
+                    yield from part()
             return
         with plan.source.fetching(plan.splits) as splits:
             if executor.threads == 1:
-                for part in scan_parts(plan.source, splits):
+                for part in scan_parts(plan.source, splits, replaced=self._replaced):
                     yield from part()
                 return
-            parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES)
+            parts = scan_parts(plan.source, splits, max_bytes=_PART_BYTES, replaced=self._replaced)
             yield from read_ahead(parts, threads=executor.threads)
-
-
-_FILES_MAX = 10_000
-_PATTERN = re.compile(r"[*?\[\]{}]")
-"""What makes a name a pattern of names."""
-
-
-def raw_parquet_files(
-    context: BucketContext, splits: Iterable[Split], schema: pa.Schema
-) -> list[str] | None:
-    """Return the files of `splits`, if they hold the columns of `schema` as they are; else None.
-
-    That is: local Parquet files of the table's newest schema, without deletion vectors, of rows that
-    stand alone. At most 10,000 of them.
-    """
-    table = context.schema
-    if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
-        return None
-    if not set(schema.names) <= set(table.names):
-        return None
-    files: list[str] = []
-    for split in splits:
-        if not split.raw or split.vectors or split.branch is not None:
-            return None
-        for file in split.files:
-            plain = file.schema_id == table.id and file.write_columns is None
-            if not plain or not file.file_name.endswith(".parquet"):
-                return None
-            path = context.data_file(split.partition, split.bucket, file.file_name)
-            files.append(context.file_io.real_path(path))
-        if len(files) > _FILES_MAX:
-            return None
-    return None if _PATTERN.search("".join(files)) else files

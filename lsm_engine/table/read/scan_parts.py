@@ -4,7 +4,7 @@ A merge costs about a millisecond before its first row. Where buckets are many a
 most of a read, so their sections are merged by one call, with the number of the bucket before the key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,15 @@ from lsm_engine.kernels.merge_runs import merge_order
 from lsm_engine.plan.scan import Section, Split
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.read_ahead import Part
-from lsm_engine.table.read.split_read import BucketReader, SplitSource, merged_rows, split_parts
+from lsm_engine.table.read.replaced_rows import Replaced, ReplacedRows
+from lsm_engine.table.read.split_read import (
+    BucketReader,
+    SplitSource,
+    file_parts,
+    merged_rows,
+    raw_rows,
+    split_parts,
+)
 
 _ROWS = 32 * 1024
 _FILES = 64
@@ -35,30 +43,59 @@ class BucketSection:
 
 
 def scan_parts(
-    source: SplitSource, splits: Iterable[Split], *, max_bytes: int | None = None
+    source: SplitSource,
+    splits: Iterable[Split],
+    *,
+    max_bytes: int | None = None,
+    replaced: ReplacedRows | None = None,
+    whole: bool = True,
 ) -> Iterator[Part]:
     """Yield what of a scan is read by itself, in the order of the splits, as `split_parts` does.
 
-    Neighbouring small sections are one part, wherever each merged row is one of its versions, as it was.
+    Neighbouring small sections are one part, wherever each merged row is one of its versions, as it was;
+    with `replaced`, large ones are files to read without the rows that it knows. `whole`: the rows are
+    wanted to the end.
     """
-    group = _Group(source)
+    group = _Group(source, replaced)
     for split in splits:
         own = source.of(split)
         joins = not split.raw and _joins(own)
         if not joins or group.source is not own:
             yield from group.parts()
-            group = _Group(own)
+            group = _Group(own, replaced)
         if not joins:
             yield from split_parts(own.context, own.rows, split, max_bytes=max_bytes)
             continue
         bucket = BucketReader(own.context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
+            all_keys = whole and own.wants_all_keys
+            if replaced is not None and replaced.serves(bucket, split, section, whole=all_keys):
+                yield from group.parts()
+                group = _Group(own, replaced)
+                deleted = partial(replaced.of, bucket, section)
+                yield from _files_less(own, bucket, section, deleted, max_bytes)
+                continue
             added = BucketSection(bucket=bucket, section=section)
             if not group.takes(added):
                 yield from group.parts()
-                group = _Group(own)
+                group = _Group(own, replaced)
                 group.takes(added)
     yield from group.parts()
+
+
+def _files_less(
+    source: SplitSource,
+    bucket: BucketReader,
+    section: Section,
+    deleted: Callable[[], Replaced],
+    max_bytes: int | None,
+) -> Iterator[Part]:
+    """Yield the reads of a section's files without rows that are deleted, largest first."""
+    names = source.rows.needed(source.context.schema)
+    files = [file for run in section for file in run]
+    for file in sorted(files, key=lambda file: -file.row_count):
+        for part in file_parts(file, max_bytes):
+            yield partial(raw_rows, bucket, source.rows, names, file, part, deleted)
 
 
 def _joins(source: SplitSource) -> bool:
@@ -70,8 +107,9 @@ def _joins(source: SplitSource) -> bool:
 class _Group:
     """Neighbouring sections that are merged at once."""
 
-    def __init__(self, source: SplitSource) -> None:
+    def __init__(self, source: SplitSource, replaced: ReplacedRows | None) -> None:
         self.source = source
+        self._replaced = replaced
         self._is_far = source.context.file_io.facts.is_far
         self._sections: list[BucketSection] = []
         self._extent = np.zeros(3, np.int64)
@@ -93,9 +131,15 @@ class _Group:
         """Yield what reads the sections, if there are any."""
         if len(self._sections) == 1:
             (only,) = self._sections
-            yield partial(merged_rows, only.bucket, self.source.rows, only.section)
+            read = partial(merged_rows, only.bucket, self.source.rows, only.section)
+            noted = self._replaced is not None and self.source.wants_all_keys
+            yield partial(self._noted, only, read) if noted else read
         elif self._sections:
             yield partial(_joined, self.source, self._sections)
+
+    def _noted(self, only: BucketSection, read: Part) -> Iterator[pa.RecordBatch]:
+        assert self._replaced is not None
+        yield from self._replaced.merged(only.bucket, only.section, read())
 
 
 def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[pa.RecordBatch]:

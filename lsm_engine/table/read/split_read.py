@@ -1,7 +1,7 @@
 """Read: a split → merged, filtered, projected batches. Runs in any process."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions
+from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
 from lsm_engine.io.data_formats import format_of
@@ -28,14 +28,17 @@ from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.deletion_vectors import BucketVectors
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.read.column_files import joined_rows
-from lsm_engine.table.read.merge_stream import merge_runs, spilled_runs
+from lsm_engine.table.read.merge_stream import (
+    DECODED_BYTES_PER_STORED_BYTE,
+    MergeLimits,
+    merge_runs,
+    spilled_runs,
+)
 from lsm_engine.table.read.read_ahead import Part
 from lsm_engine.table.read.row_groups import matching_row_groups
 
-_DECODED_BYTES_PER_STORED_BYTE = 4
 _FILES_AHEAD = 32
 _SMALL_FILE_BYTES = 1 << 20
-_MERGE_ROWS_MIN = 1024
 
 
 @record
@@ -129,6 +132,12 @@ class SplitSource:
         assert self.fallback is not None, "a split of a branch comes with its source"
         return self.fallback
 
+    @property
+    def wants_all_keys(self) -> bool:
+        """Whether the filter leaves no keys of a partition out."""
+        asked = self.rows.key_predicate
+        return asked is None or columns_of(asked) <= set(self.context.schema.partition_keys)
+
     def narrowed(self, names: Sequence[str]) -> "SplitSource":
         """Return what gives other columns of the same rows."""
         fallback = None if self.fallback is None else self.fallback.narrowed(names)
@@ -189,7 +198,7 @@ def split_parts(
         names = rows.needed(context.schema)
         for file in (file for run in section for file in run):
             for part in file_parts(file, max_bytes):
-                yield partial(_raw_rows, bucket, rows, names, file, part)
+                yield partial(raw_rows, bucket, rows, names, file, part)
 
 
 def merged_rows(
@@ -207,10 +216,19 @@ def _joined_rows(
         yield from rows.finish(batch)
 
 
-def _raw_rows(
-    bucket: "BucketReader", rows: ReadRows, names: Sequence[str], file: DataFileMeta, part: range
+def raw_rows(
+    bucket: "BucketReader",
+    rows: ReadRows,
+    names: Sequence[str],
+    file: DataFileMeta,
+    part: range,
+    replaced: Callable[[], Mapping[str, DeletionVector]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    for batch in bucket.file(file, names, matching=rows.predicate, part=part, kept_by=rows):
+    """Yield the rows of a part of a file that stand alone: all, or (by file) all but those `replaced`."""
+    deleted = None if replaced is None else replaced().get(file.file_name)
+    for batch in bucket.file(
+        file, names, matching=rows.predicate, part=part, kept_by=rows, deleted=deleted
+    ):
         yield from rows.projected(batch)
 
 
@@ -222,7 +240,7 @@ def file_parts(file: DataFileMeta, max_bytes: int | None) -> list[range]:
     whole = range(file.row_count)
     if max_bytes is None or format_of(file.file_name).policy.decodes_whole:
         return [whole]
-    row_bytes = max(1, _DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
+    row_bytes = max(1, DECODED_BYTES_PER_STORED_BYTE * file.file_size // max(1, len(whole)))
     step = max(ROW_GROUP_ROWS, max_bytes // row_bytes)
     return [whole[first : first + step] for first in whole[::step]]
 
@@ -245,6 +263,17 @@ class BucketReader:
         self._bucket = bucket
         self._vectors = BucketVectors(context, vectors)
         self._rules = merge_rules(context.schema) if context.schema.has_primary_key else None
+
+    @property
+    def context(self) -> BucketContext:
+        """What the files are read with."""
+        return self._context
+
+    @property
+    def rules(self) -> MergeRules:
+        """How rows of a key are merged."""
+        assert self._rules is not None, "a table without a key has nothing to merge"
+        return self._rules
 
     @property
     def schema(self) -> TableSchema:
@@ -285,11 +314,12 @@ class BucketReader:
         max_rows: int | None = None,
         part: range | None = None,
         kept_by: ReadRows | None = None,
+        deleted: DeletionVector | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
 
         `part`: only the row groups whose first row is one of these. `kept_by`: only rows that its filter
-        keeps; where nothing has to be merged.
+        keeps; where nothing has to be merged. `deleted`: rows to leave out (None: by its own vector).
         """
         schema = self._context.schema
         columns = ReadColumns(
@@ -299,7 +329,7 @@ class BucketReader:
         )
         path = self._context.data_file(self._partition, self._bucket, file.file_name)
         checked = schema.options[core_options.PAGE_CHECKSUM]
-        deleted = self._vectors.of(file.file_name)
+        deleted = deleted or self._vectors.of(file.file_name)
         with open_data_file(
             self._context.file_io, path, file, columns, verify_checksums=checked
         ) as reader:
@@ -324,15 +354,14 @@ class BucketReader:
 
         The runs of a section come oldest first, so that equal sequence numbers have one order.
         """
-        assert self._rules is not None, "a table without a key has nothing to merge"
-        schema = self._context.schema
+        schema, rules = self._context.schema, self.rules
         ages: list[int] | None = None
-        if self._rules.newest_stands:
+        if rules.newest_stands:
             cut = runs_by_age(section, compacted_from=1)
             section, ages = tuple(run for _, run in cut), [age for age, _ in cut]
         read_names = (*schema.names, SEQUENCE_NUMBER, VALUE_KIND)
         if rows is not None:
-            read_names = rows.to_merge(schema, self._rules)
+            read_names = rows.to_merge(schema, rules)
         limits = MergeLimits.of(schema.options, section)
         # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate
@@ -341,48 +370,12 @@ class BucketReader:
             for run in section
         ]
         # Runs of a section may interleave in time: only a choice among rows can be made in groups.
-        if not limits.spills or not self._rules.function.keeps_rows:
-            yield from merge_runs(runs, self._rules, drop_deletes=drop_deletes, ages=ages)
+        if not limits.spills or not rules.function.keeps_rows:
+            yield from merge_runs(runs, rules, drop_deletes=drop_deletes, ages=ages)
             return
         spills = SpillArea()
         try:
-            few = spilled_runs(runs, self._rules, spills, limits.runs_max)
-            yield from merge_runs(few, self._rules, drop_deletes=drop_deletes)
+            few = spilled_runs(runs, rules, spills, limits.runs_max)
+            yield from merge_runs(few, rules, drop_deletes=drop_deletes)
         finally:
             spills.close()
-
-
-@record
-class MergeLimits:
-    """What one merge may hold: rows of a batch of each run, and runs at a time.
-
-    `spills`: there are more runs than that, and their batches would not fit in memory together.
-    """
-
-    batch_rows: int
-    runs_max: int
-    spills: bool
-
-    @staticmethod
-    def of(options: TableOptions, section: Section) -> "MergeLimits":
-        """Return the limits that `sort-spill-buffer-size` and `sort-spill-threshold` set.
-
-        Unless somebody set the threshold, runs beyond it are still merged in one pass while the row
-        groups that are open at a time fit in a write buffer: a spilled pass costs as much as half
-        the compaction.
-        """
-        files = [file for run in section for file in run]
-        decoded = _DECODED_BYTES_PER_STORED_BYTE * sum(file.file_size for file in files)
-        row_bytes = max(1, decoded // max(1, sum(file.row_count for file in files)))
-        memory = options[core_options.SORT_SPILL_BUFFER_SIZE]
-        rows = memory // (row_bytes * len(section))
-        held, most = decoded, memory
-        if options[core_options.SORT_SPILL_THRESHOLD] is None:
-            open_rows = (max(file.row_count for file in run) for run in section)
-            held = row_bytes * sum(min(count, ROW_GROUP_ROWS) for count in open_rows)
-            most = max(memory, options[core_options.WRITE_BUFFER_SIZE])
-        return MergeLimits(
-            batch_rows=max(_MERGE_ROWS_MIN, rows),
-            runs_max=options.spill_threshold,
-            spills=len(section) > options.spill_threshold and held > most,
-        )

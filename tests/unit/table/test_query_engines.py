@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.table.read import replaced_rows
 from lsm_engine.table.read.arrow_dataset import ArrowDataset
 
 SCHEMA = pa.schema(
@@ -58,8 +59,10 @@ def _rows(ids, seed):
     return pa.Table.from_pylist([one(n) for n in ids], schema=SCHEMA)
 
 
-@pytest.fixture(params=["two runs", "compacted", "vectors"])
-def table(request, tmp_path):
+@pytest.fixture(params=["two runs", "replaced", "compacted", "vectors"])
+def table(request, tmp_path, monkeypatch):
+    if request.param == "replaced":  # merged once: later reads leave the rows out that it found
+        monkeypatch.setattr(replaced_rows, "_ROWS_WORTH_IT", 0)
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         vectors = "true" if request.param == "vectors" else "false"
         made = catalog.create_table(
@@ -239,13 +242,3 @@ def test_a_connection_that_takes_bytes_for_text_still_gives_the_types_of_the_tab
         made.append([{"id": 1, "raw": b"\xff"}])
         connection.execute("SET binary_as_string = true")
         assert made.to_duckdb(connection).fetchall() == [(1, b"\xff")]
-
-
-def test_a_list_of_files_that_somebody_changes_is_theirs(tmp_path):
-    with lsm.open_catalog(tmp_path / "lake") as catalog:
-        made = catalog.create_table("db.t", {"id": int})
-        made.append([{"id": 1}])
-        for _ in range(2):
-            files = made.scan().parquet_files()
-            assert len(files) == 1
-            files.clear()

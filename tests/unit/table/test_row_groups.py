@@ -10,7 +10,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.io.data_file_reader import DataFileReader
-from lsm_engine.table.read.split_read import MergeLimits
+from lsm_engine.table.read.merge_stream import MergeLimits
 from tests.shapes import files
 
 COUNT = 20_000
