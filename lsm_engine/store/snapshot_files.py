@@ -59,16 +59,16 @@ def _between(ids: list[int], low: int, high: int) -> list[int]:
     return [number for number in ids if low <= number <= high]
 
 
-def require_base(newest: Snapshot, below: Snapshot | None, path: str) -> None:
-    """Raise CorruptFileError if the newest snapshot was made on another than the one below it.
+def require_base(found: Snapshot, below: Snapshot | None, path: str) -> None:
+    """Raise CorruptFileError if a snapshot was made on another than the one below it.
 
-    Nobody may build on it then: the file below is lost, or LATEST, of a commit that was rolled back, names
-    for a moment one that never counted. `path` is that of the file below.
+    Nobody may build on it then: the file below is lost, one of the two is another branch's, or LATEST, of a commit
+    that was rolled back, names for a moment one that never counted. `path` is that of the file below.
     """
-    if named_base(newest) is not None and (below is None or not follows(newest, below)):
+    if named_base(found) is not None and (below is None or not follows(found, below)):
         raise CorruptFileError(
-            "the snapshot is missing that the newest was made on; try again, as a rollback or an expiry "
+            f"the snapshot is missing that snapshot {found.id} was made on; try again, as a rollback or an expiry "
             "may be under way; if it is lost, restore the file, or roll back to one below",
             file=path,
-            snapshot_id=newest.id,
+            snapshot_id=found.id,
         )

@@ -8,13 +8,7 @@ EARLIEST decides, read after the file. Nothing is cached: after a rollback the n
 
 from collections.abc import Callable, Iterator
 
-from lsm_engine.base.errors import (
-    ErrorKind,
-    ExpiredError,
-    LsmError,
-    NotFoundError,
-    StorageError,
-)
+from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError, StorageError
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
@@ -229,8 +223,13 @@ class SnapshotStore(SnapshotHints):
         if found is None:
             return None
         is_passed = snapshot_id < (self.earliest_hint() or 0)  # read after the file
-        counts = not is_passed and self._is_on_line(found)
-        return found if counts or snapshot_id in self.ids() else None
+        if not is_passed and self._is_on_line(found):
+            return found
+        if snapshot_id not in self.ids():
+            return None
+        if not is_passed and (below := self.find(snapshot_id - 1)) is not None:
+            require_base(found, below, self._paths.snapshot_file(below.id))
+        return found
 
     def load(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot. ExpiredError: retention took it. NotFoundError: it never was."""
@@ -239,11 +238,8 @@ class SnapshotStore(SnapshotHints):
             return found
         earliest = self.earliest_id()
         if earliest is not None and 0 < snapshot_id < earliest:
-            raise ExpiredError(
-                f"snapshot {snapshot_id} has expired; the oldest is {earliest}, or read a tag",
-                snapshot_id=snapshot_id,
-                earliest_id=earliest,
-            )
+            text = f"snapshot {snapshot_id} has expired; the oldest is {earliest}, or read a tag"
+            raise ExpiredError(text, snapshot_id=snapshot_id, earliest_id=earliest)
         raise NotFoundError(
             f"no snapshot {snapshot_id}; the newest is {self.latest_id()}",
             kind=ErrorKind.NO_SUCH_SNAPSHOT,
@@ -257,11 +253,10 @@ class SnapshotStore(SnapshotHints):
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
 
-        Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is
-        asked twice: the answers have to agree on the ids between the ends, where nothing comes or goes
-        while others commit and expire. Gaps and both ends are then looked up one by one. StorageError: a
-        hint names a snapshot that is there and the listing is empty: no answer of the storage can be
-        believed. CorruptFileError: as `latest`.
+        Those come first that an expiry has passed and not deleted, ghosts are left out. A listing is asked twice:
+        the answers have to agree on the ids between the ends, where nothing comes or goes. Gaps and both ends are
+        then looked up one by one. StorageError: a hint names a snapshot that is there and the listing is empty.
+        CorruptFileError: as `latest`.
         """
         kept = self.stable_listing_with_ghosts()[0]
         self.require_reached(max((one.id for one in kept), default=0), self._hint(LATEST))

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.live_snapshots import adds_up
+from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists
 from lsm_engine.table.ground.live_files import live_rows
 from lsm_engine.table.ground.session import TableSession
@@ -32,7 +32,7 @@ def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
 def wrong_between(
     snapshots: Sequence[Snapshot], there: frozenset[int], file_of: Callable[[int], str]
 ) -> Iterator[tuple[Root, Sequence[Finding]]]:
-    """Yield gaps between snapshots, and totals that are not the one before plus the delta.
+    """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
     `there`: ids of snapshots that are there, damaged ones among them. `file_of`: the path of one's file.
     """
@@ -42,6 +42,12 @@ def wrong_between(
                 path = file_of(number)
                 found = Finding(text=f"{path} is missing", path=path)
                 yield Root(kind="snapshot", name=number), [found]
+        elif not follows(newer, older):
+            text = (
+                f"it was not made on the snapshot {older.id} that is there: the file of one of the two is that of "
+                "another branch, or of before a rollback; restore it"
+            )
+            yield Root(kind="snapshot", name=newer.id), [Finding(text=text)]
         elif adds_up(newer, older) is False:
             text = (
                 f"totalRecordCount is {newer.total_record_count}, "

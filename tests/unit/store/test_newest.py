@@ -196,7 +196,7 @@ def test_a_note_beside_latest_saves_the_look_at_the_base(table):
     table.session.file_io.write_new("snapshot/snapshot-4", encode_snapshot(ghost))
     table.session.file_io.replace("snapshot/LATEST", b"4", note=note_of_files(third))
     snapshots._newest.forget()
-    with pytest.raises(lsm.CorruptFileError, match="missing that the newest was made on"):
+    with pytest.raises(lsm.CorruptFileError, match="missing that snapshot 4 was made on"):
         snapshots.latest()
     table.session.file_io.replace("snapshot/LATEST", b"3", note=note_of_files(ghost))
     snapshots._newest.forget()

@@ -163,3 +163,22 @@ def test_tags_that_other_clients_copy_and_rename_are_read() -> None:
     told.disk.delete(f"{own}start")
     assert told.reopened().branch("play").scan(tag="renamed").to_arrow().num_rows == 2
     assert told.reopened().verify().problems == ()
+
+
+@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize(("at", "of"), [(WORK, ""), ("", WORK)])
+def test_no_snapshot_passes_for_that_of_another_branch_unnoticed(
+    at: str, of: str, number: int
+) -> None:
+    """Their ids are the same; each names the one it was made on."""
+    told, _ = branched()
+    told.disk.replace(
+        f"{at}snapshot/snapshot-{number}", told.disk.read(f"{of}snapshot/snapshot-{number}")
+    )
+    table = told.reopened().branch("work") if at else told.reopened()
+    with pytest.raises(lsm.CorruptFileError, match="missing that snapshot 4 was made on"):
+        table.scan(snapshot_id=4).to_arrow()
+    problems = told.reopened().verify().problems
+    assert any(
+        "snapshot 4: it was not made on the snapshot 3 that is there" in one for one in problems
+    )
