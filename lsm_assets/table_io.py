@@ -43,6 +43,7 @@ from lsm_assets.resources import LsmResource, check_declaration
 from lsm_engine import (
     AddColumn,
     ChangeType,
+    DropColumn,
     ErrorKind,
     InvalidInputError,
     Snapshot,
@@ -79,7 +80,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
         "partitions of it), delete (rows name keys) or merge (update the columns given, add new rows)",
     )
     schema_mode: str = Field(
-        default="refuse", description="evolve adds columns and widens types; refuse raises"
+        default="refuse",
+        description="evolve adds columns and widens types; match also drops columns that rows lack; "
+        "refuse raises",
     )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
@@ -192,7 +195,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
             for name, kind in given.items()
             if name in stored.names and _is_wider(kind, stored.field(name).type)
         ]
-        if changes and storage.schema is SchemaMode.EVOLVE:
+        if storage.schema is SchemaMode.MATCH:
+            changes += [DropColumn(name) for name in stored.names if name not in given]
+        if changes and storage.schema is not SchemaMode.REFUSE:
             table.alter(*changes)
             stored = table.schema.arrow
         is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _TAKES_SOME_COLUMNS

@@ -33,10 +33,11 @@ class WriteMode(Enum):
 
 
 class SchemaMode(Enum):
-    """What becomes of columns that the table does not have, and of wider types."""
+    """What becomes of columns that the table or the rows do not have, and of wider types."""
 
     REFUSE = "refuse"
     EVOLVE = "evolve"
+    MATCH = "match"
 
 
 _E = TypeVar("_E", bound=Enum)

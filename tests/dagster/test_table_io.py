@@ -187,6 +187,16 @@ def test_a_schema_evolves_where_that_is_asked_for(io: Io) -> None:
     assert io.rows()[0]["more"] is None
     io.run(orders_of(lambda: ROWS), tags={"lsm/schema": "evolve"})
     assert io.rows()[0]["n"] is None
+    io.run(
+        orders_of(lambda: ROWS.append_column("x", pa.array([1, 2, 3]))),
+        tags={"lsm/schema": "match"},
+    )
+    assert io.table().schema.names == ("id", "name", "x")
+    assert [row["x"] for row in io.rows()] == [1, 2, 3, None]
+    keyless = pa.table({"name": ["e"]})
+    with pytest.raises(lsm.InvalidInputError, match="id"):
+        io.run(orders_of(lambda: keyless), tags={"lsm/schema": "match"})
+    assert io.table().schema.names == ("id", "name", "x")
 
 
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
