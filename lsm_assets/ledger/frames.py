@@ -1,4 +1,4 @@
-"""Rows as assets return and take them: Arrow, polars, pandas, DuckDB, Spark."""
+"""Rows as assets return and take them: Arrow, polars, pandas, DuckDB, daft, Spark."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +19,12 @@ def _spark(table: lsm.Table, read: Read, resource: LsmResource) -> Any:
     return read_dataframe(table, **read, spark=resource.spark)
 
 
+def _daft(table: lsm.Table, read: Read, _: LsmResource) -> Any:
+    import daft  # noqa: PLC0415 -- nobody needs it but who asks for it
+
+    return daft.from_arrow(table.scan(**read).to_arrow())
+
+
 def _reader(table: lsm.Table, read: Read, _: LsmResource) -> pa.RecordBatchReader:
     return table.scan(**read).to_reader()
 
@@ -32,6 +38,7 @@ _LOADED: Mapping[tuple[str, str], Callable[[lsm.Table, Read, LsmResource], Any]]
     ("pandas", "DataFrame"): lambda table, read, _: table.scan(**read).to_pandas(),
     ("duckdb", "DuckDBPyRelation"): lambda table, read, _: table.to_duckdb(**read),
     ("_duckdb", "DuckDBPyRelation"): lambda table, read, _: table.to_duckdb(**read),
+    ("daft", "DataFrame"): _daft,
     ("pyspark", "DataFrame"): _spark,
 }
 
@@ -85,6 +92,8 @@ def schema_of(rows: Any) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 -- as above
 
         found = to_arrow_schema(rows.schema)  # its stream would compute it
+    elif hasattr(rows, "__arrow_c_schema__"):
+        found = pa.schema(rows)  # so would that of others
     else:
         found = pa.RecordBatchReader.from_stream(rows).schema
     return pa.schema([field for field in found if field.name != "_row_kind"])

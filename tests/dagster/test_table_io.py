@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from lsm_assets.resources import resources_from
 from lsm_assets.settings import EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.table_io import LsmIOManager
 from tests.dagster.lake import MARKS, version_id
+from tests.promised import missing
 
 pytestmark = MARKS
 
@@ -113,6 +116,16 @@ def test_a_parameter_gets_what_it_is_annotated_with(io: Io, wanted: Any) -> None
     (rows,) = seen
     assert isinstance(rows, wanted)
     assert TAKEN[wanted](rows).sort_by("id").to_pylist() == ROWS.to_pylist()
+
+
+def test_daft_is_stored_and_loaded(io: Io) -> None:
+    if find_spec("daft") is None:
+        missing("daft", "needs daft")
+    daft, seen = import_module("daft"), []
+    orders = orders_of(lambda: daft.from_arrow(ROWS).where(daft.col("id") > 1))
+    io.run(orders, taken_as(daft.DataFrame, seen, metadata={"lsm/columns": "name"}))
+    assert sorted(seen[0].to_pydict()["name"]) == ["b", "c"]
+    assert [row["id"] for row in io.rows()] == [2, 3]
 
 
 def test_other_types_are_refused_by_name(io: Io) -> None:
