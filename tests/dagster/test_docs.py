@@ -8,6 +8,16 @@ import pytest
 import yaml
 
 from lsm_assets.component import LsmTableComponent, arrow_schema_of
+from lsm_assets.settings import (
+    CATALOG_URL,
+    DAGSTER_HOME,
+    EXECUTOR,
+    LINEAGE_URL,
+    SPARK_MASTER,
+    WAREHOUSE,
+    lineage_page_url,
+    settings_from,
+)
 from lsm_engine.table.warehouse import open_catalog
 from tests.dagster.lake import MARKS
 
@@ -42,6 +52,26 @@ def test_the_yaml_example_is_understood() -> None:
     component = LsmTableComponent.model_validate(told)
     assert arrow_schema_of(component.columns).names == ["order_id", "price"]
     assert component.declaration().options == {"bucket": "4"}
+
+
+def test_settings_are_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(LINEAGE_URL, raising=False)
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]*) \|", TEXT, re.MULTILINE))
+    here, on_store = settings_from({}), settings_from({WAREHOUSE: "s3://bucket/lake"})
+    lake = tmp_path / "lake"
+    assert told == {
+        WAREHOUSE: "`./lake`",
+        CATALOG_URL: "`catalog.db` in the warehouse",
+        DAGSTER_HOME: "`dagster` in the warehouse",
+        EXECUTOR: f"`{here.executor}`",
+        SPARK_MASTER: "this machine, all its cores",
+        LINEAGE_URL: "the file `lineage.html` in the warehouse",
+    }
+    for settings in (here, on_store):
+        assert settings.catalog_url == f"sqlite:///{lake / 'catalog.db'}"
+        assert settings.dagster_home == str(lake / "dagster")
+    assert lineage_page_url(here.warehouse) == (lake / "lineage.html").as_uri()
 
 
 def test_every_picture_is_there_and_small() -> None:

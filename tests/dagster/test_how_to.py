@@ -1,17 +1,30 @@
 """Every task of lsm_assets/docs/how-to.md works as it is written."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner
+from dagster._cli import create_dagster_cli
+from dagster._daemon.cli import create_dagster_daemon_cli
+from dagster_webserver.cli import create_dagster_webserver_cli
 
+from lsm_assets.ledger.recording import recorded_version
+from lsm_assets.model.keys import AssetKind
 from lsm_assets.warehouse_component import LsmWarehouseComponent
-from tests.dagster.lake import MARKS
+from tests.dagster.lake import KEYS, MARKS, Lake, rows
 from tests.docs.blocks import FENCE, ROOT
+from tests.postgres_server import running_server
 from tests.promised import missing
 
 pytestmark = [
@@ -27,6 +40,10 @@ SECTIONS = {
 PYTHON = {
     name: found for name, found in SECTIONS.items() if any(kind == "python" for kind, _ in found)
 }
+
+
+def blocks(section: str, kind: str) -> list[str]:
+    return [text for each, text in SECTIONS[section] if each == kind]
 
 
 def run(command: list[str], directory: Path) -> str:
@@ -78,9 +95,10 @@ def test_dbt_reads_a_table(tmp_path: Path) -> None:
     program = shutil.which("dbt")
     if program is None:
         missing("dbt", "needs dbt-duckdb")
-    files = dict(SECTIONS["dbt downstream, on DuckDB"])
-    (tmp_path / "lsm_source.py").write_text(files["py"])
-    profiles, sources = files["yaml"].split("# models/sources.yml\n")
+    source, dagster_side = blocks("dbt downstream, on DuckDB", "py")
+    (yaml_files,) = blocks("dbt downstream, on DuckDB", "yaml")
+    (tmp_path / "lsm_source.py").write_text(source)
+    profiles, sources = yaml_files.split("# models/sources.yml\n")
     (tmp_path / "profiles.yml").write_text(profiles)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "sources.yml").write_text(sources)
@@ -94,5 +112,65 @@ def test_dbt_reads_a_table(tmp_path: Path) -> None:
     )
     run([sys.executable, "-c", made], tmp_path)
     run([program, "run", "--profiles-dir", "."], tmp_path)
+    assert_turnover(tmp_path)
+    if find_spec("dagster_dbt") is None:
+        missing("dagster-dbt", "needs dagster-dbt")
+    (tmp_path / "analytics.duckdb").unlink()
+    (tmp_path / "project.py").write_text(dagster_side)
+    run([sys.executable, "-W", "ignore", "-c", DBT_ASSETS], tmp_path)
+    assert_turnover(tmp_path)
+
+
+DBT_ASSETS = """
+import sys; sys.path.insert(0, ".")
+import dagster as dg
+from project import RESOURCES, models
+assert dg.materialize([dg.AssetSpec(["shop", "orders"]), models], resources=RESOURCES, selection=[models]).success
+assert dg.AssetKey(["shop", "orders"]) in set().union(*models.asset_deps.values())
+"""
+
+
+def assert_turnover(directory: Path) -> None:
     read = "import duckdb; assert duckdb.connect('analytics.duckdb').sql('select price from turnover').fetchall() == [(12.0,)]"
-    run([sys.executable, "-c", read], tmp_path)
+    run([sys.executable, "-c", read], directory)
+
+
+def test_dagster_keeps_its_storage_in_postgresql_as_deployments_say(lake: Lake) -> None:
+    if find_spec("dagster_postgres") is None:
+        missing("dagster-postgres", "needs dagster-postgres")
+    (settings,) = blocks("Deploy", "yaml")
+    with running_server() as server, pytest.MonkeyPatch.context() as patch:
+        url = server.fresh_url().replace("postgresql:", "postgresql+psycopg2:")
+        patch.setenv("DAGSTER_POSTGRES_URL", url)
+        with dg.instance_for_test(overrides=yaml.safe_load(settings)) as instance:
+            there = Lake(lake.warehouse, instance, lake.tables, lake.to_write)
+            there.write(rows(1))
+            there.lsm.existing_table("shop.orders").upsert(rows(2))
+            there.sync()
+            assert there.snapshots == ["1", "2"]
+            versions = recorded_version(instance, KEYS.asset(AssetKind.TABLE))
+            assert versions is not None
+            assert versions.snapshot_id == 2
+
+
+def test_deployments_name_programs_and_extras_that_there_are() -> None:
+    (docker,), (unit,) = blocks("Deploy", "dockerfile"), blocks("Deploy", "ini")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (named,) = re.findall(r"lsm-assets\[([a-z0-9,]+)\]", docker)
+    assert set(named.split(",")) <= set(extras)
+    code_server = json.loads(docker.rpartition("CMD ")[2])
+    (webserver,) = re.findall("ExecStart=(.*)", unit)
+    (daemon,) = re.findall("each with (dagster-daemon [a-z]+)", unit)
+    assert Path(webserver.split()[0]).name == "dagster-webserver"
+    for group, command in (
+        (create_dagster_cli(), code_server[1:]),
+        (create_dagster_webserver_cli(), webserver.split()[1:]),
+        (create_dagster_daemon_cli(), daemon.split()[1:]),
+    ):
+        words = list(takewhile(lambda word: word[0] != "-", command))
+        told = CliRunner().invoke(group, [*words, "--help"])
+        assert told.exit_code == 0, told.output
+        missing_flags = [flag for flag in command if flag[0] == "-" and flag not in told.output]
+        assert not missing_flags
