@@ -68,9 +68,10 @@ def test_settings_are_what_the_page_says(tmp_path: Path, monkeypatch: pytest.Mon
         SPARK_MASTER: "this machine, all its cores",
         LINEAGE_URL: "the file `lineage.html` in the warehouse",
     }
-    for settings in (here, on_store):
-        assert settings.catalog_url == f"sqlite:///{lake / 'catalog.db'}"
+    for settings, name in ((here, "catalog.db"), (on_store, "s3-bucket-lake.db")):
+        assert settings.catalog_url == f"sqlite:///{lake / name}"
         assert settings.dagster_home == str(lake / "dagster")
+    assert "`lake/s3-bucket-lake.db`" in TEXT
     assert lineage_page_url(here.warehouse) == (lake / "lineage.html").as_uri()
 
 
