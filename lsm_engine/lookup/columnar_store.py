@@ -8,7 +8,6 @@ The checksum is verified when the file is opened; whether the file was touched s
 of keys (decisions/0010).
 """
 
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS, WORDS_AND_BYTES, SortKeys
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys, ascending, locate
-from lsm_engine.lookup.lookup_store import Fetched, Handles
+from lsm_engine.lookup.lookup_store import Fetched, Handles, MappedFile
 
 _MAGIC = b"LSMCOL01"
 _FOOTER = struct.Struct("<8sqqqqqqqqII")
@@ -152,7 +151,7 @@ class ColumnarStore:
         if sum(counts) != len(self.keys):
             raise _damaged(path)
         self._begins = np.cumsum([0, *counts])[:-1]
-        self._stamp = _stamp(path)
+        self._mapped = MappedFile(path)
         self._selected = lru_cache(maxsize=16)(self._select)
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
@@ -176,9 +175,7 @@ class ColumnarStore:
 
     def check(self) -> None:
         """Raise CorruptFileError if somebody changed the file; once removed, the mapping stays."""
-        now = _stamp(self.path)
-        if now and now != self._stamp:
-            raise _damaged(self.path)
+        self._mapped.check()
 
     def _select(self, names: tuple[str, ...]) -> tuple[pa.RecordBatch, ...]:
         return tuple(batch.select(list(names)) for batch in self.batches)
@@ -214,14 +211,6 @@ def _laid_open(data: pa.Buffer, path: str) -> _Parts:
         width=width,
     )
     return _Parts(keys, prefix - len(_MAGIC))
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _damaged(path: str) -> CorruptFileError:

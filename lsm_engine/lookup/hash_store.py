@@ -1,19 +1,17 @@
 """The hash store: one probe and one read a key, whatever the size of the file."""
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.codec.hash_index import HashFile, encode_hash_file
 from lsm_engine.io.cache_entries import Accesses
 from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.lookup.key_batch import KeyBatch
-from lsm_engine.lookup.lookup_store import Fetched, Handles, StoreSettings
+from lsm_engine.lookup.lookup_store import Fetched, Handles, MappedFile, StoreSettings
 from lsm_engine.lookup.sort_store import check_order
 from lsm_engine.lookup.stored_rows import (
     RowLayout,
@@ -58,7 +56,7 @@ class HashStore:
         self.accesses = Accesses()
         self._layout = layout
         self._file = HashFile(data, path)
-        self._stamp = _stamp(path)
+        self._mapped = MappedFile(path)
 
     def find(self, batch: KeyBatch, pending: Longs) -> Handles:
         """Ask the bloom filter, then the slots."""
@@ -85,14 +83,4 @@ class HashStore:
 
     def check(self) -> None:
         """Raise CorruptFileError if somebody changed the file; once removed, the mapping stays."""
-        now = _stamp(self.path)
-        if now and now != self._stamp:
-            raise CorruptFileError("a lookup file was changed; it is built anew", file=self.path)
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+        self._mapped.check()

@@ -1,5 +1,6 @@
 """The LookupStore protocol: one data file as a local file that keys are looked up in."""
 
+import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import LookupFileType
 from lsm_engine.base.record import record
 from lsm_engine.io.cache_entries import Accesses
@@ -85,3 +87,24 @@ class LookupStore(Protocol):
     def check(self) -> None:
         """Raise CorruptFileError if the file was changed behind our back."""
         ...
+
+
+class MappedFile:
+    """A lookup file that is mapped into memory, as it was when that was done."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp = self._now()
+
+    def check(self) -> None:
+        """Raise CorruptFileError if somebody changed the file; once removed, the mapping stays."""
+        now = self._now()
+        if now and now != self._stamp:
+            raise CorruptFileError("a lookup file was changed; it is built anew", file=self._path)
+
+    def _now(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path, follow_symlinks=False)
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns

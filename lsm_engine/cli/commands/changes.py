@@ -1,6 +1,6 @@
 """Read changes: what snapshots did, row by row, now or as it comes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from lsm_engine import ChangeMode, Follower, InvalidInputError, StartMode, Table, millis_of
 from lsm_engine.cli.call import Call
+from lsm_engine.cli.commands.read import first_rows
 from lsm_engine.cli.options import COLUMNS, ROWS, ROWS_SHOWN, WHERE
 from lsm_engine.cli.output import columns_of
-from lsm_engine.cli.values import plain_rows
 from lsm_engine.cli.verb import table_verb
 
 _MODES = [mode.value for mode in ChangeMode]
@@ -85,7 +85,7 @@ def changelog(
     unbounded = call.as_json or start is not None
     wanted = (None if unbounded else ROWS_SHOWN) if limit is None else limit or None
     more: list[bool] = []
-    call.out.rows(columns_of(schema), _rows(batches, wanted, more), empty="no changes")
+    call.out.rows(columns_of(schema), first_rows(batches, wanted, more), empty="no changes")
     if more and limit is None:
         call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
 
@@ -122,18 +122,3 @@ def _point(name: str, text: str | None) -> dict[str, Any]:
         return {f"{name}_millis": millis_of(text)}
     except InvalidInputError:
         return {name: text}
-
-
-def _rows(
-    batches: Iterable[pa.RecordBatch], wanted: int | None, more: list[bool]
-) -> Iterator[dict[str, Any]]:
-    left = wanted
-    for batch in batches:
-        if left is not None:
-            if batch.num_rows > left:
-                more.append(True)
-            batch = batch.slice(0, left)
-            left -= batch.num_rows
-        yield from plain_rows(batch)
-        if left == 0 and more:
-            return

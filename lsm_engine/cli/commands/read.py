@@ -1,9 +1,10 @@
 """Read rows: scan, count, and why a scan reads what it reads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
+import pyarrow as pa
 
 from lsm_engine import PruneCounts, Scan
 from lsm_engine.cli.call import Call
@@ -85,20 +86,25 @@ def scan(
     shown = columns_of(found.schema)
     more: list[bool] = []
     cut = wanted if asked != wanted else None
-    call.out.rows(shown, _rows(found, cut, more), empty="no rows")
+    call.out.rows(shown, first_rows(found.to_batches(), cut, more), empty="no rows")
     if more:
         call.out.note(f"the first {wanted} rows; there are more: --limit 0 shows all")
 
 
-def _rows(found: Scan, cut: int | None, more: list[bool]) -> Iterator[dict[str, Any]]:
+def first_rows(
+    batches: Iterable[pa.RecordBatch], cut: int | None, more: list[bool]
+) -> Iterator[dict[str, Any]]:
+    """Yield so many rows; `more` gets an entry once there is one that is left out."""
     left = cut
-    for batch in found.to_batches():
+    for batch in batches:
         if left is not None:
             if batch.num_rows > left:
                 more.append(True)
             batch = batch.slice(0, left)
             left -= batch.num_rows
         yield from plain_rows(batch)
+        if left == 0 and more:
+            return
 
 
 @table_verb("lsm count shop.orders", "lsm count shop.orders --where \"dt >= '2024-05-01'\"")

@@ -18,7 +18,7 @@ from lsm_engine.plan.live_snapshots import rollback_target
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first, unsealed
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.time_travel import snapshot_at
+from lsm_engine.table.ground.time_travel import snapshot_to_read
 from lsm_engine.table.tags.tag import is_there
 
 ROLLING_BACK = "rolling-back-"
@@ -66,14 +66,14 @@ def snapshot_to_return_to(
     """
     if sum(what is not None for what in (snapshot_id, tag, as_of_millis, watermark)) != 1:
         raise InvalidInputError("name one of a snapshot, a tag, a time and a watermark")
-    if snapshot_id is not None:
-        return session.snapshots.load(snapshot_id)
-    if tag is not None:
-        return session.tags.load(tag).snapshot
-    if as_of_millis is not None:
-        return snapshot_at(session, as_of_millis)
+    if watermark is None:
+        found = snapshot_to_read(
+            session, snapshot_id=snapshot_id, tag=tag, as_of_millis=as_of_millis
+        )
+        assert found is not None
+        return found
     for snapshot in session.snapshots.newest_first():
-        if snapshot.watermark is not None and snapshot.watermark <= (watermark or 0):
+        if snapshot.watermark is not None and snapshot.watermark <= watermark:
             return snapshot
     raise NotFoundError(
         "no snapshot has a watermark at or before that one",
