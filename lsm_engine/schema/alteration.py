@@ -37,9 +37,14 @@ from lsm_engine.schema.changes import (
     SetOption,
 )
 from lsm_engine.schema.defaults import default_of
-from lsm_engine.schema.evolution import check_cast, may_need_full_history
+from lsm_engine.schema.evolution import check_cast, keeps_order, may_need_full_history
 from lsm_engine.schema.given_columns import given_type
-from lsm_engine.schema.options_of_columns import STATS_OF_COLUMN, names_column, with_name
+from lsm_engine.schema.options_of_columns import (
+    names_column,
+    orders_by_column,
+    relies_on,
+    with_name,
+)
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.type_text import type_of_text
 from lsm_engine.schema.types import (
@@ -268,15 +273,17 @@ def _altered(
                 )
             kind = replace(_type(change.type, name, ids), nullable=field.type.nullable)
             check_cast(name, field.type, kind)
-            if may_need_full_history(field.type, kind):
-                _require_losses_wanted(schema, name, field.type, kind)
+            _check_type(schema, name, field.type, kind)
             return replace(field, type=kind)
 
 
-def _require_losses_wanted(
-    schema: TableSchema, column: str, source: DataType, target: DataType
-) -> None:
-    """Refuse a type change that may lose something where options forbid it, or rely on the values."""
+def _check_type(schema: TableSchema, column: str, source: DataType, target: DataType) -> None:
+    """Refuse a type change by which order or values change where options forbid it or go by them."""
+    if not keeps_order(source, target):
+        why = f"column {column!r} gets another order as {type_text(target)}, and"
+        _refuse_options(schema, column, orders_by_column, why, "goes by it; add a new column")
+    if not may_need_full_history(source, target):
+        return
     change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
     key = core_options.DISABLE_EXPLICIT_TYPE_CASTING.key
     if schema.options[core_options.DISABLE_EXPLICIT_TYPE_CASTING]:
@@ -285,13 +292,19 @@ def _require_losses_wanted(
             key=key,
             column=column,
         )
+    _refuse_options(
+        schema, column, relies_on, f"{change}, and", "relies on its values; add a new column"
+    )
+
+
+def _refuse_options(
+    schema: TableSchema, column: str, names: Callable[[str, str, str], bool], why: str, remedy: str
+) -> None:
+    """Raise InvalidOptionError for the first option that `names` finds a column in."""
     for option, text in schema.options.texts.items():
-        if names_column(option, text, column) and not option.endswith(STATS_OF_COLUMN):
-            raise InvalidOptionError(
-                f"{change}, and option {option!r} relies on its values; add a new column",
-                key=option,
-                column=column,
-            )
+        if names(option, text, column):
+            message = f"{why} option {option!r} {remedy}".lstrip()
+            raise InvalidOptionError(message, key=option, column=column)
 
 
 def _require_free(schema: TableSchema, name: Path, what: str) -> None:
@@ -303,13 +316,8 @@ def _require_free(schema: TableSchema, name: Path, what: str) -> None:
             kind=ErrorKind.INVALID_SCHEMA,
             column=column,
         )
-    for key, text in schema.options.texts.items():
-        if names_column(key, text, column):
-            raise InvalidOptionError(
-                f"option {key!r} names column {column!r}; remove the option first",
-                key=key,
-                column=column,
-            )
+    remedy = f"names column {column!r}; remove the option first"
+    _refuse_options(schema, column, names_column, "", remedy)
 
 
 def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:

@@ -114,6 +114,13 @@ def may_need_full_history(source: DataType, target: DataType) -> bool:
     )
 
 
+def keeps_order(source: DataType, target: DataType) -> bool:
+    """Whether values compare as before once they are read as another type. 9 < 10, but "10" < "9"."""
+    if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
+        return True
+    return (source.root in TEXT) == (target.root in TEXT)
+
+
 def check_cast(column: str, source: DataType, target: DataType, *, may_lose: bool = True) -> None:
     """Raise UnsupportedError, naming the column, unless `source` can be read as `target`.
 

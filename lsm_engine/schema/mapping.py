@@ -9,7 +9,13 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.evolution import cast_values, check_cast, may_need_full_history, reads_as_is
+from lsm_engine.schema.evolution import (
+    cast_values,
+    check_cast,
+    keeps_order,
+    may_need_full_history,
+    reads_as_is,
+)
 from lsm_engine.schema.nested_values import in_type, nulls, requires, with_members
 from lsm_engine.schema.types import (
     ArrayType,
@@ -46,9 +52,7 @@ class ColumnMapping:
             return self.source is not None
         if may_need_full_history(self.source.type, self.target.type):
             return False
-        wanted = arrow_type(self.target.type)
-        stored = arrow_type(self.source.type)
-        return _is_text(wanted) == _is_text(stored)
+        return keeps_order(self.source.type, self.target.type)
 
 
 def map_fields(
@@ -165,7 +169,3 @@ def _viewed(values: Column, wanted: pa.DataType) -> Column:
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([chunk.view(wanted) for chunk in values.chunks], type=wanted)
     return values.view(wanted)
-
-
-def _is_text(value: pa.DataType) -> bool:
-    return bool(pa.types.is_string(value))

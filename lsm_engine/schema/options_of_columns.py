@@ -2,7 +2,7 @@
 
 from lsm_engine.base import core_options
 
-STATS_OF_COLUMN = ".stats-mode"
+_STATS = ".stats-mode"
 _LISTS = (
     core_options.BUCKET_KEY.key,
     core_options.SEQUENCE_FIELD.key,
@@ -12,11 +12,27 @@ _LISTS = (
 _SINGLES = (core_options.ROWKIND_FIELD.key, core_options.RECORD_LEVEL_TIME_FIELD.key)
 _PREFIX = "fields."
 _GROUP = ".sequence-group"
+_EXTREMES = ("max", "min")
 
 
 def names_column(key: str, text: str, column: str) -> bool:
     """Whether an option names a column, in its key or in its value."""
     return with_name(key, text, column, "\0") != (key, text)
+
+
+def relies_on(key: str, text: str, column: str) -> bool:
+    """Whether something is made of a column's values by an option; statistics are not."""
+    return names_column(key, text, column) and not key.endswith(_STATS)
+
+
+def orders_by_column(key: str, text: str, column: str) -> bool:
+    """Whether by an option the order of a column's values decides which row, or which value, stands."""
+    if key == core_options.SEQUENCE_FIELD.key:
+        return names_column(key, text, column)
+    if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:
+        return text in _EXTREMES
+    is_of_column = with_name(key, "", column, "\0")[0] != key
+    return is_of_column and (key.endswith(_GROUP) or text in _EXTREMES)
 
 
 def with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:

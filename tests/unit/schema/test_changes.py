@@ -154,6 +154,27 @@ def test_narrower_types_can_be_forbidden(table: lsm.Table) -> None:
     assert read(table, "n") == [{"n": 10}, {"n": 20}]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence.field": "n"},
+        {"merge-engine": "partial-update", "fields.n.sequence-group": "s"},
+        {"merge-engine": "aggregation", "fields.n.aggregate-function": "max"},
+        {"merge-engine": "aggregation", "fields.default-aggregate-function": "min"},
+    ],
+)
+def test_numbers_that_decide_by_their_order_do_not_become_text(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """ "9" is above "10": the older row of a key would win, and stay the winner once compacted."""
+    columns = pa.schema([("id", pa.int32()), ("n", pa.int32()), ("s", pa.string())])
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table("db.o", columns, primary_key=["id"], options=options)
+        with pytest.raises(lsm.InvalidOptionError, match="another order as STRING"):
+            made.alter(lsm.ChangeType(name="n", type="STRING"))
+        made.alter(lsm.ChangeType(name="n", type="BIGINT"))
+
+
 def test_values_that_options_rely_on_lose_nothing(table: lsm.Table) -> None:
     with pytest.raises(lsm.InvalidOptionError, match=r"sequence\.field"):
         table.alter(lsm.ChangeType(name="ts", type="TIMESTAMP(3)"))
