@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.ids import POSTPONE_BUCKET_COUNT
 from lsm_engine.codec.avro import decode_joined
 from lsm_engine.codec.avro_container import Container, read_container
 from lsm_engine.codec.manifest_columns import (
@@ -54,6 +55,10 @@ def checked_entries(table: pa.Table, file_name: str) -> pa.Table:
     checks: list[tuple[str, object]] = []
     if "_KIND" in held:
         checks.append(("an entry neither adds nor deletes", outside(table["_KIND"], 0, 1)))
+    if "_BUCKET" in held:
+        bucket = table["_BUCKET"]
+        is_none = pc.and_(pc.less(bucket, 0), pc.not_equal(bucket, POSTPONE_BUCKET_COUNT))
+        checks.append(("_BUCKET is that of no bucket", is_none))
     if "_FILE._FILE_NAME" in held:
         unsafe = pc.match_substring_regex(table["_FILE._FILE_NAME"], UNSAFE_NAME)
         checks.append(("a file name leads out of its directory", unsafe))

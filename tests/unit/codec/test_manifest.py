@@ -183,7 +183,7 @@ def test_a_source_of_later_versions_says_nothing() -> None:
 BAD_ENTRIES = [
     {"_KIND": 2}, {"_KIND": -1}, {"_FILE_NAME": "../x"}, {"_FILE_NAME": ".."}, {"_FILE_NAME": ""},
     {"_FILE_NAME": "a\\b"}, {"_FILE_NAME": "a\0"}, {"_FILE_SIZE": -1}, {"_ROW_COUNT": -1},
-    {"_LEVEL": -1}, {"_DELETE_ROW_COUNT": -1}, {"_MIN_SEQUENCE_NUMBER": 2},
+    {"_LEVEL": -1}, {"_DELETE_ROW_COUNT": -1}, {"_MIN_SEQUENCE_NUMBER": 2}, {"_BUCKET": -1}, {"_BUCKET": -7},
 ]  # fmt: skip
 
 
