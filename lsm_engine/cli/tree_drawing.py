@@ -48,7 +48,7 @@ def _draw_run(text: Text, run: TreeRun, largest: int) -> None:
     )
     facts = []
     if run.file_count > 1:
-        facts.append(f"{run.file_count} files")
+        facts.append(counted(run.file_count, "file"))
     if run.delete_row_count:
         facts.append(f"{counted(run.delete_row_count, 'delete')}")
     if facts:

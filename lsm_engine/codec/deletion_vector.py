@@ -15,6 +15,7 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import DeletionVectorMeta
@@ -126,7 +127,7 @@ def decode_vector(data: bytes, meta: DeletionVectorMeta, *, file_name: str) -> D
         raise corrupt("is no roaring bitmap")
     if meta.cardinality is not None and meta.cardinality != len(positions):
         raise corrupt(
-            f"holds {len(positions)} rows, and its index manifest records {meta.cardinality}"
+            f"holds {counted(len(positions), 'row')}, and its index manifest records {meta.cardinality}"
         )
     return DeletionVector(positions)
 

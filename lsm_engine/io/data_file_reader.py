@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_formats import StoredFile, format_of, open_stored
 from lsm_engine.io.file_checksum import ExpectedChecksums, parquet_footer
@@ -352,8 +353,8 @@ class DataFileReader:
         lost = lost_count(plain, made, old, new)
         if lost:
             raise UnsupportedError(
-                f"column {mapping.target.name!r} is {type_text(new)} by now, and {lost} values stored as "
-                f"{type_text(old)} do not fit; change the column's type back, or set "
+                f"column {mapping.target.name!r} is {type_text(new)} by now, which cannot hold "
+                f"{counted(lost, 'value')} stored as {type_text(old)}; change the column's type back, or set "
                 f"{core_options.ALTER_COLUMN_LOSSY_CASTS.key!r} = true to read them as Java does",
                 kind=ErrorKind.LOSSY_CAST,
                 file=self.path,

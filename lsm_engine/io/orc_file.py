@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
+from lsm_engine.base.units import counted
 from lsm_engine.io.formats import FIELD_ID
 from lsm_engine.io.orc_footer import read_orc_footer
 from lsm_engine.kernels.arrow_views import Longs
@@ -160,7 +161,7 @@ def _refuse_unsafe(name: str, column: pa.ChunkedArray) -> None:
     count = sum(_unsafe_count(leaf) for leaf in leaves)
     if count:
         raise UnsupportedError(
-            f"column {name!r} has {count} times before 1970 with a part of a second, or outside the "
+            f"column {name!r} has {counted(count, 'time')} before 1970 with a part of a second, or outside the "
             "years 1678 to 2261; readers of ORC disagree on them: choose another file.format",
             kind=ErrorKind.UNSUPPORTED_FORMAT,
             column=name,

@@ -53,7 +53,7 @@ def table_directories(
     """Return the database and the table of each directory of a table that lies in a warehouse, sorted.
 
     A table is a directory "<database>.db/<table>" with a schema folder in it, whatever it is called, or one that
-    this user may not look into: opening it raises why. Of a database that may not be listed there is a warning.
+    this user may not look into, or that has lost its schema: opening it raises why. Of a database that may not be listed there is a warning.
     """
     file_io = open_directory(warehouse, storage=storage)
     candidates = [
@@ -92,11 +92,18 @@ def _warn_once(warehouse: str, database: str) -> None:
 
 def _may_be_table(file_io: FileIO, directory: str) -> bool:
     try:
-        return bool(file_io.list(f"{directory}/schema"))
+        return bool(file_io.list(f"{directory}/schema")) or has_lost_schema(file_io, directory)
     except StorageError as error:
         if not _is_forbidden(error):
             raise
         return True
+
+
+def has_lost_schema(file_io: FileIO, directory: str = "") -> bool:
+    """Whether snapshots are in a directory without a schema, and no drop, not one that died, takes them away."""
+    if not file_io.list(f"{directory}/snapshot".lstrip("/")):
+        return False
+    return not any(one.name.startswith(BEING_DROPPED) for one in file_io.list(directory))
 
 
 def _is_forbidden(error: StorageError) -> bool:

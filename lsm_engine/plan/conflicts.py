@@ -8,6 +8,7 @@ from itertools import pairwise
 from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.mergetree.sorted_run import KeyOrder
 from lsm_engine.meta.manifest import FileIdentity, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -137,7 +138,7 @@ def _bucket_counts(
             return _conflict(
                 ConflictReason.BUCKET_COUNT,
                 ours,
-                f"file {ours.file.file_name!r} was written for {ours.total_buckets} buckets, but "
+                f"file {ours.file.file_name!r} was written for {counted(ours.total_buckets, 'bucket')}, but "
                 f"its partition now holds files written for {entry.total_buckets}",
             )
     return None

@@ -84,16 +84,23 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
     elif live:
         yield _of(
             facts, "damage", Severity.ERROR, _listed(live, "data file"),
-            f"{_rows(live)} cannot be read, and reads of their keys fail",
+            f"{_rows(live)} cannot be read, and reads of their keys fail{_with_schema(facts)}",
             ("repair", table, "damaged-files", "--act", "--yes"),
             f"{_rows(live)} stored in {counted(len(live), 'file')}; older versions may show again",
         )  # fmt: skip
     elif lost:
         yield from _damaged_history(facts, lost)
     documents = [one for one in facts.damage if not one.is_data]
-    yield from _damaged_documents(facts, documents)
     yield from _damaged_readers(facts, documents)
+    yield from _damaged_documents(facts, documents)
     yield from _damaged_records(facts)
+    if facts.hidden is not None and not any(one.in_newest for one in documents):
+        yield _of(
+            facts, "damage", Severity.WARNING,
+            "EARLIEST passes snapshots {} to {}, which retention keeps".format(*facts.hidden),
+            "they are not read, and nothing expires: an expiry died, or EARLIEST is damaged",
+            ("repair", table, "earliest", "--act", "--yes"),
+        )  # fmt: skip
     for branch in facts.damaged_branches:
         yield _of(
             facts, "damage", Severity.ERROR, f"branch {branch!r} has files that are damaged or gone",
@@ -134,8 +141,20 @@ def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator
         )  # fmt: skip
 
 
+def _with_schema(facts: TableFacts) -> str:
+    lost = [one.path for one in facts.damage if one.is_schema]
+    return f"; {lost[0]} from a backup would give them back" if lost else ""
+
+
 def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Iterator[Finding]:
-    """First what keeps the newest state from being read; the history once that can be."""
+    """First tags, which a rollback takes; then the newest state, and the history once that can be read."""
+    for one in damaged:
+        for tag in one.tags:
+            yield _of(
+                facts, "damage", Severity.ERROR, f"tag {tag!r}: {one.problem}",
+                "the tag cannot be read, and nothing expires while it is there",
+                ("tag", "delete", facts.table, tag), f"tag {tag!r}",
+            )  # fmt: skip
     newest = [one for one in damaged if one.in_newest]
     old = [one for one in damaged if not one.in_newest and one.newest_root is not None]
     if newest:
@@ -147,13 +166,6 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
             f"snapshots up to {last} cannot be read, or not be followed one by one",
             ("repair", facts.table, "earliest", "--act", "--yes"), f"snapshots up to {last}",
         )  # fmt: skip
-    for one in damaged:
-        for tag in one.tags:
-            yield _of(
-                facts, "damage", Severity.ERROR, f"tag {tag!r}: {one.problem}",
-                "the tag cannot be read, and nothing expires while it is there",
-                ("tag", "delete", facts.table, tag), f"tag {tag!r}",
-            )  # fmt: skip
 
 
 def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
@@ -168,6 +180,9 @@ def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
     elif facts.whole_id is not None:
         command = ("rollback", table, "--to-snapshot", str(facts.whole_id), "--yes")
         lost = f"the snapshots after {facts.whole_id}, up to {newest}"
+    elif facts.whole_tag is not None:
+        command = ("rollback", table, "--to-tag", facts.whole_tag, "--yes")
+        lost = f"the snapshots after tag {facts.whole_tag!r}, up to {newest}"
     if command:
         cost += ", or go back to what can be read"
     return _of(

@@ -170,7 +170,8 @@ class TableFacts:
 
     `delta_lists`: the delta manifest lists of snapshots that were read, by id. `is_refused`: the problem is
     a feature that this version does not read. `whole_id`: the newest snapshot all of whose documents are
-    sound; `stray_latest`: what LATEST names, where no such snapshot is; `rollback_to`: where a rollback
+    sound, `whole_tag`: the newest tag that is; `hidden`: the first and the last snapshot that retention
+    keeps and EARLIEST passes; `stray_latest`: what LATEST names, where no such snapshot is; `rollback_to`: where a rollback
     returns to that is not done; `damaged_branches`: those with files that only they need.
     """
 
@@ -178,6 +179,8 @@ class TableFacts:
     problem: str | None = None
     is_refused: bool = False
     whole_id: int | None = None
+    whole_tag: str | None = None
+    hidden: tuple[int, int] | None = None
     stray_latest: int | None = None
     rollback_to: int | None = None
     damaged_branches: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.units import counted
 
 _Cast: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
 """Values without structure → those of a type."""
@@ -115,7 +116,7 @@ def _member(
     wrong = pc.sum(missing if absent is None else pc.and_not(missing, absent)).as_py() or 0
     if wrong:
         raise InvalidInputError(
-            f"{wrong} values of column {path!r} are missing, which may not be null",
+            f"{counted(wrong, 'value')} missing of column {path!r}, which may not be null",
             column=path,
             rows=wrong,
         )

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pyspark.sql import DataFrame
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.units import counted
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.statement import Statement, quoted
@@ -30,7 +31,7 @@ def insert_statement(table: Table, statement: Statement, query: Query) -> WriteR
         names = names or [name for name in table.schema.names if name not in constant]
         if len(names) != len(rows.columns):
             raise InvalidInputError(
-                f"the query gives {len(rows.columns)} columns for {len(names)} of the table",
+                f"the query gives {counted(len(rows.columns), 'column')} for {len(names)} of the table",
                 columns=names,
                 query=rows.columns,
             )

@@ -17,6 +17,7 @@ from pyspark.storagelevel import StorageLevel
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
@@ -195,14 +196,14 @@ class FrameMerge:
             )
         if found["_lsm_many"]:
             raise InvalidInputError(
-                f"{found['_lsm_many']} rows of the table are matched by several rows of the source that "
-                "would change them; keep one row of the source for each, or add a condition",
+                f"several rows of the source would change {counted(found['_lsm_many'], 'row')} of the "
+                "table that they match; keep one row of the source for each, or add a condition",
                 kind=ErrorKind.INVALID_ROWS,
                 keys=[found["_lsm_many_key"].asDict()],
             )
         if found["_lsm_twice"]:
             key = found["_lsm_twice_key"].asDict()
-            raise taken("rows to insert share a key with another", found["_lsm_twice"], [key])
+            raise taken("of the same key as another", found["_lsm_twice"], [key])
         counts = RowCounts(
             inserted=found["_lsm_i"] or 0,
             updated=found["_lsm_u"] or 0,
@@ -251,7 +252,7 @@ class FrameMerge:
         label = f"merge into {self.session.name}"
         rows = [row.asDict() for row in collected(there.limit(_SHOWN), label=label)]
         if rows:
-            raise taken("rows to insert have keys that are there already", there.count(), rows)
+            raise taken("with keys that are there already", there.count(), rows)
 
     def _without_returned(self, changes: DataFrame) -> DataFrame:
         """Leave out deletions of keys that are inserted again: tasks write in no order."""

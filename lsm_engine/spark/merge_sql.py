@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.units import counted
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.merge_columns import Sides, SparkSql
 from lsm_engine.spark.merge_frame import frame_merge
@@ -177,7 +178,7 @@ def _action(
     statement.needs("VALUES")
     values = [_qualified(part, alone, sides, table, frame) for part in statement.listed()]
     if len(names) != len(values):
-        statement.refuse(f"{len(names)} columns and {len(values)} values")
+        statement.refuse(f"{counted(len(names), 'column')} and {counted(len(values), 'value')}")
     return Action.INSERT, dict(zip(names, values, strict=True))
 
 

@@ -21,6 +21,7 @@ from lsm_engine.plan.health import (
     Finding,
     HealthReport,
     LiveSnapshots,
+    Severity,
     TableFacts,
 )
 from lsm_engine.table.inspect.health import examine, report_of
@@ -100,7 +101,16 @@ def doctor(
     if tables is None:
         differs += unnameable_findings(unnameable)
     of_tables = [one for *_, some in results for one in some]
-    return HealthReport(findings=(*differs, *of_tables), table_count=len(names), depth=chosen)
+    shown = (*_once_readable(differs, of_tables), *of_tables)
+    return HealthReport(findings=shown, table_count=len(names), depth=chosen)
+
+
+def _once_readable(differs: Iterable[Finding], of_tables: Iterable[Finding]) -> Iterator[Finding]:
+    """Leave out that a lineage is to be rebuilt of tables with damage: that reads all of their snapshots."""
+    torn = {
+        one.table for one in of_tables if one.kind == "damage" and one.severity is Severity.ERROR
+    }
+    return (one for one in differs if "rebuild" not in one.command or one.table not in torn)
 
 
 def _reported(

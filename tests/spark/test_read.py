@@ -217,7 +217,7 @@ def test_a_write_that_fails_leaves_nothing_behind(spark, orders):
     register(spark)
     before = orders.latest_snapshot()
     wrong = spark.createDataFrame(rows(0, 60)).selectExpr("if(id = 55, null, id) as id", "day")
-    with pytest.raises(PySparkException, match="1 rows have no value in key column 'id'"):
+    with pytest.raises(PySparkException, match="1 row without a value in key column 'id'"):
         wrong.write.format("lsm").mode("append").save(orders.location)
     assert orders.latest_snapshot() == before
     check_invariants(StoredTable(orders.session.file_io))

@@ -106,7 +106,7 @@ def test_wrong_rows_leave_nothing_behind(spark, new_table):
     wrong = spark.createDataFrame(rows(0, 90)).selectExpr(
         "if(id = 77, null, id) as id", "day", "note"
     )
-    with pytest.raises(InvalidInputError, match="1 rows have no value in key column 'id'"):
+    with pytest.raises(InvalidInputError, match="1 row without a value in key column 'id'"):
         table.upsert(wrong)
     assert len(table.snapshots()) == 1
     check(table)  # no file that no snapshot names

@@ -235,7 +235,6 @@ def branch_fast_forward(
 def branch_delete(call: Call, *, table: str, name: str, yes: bool) -> None:
     """Take a branch away; 'lsm orphans' frees the files that only it named."""
     opened = call.table(table)
-    opened.branch(name)
     asked(f"Delete branch {name} of {opened.name}?", yes=yes)
     opened.delete_branch(name)
     call.out.report(f"branch {name} is gone", {"deleted": name})

@@ -12,6 +12,7 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     UnsupportedError,
 )
+from lsm_engine.base.units import counted
 from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -94,7 +95,7 @@ def require_values_kept(session: TableSession, schema: TableSchema) -> None:
         )
         if lost:
             raise InvalidInputError(
-                f"{lost} values of column {field.name!r} would not fit {type_text(field.type)}; nothing "
+                f"{counted(lost, 'value')} of column {field.name!r} would not fit {type_text(field.type)}; nothing "
                 f"was changed: correct them, add a new column, or set "
                 f"{core_options.ALTER_COLUMN_LOSSY_CASTS.key!r} = true to cut them as Java does",
                 kind=ErrorKind.LOSSY_CAST,

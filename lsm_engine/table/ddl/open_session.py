@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.base.other_options import Verdict
 from lsm_engine.base.table_options import unsupported_options
 from lsm_engine.io.clock import Clock, IdSource, SystemClock, SystemIds
@@ -14,7 +14,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.load_beside import load_beside
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.io.storage_options import NO_OPTIONS, StorageOptions
-from lsm_engine.io.warehouse import open_directory, undurable
+from lsm_engine.io.warehouse import has_lost_schema, open_directory, undurable
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.newest import expect_newest
 from lsm_engine.store.schemas import SchemaStore
@@ -61,10 +61,15 @@ def open_directory_of_table(
 
 
 def load_schema(file_io: FileIO, location: str) -> TableSchema:
-    """Return the schema in force; raises NotFoundError where there is no table, UnsupportedError,
-    naming the option, where we could not read one right.
+    """Return the schema in force; raises NotFoundError where there is no table, CorruptFileError where only
+    its schema is lost, UnsupportedError, naming the option, where we could not read one right.
     """
     schema = SchemaStore(file_io, TablePaths()).latest()
+    if schema is None and has_lost_schema(file_io):
+        raise CorruptFileError(
+            "the table has snapshots and no schema: it was lost; restore it from a backup",
+            file=TablePaths().schema_file(0),
+        )
     if schema is None:
         raise NotFoundError(
             "no table is in this directory; a table has a schema folder",

@@ -238,7 +238,7 @@ class Conformer:
     def _check_nulls(self, field: DataField, column: pa.Array, kinds: pa.Array) -> None:
         if field.name in self._required:
             raise InvalidInputError(
-                f"{column.null_count} rows have no value in key column {field.name!r}",
+                f"{counted(column.null_count, 'row')} without a value in key column {field.name!r}",
                 kind=ErrorKind.INVALID_KEY,
                 column=field.name,
                 rows=column.null_count,
@@ -249,7 +249,7 @@ class Conformer:
         wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0
         if wrong:
             raise InvalidInputError(
-                f"{wrong} rows have no value in column {field.name!r}, which may not be null",
+                f"{counted(wrong, 'row')} without a value in column {field.name!r}, which may not be null",
                 column=field.name,
                 rows=wrong,
             )
@@ -275,7 +275,7 @@ def _check_length(field: DataField, column: pa.Array) -> None:
         wrong = pc.sum(pc.greater(lengths, kind.precision)).as_py() or 0
         if wrong:
             raise InvalidInputError(
-                f"{wrong} values of column {name!r} are longer than {kind.precision}",
+                f"{counted(wrong, 'value')} of column {name!r} longer than {kind.precision}",
                 column=name,
                 rows=wrong,
             )

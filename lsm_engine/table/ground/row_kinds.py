@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.modes import RowKind
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools
 from lsm_engine.merge.retracts import RetractRule, retract_rule
 from lsm_engine.schema.table_schema import TableSchema
@@ -103,6 +104,8 @@ def _codes(given: pa.Array, name: str) -> pa.Array:
     wrong = len(given) - (pc.sum(pc.fill_null(inside, False)).as_py() or 0)  # noqa: FBT003
     if wrong:
         raise InvalidInputError(
-            f"{wrong} rows have no valid {name}; write +I, -U, +U or -D", column=name, rows=wrong
+            f"{counted(wrong, 'row')} without a valid {name}; write +I, -U, +U or -D",
+            column=name,
+            rows=wrong,
         )
     return codes.cast(pa.int8())

@@ -1,20 +1,29 @@
 """What verification finds of a table, as facts that `plan/diagnosis` makes findings of."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
-from lsm_engine.base.errors import LsmError
-from lsm_engine.io.paths import CONSUMER_PREFIX
+from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.io.file_io import FileStatus
+from lsm_engine.io.paths import CONSUMER_PREFIX, EARLIEST
 from lsm_engine.plan.health import DamageFacts
+from lsm_engine.plan.live_snapshots import believed
+from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
 from lsm_engine.table.integrity.verify import verify
+
+_UNDER_WAY_MILLIS = 3_600_000
+"""What was written within the last hour may be of an act that goes on."""
 
 
 def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     """Return facts of damage by their names in `TableFacts`. `deep`: every page is read as well."""
     report = verify(session, deep=deep)
-    ids = session.snapshots.listed_ids()
+    paths, listed = session.paths, session.snapshots.listed_ids()
+    oldest = believed(session.snapshots.earliest_hint(), max(listed, default=0))
+    ids = [number for number in listed if number >= oldest]
     files = report.own_damaged_files  # ids of branches name other snapshots
     own = {one.path for one in files}
     of_branches = [one for one in report.damaged_files if one.path not in own]
@@ -23,17 +32,52 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []
     others = [text for text in report.problems if not any(one in text for one in (*named, *hinted))]
     broken = {number for one in files if one.stake is None for number in one.snapshots}
+    # A rollback reads the snapshots that it takes.
+    torn = max((number for number in broken if paths.snapshot_file(number) in own), default=0)
     live = _live_paths(session) if any(one.stake is not None for one in files) else frozenset()
     return {
         "damage": tuple(_damaged(session, one, ids[-1] if ids else None, live) for one in files),
         "other_problems": tuple(others),
-        "whole_id": max(set(ids) - broken, default=None),
+        "whole_id": max((one for one in {*ids} - broken if one > torn), default=None),
         "rollback_to": _rollback_to(session),
-        "damaged_branches": tuple(
-            dict.fromkeys(name for one in of_branches for name in one.branches)
+        "whole_tag": _newest_tag(session, {tag for one in files for tag in one.tags}),
+        "hidden": report.hidden if _is_settled(session, [_earliest(session)]) else None,
+        "damaged_branches": (
+            *dict.fromkeys(name for one in of_branches for name in one.branches),
+            *_left_branches(session),
         ),
         "stray_latest": stray,
     }
+
+
+def _earliest(session: TableSession) -> FileStatus | None:
+    with suppress(NotFoundError):
+        return session.file_io.status(session.paths.snapshot_hint(EARLIEST))
+    return None
+
+
+def _left_branches(session: TableSession) -> Iterator[str]:
+    """Yield branches without schema-0: of a creation or a deletion that died, or it was lost."""
+    if session.paths.branch_name:
+        return
+    branches = BranchStore(session.file_io, session.paths)
+    for name in branches.directories():
+        files = () if branches.exists(name) else branches.files(name)
+        if files and _is_settled(session, files):
+            yield name
+
+
+def _is_settled(session: TableSession, files: Iterable[FileStatus | None]) -> bool:
+    """Whether nobody is at it any more: none of the files was written lately."""
+    written = [one.modified_millis for one in files if one is not None]
+    return max(written, default=0) < session.storage_time() - _UNDER_WAY_MILLIS
+
+
+def _newest_tag(session: TableSession, damaged: Container[str]) -> str | None:
+    """Return the tag of the newest snapshot, among those that can be read."""
+    names = [name for name in session.tags.names() if name not in damaged]
+    held = [tag for name in names if (tag := session.tags.find(name)) is not None]
+    return max(held, key=lambda tag: tag.snapshot.id).name if held else None
 
 
 def _live_paths(session: TableSession) -> frozenset[str]:

@@ -14,6 +14,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import EntryKind, FileSource, RowKind
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.data_file import DataFileMeta
@@ -47,7 +48,7 @@ class OlderRows:
         shown = "" if self.root is None else str(self.root)
         if self.root is not None and self.root.branch:
             shown += f" of branch {self.root.branch!r}"
-        changes = f"{len(self.changelogs)} changelog files" if self.changelogs else ""
+        changes = counted(len(self.changelogs), "changelog file") if self.changelogs else ""
         return " and ".join(one for one in (shown, changes) if one)
 
 

@@ -1,12 +1,14 @@
 """Repair tools: each shows its plan first, and acts only with `dry_run=False`."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
-from lsm_engine.base.errors import CorruptFileError, LsmError
+from lsm_engine.base.errors import CorruptFileError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
-from lsm_engine.io.paths import LATEST
+from lsm_engine.io.paths import EARLIEST, LATEST
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, overwriting
@@ -147,14 +149,21 @@ def compact_manifest(
 def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
     """Find the oldest snapshot from which on all are whole; the files of broken ones below it go.
 
-    Data is not touched. Raises CorruptFileError if the newest snapshot itself is broken: go back to
-    one that is not.
+    EARLIEST names it then, also where it named a newer one: nobody may be expiring. Data is not touched, and of the
+    newest snapshot only manifests have to be whole: files of rows are taken out of it by `remove_damaged_files`.
+    Raises CorruptFileError if they are not: go back to a snapshot that is whole.
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
+    there, ghosts = session.snapshots.stable_listing_with_ghosts(partial(_readable, session))
+    held, left_out = {one.id: one for one in there}, {one.id for one in ghosts}
     whole: int | None = None
-    for number in reversed(ids):
-        if (whole is not None and number != whole - 1) or not _is_whole(session, number):
+    for number in reversed([number for number in ids if number not in left_out]):
+        if number not in held or (whole is not None and number != whole - 1):
+            break
+        found_wrong = verify(session, snapshot_id=number, held=held[number])
+        lost = [one for one in found_wrong.damaged_files if one.stake is None]
+        if lost or (whole is not None and not found_wrong.is_clean):
             break
         whole = number
     if ids and whole is None:
@@ -163,13 +172,17 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
             file=session.paths.snapshot_file(ids[-1]),
         )
     broken = [number for number in ids if whole is not None and number < whole]
+    hint = session.snapshots.earliest_hint()
+    is_wrong = whole is not None and hint is not None and hint != whole
     if whole is not None and not dry_run:
         session.snapshots.hint_earliest(whole)
         for number in broken:
             session.snapshots.delete(number)
         _notify(session, "snapshots below the oldest whole one", broken)
-    paths = tuple(session.paths.snapshot_file(number) for number in broken)
-    return RepairReport(what="broken snapshots", found=paths, dry_run=dry_run)
+    found = [session.paths.snapshot_file(number) for number in broken]
+    if not found and is_wrong:
+        found.append(session.paths.snapshot_hint(EARLIEST))
+    return RepairReport(what="broken snapshots", found=tuple(found), dry_run=dry_run)
 
 
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
@@ -183,7 +196,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     snapshots = session.snapshots
     ids, broken = snapshots.listed_ids(), []
     for number in reversed(ids):
-        if _is_readable(session, number):
+        if _readable(session, number) is not None:
             break
         broken.append(number)
     stray = snapshots.stray_latest(max(ids, default=0))
@@ -195,7 +208,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
     if not dry_run and (broken or stray is not None):
         snapshots.hint_latest(ids[-1 - len(broken)], may_skip=False)
         for number in broken:  # from the top, so that no gap is ever below what can be read
-            if not _is_readable(session, number):
+            if _readable(session, number) is None:
                 snapshots.delete(number)
         _notify(session, "snapshots above the newest readable one", broken)
     found = [session.paths.snapshot_file(number) for number in broken]
@@ -236,18 +249,10 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
     return RepairReport(what="broken records", found=tuple(found), dry_run=dry_run)
 
 
-def _is_readable(session: TableSession, number: int) -> bool:
-    try:
-        return session.snapshots.find(number) is not None
-    except CorruptFileError:
-        return False
-
-
-def _is_whole(session: TableSession, number: int) -> bool:
-    try:
-        return verify(session, snapshot_id=number).is_clean
-    except LsmError:
-        return False
+def _readable(session: TableSession, number: int) -> Snapshot | None:
+    with suppress(CorruptFileError):
+        return session.snapshots.find(number)
+    return None
 
 
 def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:

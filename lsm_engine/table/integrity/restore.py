@@ -63,7 +63,7 @@ class RestoredFile:
     def __str__(self) -> str:
         if self.source is None:
             return f"{self.stake}; nothing has them"
-        what = "all of it" if self.is_exact else f"{self.row_count} older rows"
+        what = "all of it" if self.is_exact else counted(self.row_count, "older row")
         return f"{self.stake}; {what} from {self.source}"
 
 
@@ -180,8 +180,6 @@ class _Restore:
         return done
 
     def _made_again(self, path: str, origin: Origin) -> bool:
-        if origin.made.file.checksum is None:
-            return False  # of another writer: nothing would show that the rows are the same
         if self._dry_run:
             return True
         session = self._session.with_schema(self._session.schemas.load(origin.made.file.schema_id))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.base.units import counted
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
@@ -33,7 +34,8 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
     for one in some:
         entry = entries.get(one.path)
         if entry is None:
-            found.append(replace(one, sources=tuple(_sound(session, one))))
+            sound = () if one.stake is not None else tuple(_sound(session, one))
+            found.append(replace(one, sources=sound))
             continue
         rebuilt = tuple(_rebuilt(session, origins.get(identity(entry)), bad))
         sources = (*rebuilt, *_older(session, entry, bad))
@@ -42,7 +44,7 @@ def with_sources(session: TableSession, files: Sequence[DamagedFile]) -> tuple[D
 
 
 def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, ManifestEntry]:
-    """Return an entry of each data file that some root names, by path."""
+    """Return an entry of each data file that some root names and whose schema is there, by path."""
     left = set(paths)
     found: dict[str, ManifestEntry] = {}
     for branch, _, snapshot in every_root(session):
@@ -55,9 +57,19 @@ def entries_at(session: TableSession, paths: Iterable[str]) -> dict[str, Manifes
         names = {path.rpartition("/")[2] for path in left}
         for entry in entries:
             if entry.file.file_name in names and (path := session.data_path(entry)) in left:
-                found[path] = entry
                 left.discard(path)
+                if _has_schema(session, entry):
+                    found[path] = entry
     return found
+
+
+def _has_schema(session: TableSession, entry: ManifestEntry) -> bool:
+    """Whether the columns of a file are known; where its schema is lost, those of older rows are too."""
+    try:
+        session.schemas.load(entry.file.schema_id)
+    except LsmError:
+        return False
+    return True
 
 
 def _sound(session: TableSession, file: DamagedFile) -> Iterator[str]:
@@ -75,18 +87,28 @@ def _rebuilt(session: TableSession, origin: Origin | None, bad: frozenset[str]) 
 
 
 def _older(session: TableSession, entry: ManifestEntry, bad: frozenset[str]) -> Iterator[str]:
-    older = older_versions(session, entry, bad)
+    try:
+        older = older_versions(session, entry, bad)
+        changed = older_rows(session, entry, bad)
+    except LsmError:
+        return  # which snapshot is the newest is not known, which is a finding of its own
+    if changed is None:
+        return  # nothing, or rows that would be merged twice: a restore would not take them
     if older is not None:
         yield f"{older[0]} of {older[0].branch or 'main'} holds older rows of its keys"
-    changed = older_rows(session, entry, bad)
-    if changed is not None and changed.changelogs:
-        yield f"{len(changed.changelogs)} changelog files hold rows of its keys"
+    if changed.changelogs:
+        yield f"rows of its keys are in {counted(len(changed.changelogs), 'changelog file')}"
 
 
 def rebuilt_from(
     session: TableSession, origin: Origin, bad: frozenset[str]
 ) -> tuple[ManifestEntry, ...]:
-    """Return the files that a file can be made of again; none: not all of them are there."""
+    """Return the files that a file can be made of again; none: not all of them are there.
+
+    Of a file of another writer, which took no checksum, nothing would show that the rows are the same.
+    """
+    if origin.made.file.checksum is None:
+        return ()
     parts = origin.inputs or origin.changelog
     whole = all(session.data_path(one) not in bad and is_there(session, one) for one in parts)
     return parts if whole else ()

@@ -38,7 +38,7 @@ from lsm_engine.table.integrity.unconditional_writers import warnings_of
 from lsm_engine.table.integrity.verify_ends import ghost_problems, unread, wrong_ends
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
-from lsm_engine.table.integrity.verify_levels import identities_of, identity_of, overlaps
+from lsm_engine.table.integrity.verify_levels import LevelVerification, identities_of, identity_of
 from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
@@ -64,12 +64,13 @@ def verify(
     session: TableSession,
     *,
     snapshot_id: int | None = None,
+    held: Snapshot | None = None,
     deep: bool = False,
     incremental: bool = False,
     progress: Progress | None = None,
     read: FileReader = read_files,
 ) -> VerifyReport:
-    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot.
+    """Check every snapshot, tag and long-lived changelog, those of branches too; or one snapshot (`held`: it).
 
     Reads metadata, indexes and the sizes of files; `deep`: also every page of every data file, whose
     rows, keys and statistics are compared with what manifests describe, by `read`. Nothing that is
@@ -87,7 +88,7 @@ def verify(
     if snapshot_id is not None:
         check = _Verification(session, rows if deep else None)
         try:
-            check.snapshot(session.snapshots.load(snapshot_id))
+            check.snapshot(held or session.snapshots.load(snapshot_id))
         except CorruptFileError as error:
             check.add(f"snapshot {snapshot_id}", error)
         found = [("", check.report(snapshot_count=1, tag_count=0))]
@@ -145,11 +146,11 @@ class _Verification:
         self._found = Findings(session.paths.branch_name)
         self._looked: dict[tuple[bytes, int, str], tuple[Finding, ...]] = {}
         self._warnings: list[str] = []
+        self._hidden: tuple[int, int] | None = None
         self._anything_wrong = False
         self._file_count = 0
         self._gone_count = 0
-        self._below: frozenset[tuple[bytes, int, str]] = frozenset()
-        self._overlaps: list[Finding] = []
+        self._levels = LevelVerification(session)
         self._indexes = IndexVerification(session)
         self._statistics = StatisticsVerification(session)
         self._row_ids = RowIdVerification(session, deep=rows is not None)
@@ -166,6 +167,7 @@ class _Verification:
             unchecked_count=self._unchecked_count,
             damaged_files=tuple(self._found.files()),
             warnings=tuple(self._warnings),
+            hidden=self._hidden,
         )
 
     def add(self, name: str, error: LsmError, root: Root | None = None) -> None:
@@ -215,7 +217,7 @@ class _Verification:
     def ends(self, snapshots: Sequence[Snapshot], ghosts: Sequence[Snapshot]) -> None:
         """Nothing is missing before the oldest and after the newest, and nothing is left there."""
         self._found.texts += ghost_problems(self._session, ghosts)
-        problems, warnings = wrong_ends(self._session, snapshots)
+        problems, warnings, self._hidden = wrong_ends(self._session, snapshots)
         self._found.texts += problems
         self._warnings += warnings
 
@@ -301,7 +303,7 @@ class _Verification:
         yield from wrong_total(snapshot, int(pc.sum(live.column(ROW_COUNT)).as_py() or 0))
         yield from self._statistics.problems(snapshot)
         yield from self._files(snapshot, live)
-        yield from self._levels(live)
+        yield from self._levels.problems(live)
         for text in self._row_ids.problems(snapshot, live):
             yield Finding(text=text)
         if with_changelog:
@@ -387,13 +389,3 @@ class _Verification:
                 self._unchecked_count += entry.file.checksum is None
                 if size != entry.file.file_size:
                     yield self._about(entry, f"{path} has {size} bytes, not {entry.file.file_size}")
-
-    def _levels(self, live: pa.Table) -> Iterator[Finding]:
-        """Files of a level below 0 do not overlap. What did not change since the last root is known."""
-        below = live.filter(pc.greater(live.column(LEVEL), 0)) if live.num_rows else live
-        key = frozenset(identities_of(below))
-        if self._session.key_order is None or not key:
-            return
-        if key != self._below:
-            self._below, self._overlaps = key, overlaps(self._session, entries_of(below))
-        yield from self._overlaps

@@ -53,20 +53,26 @@ def unread(branch: TableSession) -> VerifyReport:
     )
 
 
-def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[list[str], list[str]]:
-    """Return problems and warnings. `snapshots`: those that count, and those below EARLIEST, oldest first."""
+def wrong_ends(
+    session: TableSession, snapshots: Sequence[Snapshot]
+) -> tuple[list[str], list[str], tuple[int, int] | None]:
+    """Return problems, warnings, and the ends of what EARLIEST passes and retention keeps.
+
+    `snapshots`: those that count, and those below EARLIEST, oldest first.
+    """
     problems = _lost_changelogs(session, snapshots)
     if not snapshots:
-        return problems + _lost_newest(session, 0), []
+        return problems + _lost_newest(session, 0), [], None
     first, hint = snapshots[0], session.snapshots.earliest_hint()
     passed = [one for one in snapshots if one.id < believed(hint, snapshots[-1].id)]
     kept = _kept(session, snapshots, passed)
-    warnings = []
+    warnings, hidden = [], None
     if kept is not None:
+        hidden = kept.id, passed[-1].id
         warnings.append(
             f"warning: EARLIEST is {hint}, so that snapshots {kept.id} to {passed[-1].id} are not read, and "
-            f"retention keeps them: an expiry died, or EARLIEST is damaged; write {kept.id} into "
-            f"{session.paths.snapshot_hint('EARLIEST')} to have them back, while nobody expires"
+            "retention keeps them: an expiry died, or EARLIEST is damaged; repair earliest has them back, while "
+            "nobody expires"
         )
     there = session.snapshots.listed_ids()
     lost = [number for number in lost_below(hint, first)[-_FEW:] if number not in there]
@@ -75,9 +81,8 @@ def wrong_ends(session: TableSession, snapshots: Sequence[Snapshot]) -> tuple[li
             f"snapshots {lost[0]} to {lost[-1]} are missing, and no expiry took them, as EARLIEST is {hint}; "
             "restore their files, or let the next expiry move on"
         )
-    return problems + _lost_newest(session, max(there, default=0)), warnings + _astray(
-        session, snapshots
-    )
+    problems += _lost_newest(session, max(there, default=0))
+    return problems, warnings + _astray(session, snapshots), hidden
 
 
 def _lost_newest(session: TableSession, newest_id: int) -> list[str]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.codec.binary_row import decode_columns, encode_stored
 from lsm_engine.codec.key_order import key_order
 from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
@@ -94,7 +95,7 @@ def _unlisted(
     count = len(np.setdiff1d(hashes, listed))
     if count:
         yield (
-            f"{count} keys are not in the hash index {index.file_name} of their bucket, so that a "
+            f"{counted(count, 'key')} missing in the hash index {index.file_name} of their bucket, so that a "
             "write may give them another bucket; overwrite the partition with its rows"
         )
 
@@ -138,7 +139,7 @@ class _Rows:
         if self._wrong_order and not self._is_postponed:
             yield "its rows are not in the order of their keys"
         if self._doubled:
-            yield f"{self._doubled} rows have the key of the row before them"
+            yield f"{counted(self._doubled, 'row')} with the key of the row before them"
         if self._keys and self._last is not None:
             ends = (self._first, self._stored_key(self._last))
             if not self._is_postponed and not self._fits(ends):
@@ -147,7 +148,7 @@ class _Rows:
             if outside or max(self._sequences) > file.max_sequence_number:
                 yield "rows have sequence numbers outside of what its manifest entry names"
             if file.delete_row_count not in (None, self._deletes):
-                yield f"{self._deletes} rows are deletes, its manifest entry records another count"
+                yield f"holds {counted(self._deletes, 'delete')}, its manifest entry records another count"
         yield from self._wrong_null_counts()
         for name in self._outside:
             yield f"column {name!r} has values outside of the bounds in its manifest entry"
@@ -196,11 +197,11 @@ class _Rows:
         counts = self._file.value_stats.null_counts
         if not self._has_all_stats() or counts is None or len(counts) != len(self._nulls):
             return
-        for (name, found), counted in zip(self._nulls.items(), counts, strict=True):
+        for (name, found), recorded in zip(self._nulls.items(), counts, strict=True):
             if name in self._schema.tracking_names:
                 continue  # what is null in the file was read from the manifest
-            if counted is not None and counted != found:
-                yield f"column {name!r} has {found} nulls, its manifest entry counts {counted}"
+            if recorded is not None and recorded != found:
+                yield f"column {name!r} has {found} nulls, its manifest entry counts {recorded}"
 
     def _has_all_stats(self) -> bool:
         return self._file.value_stats_columns is None

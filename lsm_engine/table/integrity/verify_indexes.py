@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.base.units import counted
 from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.kernels.groups import distinct
 from lsm_engine.meta.index_file import DELETION_VECTORS, IndexFileMeta, IndexManifestEntry
@@ -118,7 +119,7 @@ class BucketVerification:
             if doubled:
                 where = context.partition_path(partition) or "the table"
                 yield Finding(
-                    text=f"{doubled} keys of {where} are listed for two dynamic buckets, so that rows may "
+                    text=f"{counted(doubled, 'key')} of {where} listed for two dynamic buckets, so that rows may "
                     "be read twice; overwrite it with its rows"
                 )
             else:

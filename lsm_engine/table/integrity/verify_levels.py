@@ -3,17 +3,38 @@
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.codec.manifest import entries_of
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
-from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, PARTITION
+from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding
 
 
-def overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[Finding]:
+class LevelVerification:
+    """Overlaps of one state after another: what did not change since the last one is known."""
+
+    def __init__(self, session: TableSession) -> None:
+        self._session = session
+        self._below: frozenset[tuple[bytes, int, str]] = frozenset()
+        self._found: list[Finding] = []
+
+    def problems(self, live: pa.Table) -> list[Finding]:
+        """Return the overlaps among a state's live files, as decoded manifest entries."""
+        below = live.filter(pc.greater(live.column(LEVEL), 0)) if live.num_rows else live
+        key = frozenset(identities_of(below))
+        if self._session.key_order is None or not key:
+            return []
+        if key != self._below:
+            self._below, self._found = key, _overlaps(self._session, entries_of(below))
+        return self._found
+
+
+def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[Finding]:
     """Return the overlaps among files that are all below level 0."""
     order = session.key_order
     assert order is not None

@@ -19,7 +19,8 @@ class VerifyReport:
     whose pages were read, or were passed over because an earlier verification had read them.
     `gone_count`: roots that were taken away meanwhile, or that an expiry which died had begun to take.
     `not_honoured`: options of the table that this version does not support; no problem while it is
-    read. `warnings`: what may go wrong while others write.
+    read. `warnings`: what may go wrong while others write. `hidden`: the first and the last of the table's
+    own snapshots that its retention keeps and EARLIEST passes.
     """
 
     problems: tuple[str, ...]
@@ -35,6 +36,7 @@ class VerifyReport:
     damaged_files: tuple[DamagedFile, ...] = ()
     own_damaged_files: tuple[DamagedFile, ...] = ()
     warnings: tuple[str, ...] = ()
+    hidden: tuple[int, int] | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -93,4 +95,5 @@ def of_branches(reports: Sequence[tuple[str, VerifyReport]]) -> VerifyReport:
         warnings=tuple(warning for one in whole for warning in one.warnings),
         damaged_files=merged(file for one in whole for file in one.damaged_files),
         own_damaged_files=first.damaged_files,
+        hidden=first.hidden,
     )

@@ -6,6 +6,7 @@ They carry no checksum, so a digit that became another one is not noticed.
 from collections.abc import Iterator
 
 from lsm_engine.base.errors import LsmError
+from lsm_engine.base.units import counted
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.codec.table_statistics import TableStatistics, decode_statistics
 from lsm_engine.meta.snapshot import Snapshot
@@ -60,4 +61,4 @@ class StatisticsVerification:
         most = found.merged_record_count
         for name, count in sorted(found.null_counts.items()):
             if count is not None and most is not None and count > most:
-                yield f"counts {count} nulls of column {name!r} in {most} rows"
+                yield f"counts {counted(count, 'null')} of column {name!r} in {counted(most, 'row')}"

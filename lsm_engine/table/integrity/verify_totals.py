@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists
@@ -26,7 +27,7 @@ def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
     """Yield that a snapshot counts other rows than its files have, if it does."""
     total = snapshot.total_record_count
     if total is not None and rows != total:
-        yield Finding(text=f"totalRecordCount is {total}, its files hold {rows} rows")
+        yield Finding(text=f"totalRecordCount is {total}, its files hold {counted(rows, 'row')}")
 
 
 def wrong_between(

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
 from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.lookup.key_batch import KeyBatch
@@ -115,13 +116,13 @@ def _refusal(
     wrong = np.flatnonzero(~fits)
     shown = tags.keys.select(list(schema.primary_keys)).take(pa.array(wrong[:_SHOWN])).to_pylist()
     if condition is KeyCondition.NEW:
-        text, kind = "keys of rows to insert are there already", ErrorKind.ROW_EXISTS
+        text, kind = "to insert, with keys that are there already", ErrorKind.ROW_EXISTS
         remedy = "upsert replaces them, existing='skip' leaves them out"
     else:
-        text, kind = "rows to update have keys that are not there", ErrorKind.ROW_MISSING
+        text, kind = "to update, with keys that are not there", ErrorKind.ROW_MISSING
         remedy = "upsert adds them, missing='skip' leaves them out"
     return InvalidInputError(
-        f"{len(wrong)} {text}; nothing was written: {remedy}",
+        f"{counted(len(wrong), 'row')} {text}; nothing was written: {remedy}",
         kind=kind,
         rows=len(wrong),
         keys=shown,

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
 from lsm_engine.base.record import record
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
@@ -264,8 +265,8 @@ class _Changes:
         if len(twice):
             keys = target.select(self._keys).take(pa.array(twice[:_SHOWN])).to_pylist()
             raise InvalidInputError(
-                f"{len(twice)} rows of the table are matched by several rows of the source that would "
-                "change them; keep one row of the source for each, or add a condition",
+                f"several rows of the source would change {counted(len(twice), 'row')} of the table that "
+                "they match; keep one row of the source for each, or add a condition",
                 kind=ErrorKind.INVALID_ROWS,
                 keys=keys,
             )
@@ -331,7 +332,7 @@ class _Changes:
         counted = keys.group_by(self._keys, use_threads=False).aggregate([([], "count_all")])
         twice = counted.filter(pc.greater(counted.column("count_all"), 1))
         if twice.num_rows:
-            raise taken("rows to insert share a key with another", *self._shown(twice))
+            raise taken("of the same key as another", *self._shown(twice))
         if self._plan.inserts_what_it_matches_on(self._keys):
             return  # a key that is there has matched
         is_there = locate_rows(self._session, rows, self._base).is_there
@@ -345,7 +346,7 @@ class _Changes:
             is_there[freed] = False
         if is_there.any():
             there = keys.filter(pa.array(is_there))
-            raise taken("rows to insert have keys that are there already", *self._shown(there))
+            raise taken("with keys that are there already", *self._shown(there))
 
     def _shown(self, keys: pa.Table) -> tuple[int, list[dict[str, Any]]]:
         return keys.num_rows, keys.select(self._keys).slice(0, _SHOWN).to_pylist()
@@ -370,9 +371,11 @@ class _Changes:
 
 
 def taken(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> InvalidInputError:
-    """Return the error for rows to insert whose keys are not free; `keys` are some of them."""
+    """Return the error for rows to insert whose keys are not free, and why; `keys` are some of them."""
     return InvalidInputError(
-        f"{count} {message}; nothing was written", kind=ErrorKind.ROW_EXISTS, keys=[*keys]
+        f"{counted(count, 'row')} to insert, {message}; nothing was written",
+        kind=ErrorKind.ROW_EXISTS,
+        keys=[*keys],
     )
 
 

@@ -17,6 +17,7 @@ from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputE
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.data_file import DataFileMeta
@@ -157,7 +158,7 @@ def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> li
             )
     if not found.all():
         raise InvalidInputError(
-            f"{int((~found).sum())} rows to update are not in the table; nothing was written",
+            f"{counted(int((~found).sum()), 'row')} to update could not be found in the table; nothing was written",
             kind=ErrorKind.ROW_MISSING,
             row_ids=ids[~found][:_SHOWN].tolist(),
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from tests.unit.cli.test_doctor import ROWS, directory, followed, table_of
+from tests.unit.cli.test_doctor import ROWS, aged, directory, followed, table_of
 
 
 def snapshot(shell, number: int) -> Path:
@@ -69,6 +69,10 @@ def schema_of_live_files_gone(shell) -> None:
 
 def damaged_consumer(shell) -> None:
     table_of(shell, commits=2)
+    damaged_consumer_of(shell)
+
+
+def damaged_consumer_of(shell) -> None:
     folder = directory(shell) / "consumer"
     folder.mkdir(exist_ok=True)
     (folder / "consumer-of whom?").write_text('{"nextSn')
@@ -85,6 +89,46 @@ def tag_without_its_manifest(shell) -> None:
     lost = named(shell, 1, "deltaManifestList")
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     lost.unlink()
+
+
+def snapshot_below_the_newest_torn(shell) -> None:
+    table_of(shell, commits=4)
+    snapshot(shell, 3).write_bytes(b"{")
+
+
+def snapshot_torn_and_a_file_of_the_newest_gone(shell) -> None:
+    snapshot_below_the_newest_torn(shell)
+    newest = max(
+        directory(shell).glob("bucket-*/*.parquet"), key=lambda file: file.stat().st_mtime_ns
+    )
+    newest.unlink()
+
+
+def every_snapshot_but_a_tag_without_its_manifest(shell) -> None:
+    """A consumer beside it cannot be read, which a rollback has to."""
+    table = table_of(shell, commits=4)
+    table.create_tag("early one", 1)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    named(shell, 4, "deltaManifestList").unlink()
+    damaged_consumer_of(shell)
+
+
+def branch_whose_deletion_died(shell) -> None:
+    table = table_of(shell, commits=2)
+    table.create_branch("half")
+    table.branch("half").upsert(ROWS)
+    branch = directory(shell) / "branch" / "branch-half"
+    (branch / "schema" / "schema-0").unlink()
+    (branch / "snapshot" / "snapshot-1").unlink()
+    for file in branch.rglob("*"):
+        aged(file)
+
+
+def earliest_beyond_what_is_kept(shell) -> None:
+    table_of(shell, commits=4)
+    hint = directory(shell) / "snapshot" / "EARLIEST"
+    hint.write_text("4")
+    aged(hint)
 
 
 def damaged_branch(shell) -> None:
@@ -154,6 +198,8 @@ def rollback_that_died(shell) -> None:
 STORIES = [
     newest_snapshot_emptied, newest_manifest_list_gone, manifest_of_several_gone, newest_vectors_gone,
     gap_between_snapshots, old_schema_gone, schema_of_live_files_gone, damaged_consumer, latest_names_nothing,
+    snapshot_below_the_newest_torn, snapshot_torn_and_a_file_of_the_newest_gone,
+    every_snapshot_but_a_tag_without_its_manifest, branch_whose_deletion_died, earliest_beyond_what_is_kept,
     tag_without_its_manifest, damaged_branch, damaged_changelog, missing_file_of_a_changelog,
     missing_changelog_of_the_newest_snapshot, damaged_trash,
     damaged_record_of_verified_files, rollback_that_died,
@@ -184,6 +230,37 @@ def test_fix_keeps_all_snapshots_without_leave_and_mends_all_with_it(
     if losing:
         assert all(one.read_bytes() == data for one, data in before.items())
     shell("doctor", "--fix", "--lossy", "--yes")
+
+
+def test_a_table_that_lost_its_only_schema_is_damaged_and_not_let_go_of(shell) -> None:
+    """By its name in the catalog, as found in the warehouse, and by its path."""
+    table_of(shell, commits=2)
+    schema = directory(shell) / "schema" / "schema-0"
+    kept = schema.read_bytes()
+    schema.unlink()
+    for _ in range(2):
+        (found,) = shell.json("doctor", code=1)
+        assert (found["table"], found["kind"], found["command"]) == ("shop.orders", "damage", None)
+        assert "schema/schema-0" in found["finding"]
+        assert "lost" in shell.json("tables")[0]["problem"]
+        (shell.warehouse / "catalog.db").unlink(missing_ok=True)
+    assert "restore it from a backup" in shell("verify", directory(shell), code=9).stderr
+    schema.write_bytes(kept)
+    assert len(shell.json("show", "snapshots", "shop.orders")) == 2
+
+
+def test_lineage_is_asked_for_once_the_table_can_be_read(shell) -> None:
+    """A rebuild would fail at the damaged file."""
+    table = table_of(shell, commits=4)
+    (shell.warehouse / "catalog.db").unlink()
+    snapshot(shell, 2).write_bytes(b"{")
+    shell.catalog().register_table("shop.orders")
+    assert {one["kind"] for one in shell.json("doctor", code=1)} == {"damage"}
+    shell("repair", "shop.orders", "earliest", "--act", "--yes")
+    found = shell.json("doctor", code=(0, 1))
+    assert [one["command"][:2] for one in found] == [["catalog", "rebuild"]], found
+    followed(shell, "doctor")
+    assert table.count() > 0
 
 
 def test_a_table_that_this_version_does_not_read_is_named_and_no_damage(shell) -> None:

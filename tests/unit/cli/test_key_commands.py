@@ -52,7 +52,7 @@ def test_bad_keys(words, said, shell, orders):
 def test_insert_and_update(shell, orders):
     rows = shell.file("b.csv", "order_id,day,price\n2,tue,1\n3,tue,1\n")
     refused = shell("insert", orders, rows, code=(1, 2, 3, 4, 5))
-    assert "1 keys of rows to insert are there already" in refused.stderr
+    assert "1 row to insert, with keys that are there already" in refused.stderr
     (facts,) = shell.json("insert", orders, rows, "--existing", "skip")
     assert (facts["inserted"], facts["skipped"], facts["snapshot_id"]) == (1, 1, 2)
     said = shell("update", orders, rows).stdout

@@ -120,6 +120,22 @@ def test_a_neglected_warehouse_of_others_becomes_healthy_by_what_doctor_prints(h
     assert handed("verify", "pypaimon.pk_composite").exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["levels", "first_row", "partial_update"])
+def test_what_a_compaction_of_java_made_is_not_promised_to_be_made_again(shell, name):
+    """It has no checksum; of a partial update older rows would be merged twice."""
+    (made,) = {path.parent.parent for path in (FIXTURES / "java-0.9.0" / name).glob("**/schema-0")}
+    path = shell.warehouse / "java.db" / name
+    shutil.copytree(made, path)
+    compacted = [
+        one for one in engine.open_table(str(path)).system("files").to_pylist() if one["level"]
+    ]
+    (path / compacted[0]["file_path"]).unlink()
+    followed = mended(shell, "--stale-after", "80 d")
+    mends = [command.split()[3] for command in followed if command.split()[1] == "repair"]
+    assert mends == ["damaged-files" if name == "partial_update" else "restore"], followed
+    shell("verify", f"java.{name}", "--deep")
+
+
 def test_what_others_made_is_seen_without_a_catalog_and_without_a_change(handed):
     before = {
         path: path.stat().st_mtime_ns for path in handed.warehouse.rglob("*") if path.is_file()

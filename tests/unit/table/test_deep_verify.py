@@ -264,7 +264,7 @@ def test_keys_that_the_hash_index_of_their_bucket_lacks() -> None:
         for e in live
     ]
     assert any(
-        "2 keys are not in the hash index index-short" in one
+        "2 keys missing in the hash index index-short" in one
         for (one, *_) in filter(None, wrong_files)
     )
     assert told.table.verify(deep=True).is_clean

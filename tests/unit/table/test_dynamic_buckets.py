@@ -257,6 +257,6 @@ def test_verify_sees_a_key_in_two_buckets(catalog: lsm.Catalog) -> None:
         for entry in table.session.index_entries(table.latest_snapshot())
     ]
     (problem,) = BucketVerification(table.session).problems(entries)
-    assert "1 keys of p=x are listed for two dynamic buckets" in problem.text
+    assert "1 key of p=x listed for two dynamic buckets" in problem.text
     indexes[1].write_bytes(second[:-4])
     assert not lsm.open_table(table.location).verify().is_clean

@@ -393,7 +393,7 @@ def test_lengths_within_columns_are_kept_and_hold_for_rows(way, table, tmp_path)
     assert {name: dict(row[name]) if name == "m" else row[name] for name in fits} == fits
     before = table.latest_snapshot()
     for name, (_, _, long) in NESTED_LENGTHS.items():
-        with pytest.raises(lsm.InvalidInputError, match=rf"column '{name}\..*are longer than"):
+        with pytest.raises(lsm.InvalidInputError, match=rf"column '{name}\..*longer than"):
             table.upsert([{"id": 9, name: long}])
     sliced = pa.table(
         {

@@ -54,14 +54,14 @@ def merged_by(options, counts):
 def test_inserts_and_updates(options, tmp_path):
     table = create(tmp_path, **options)
     assert table.insert(rows_of([1, 2, 3])).properties == RowCounts(inserted=3).properties
-    with pytest.raises(lsm.InvalidInputError, match="2 keys of rows to insert") as refused:
+    with pytest.raises(lsm.InvalidInputError, match="2 rows to insert") as refused:
         table.insert(rows_of([2, 3, 4]))
     assert refused.value.kind is ErrorKind.ROW_EXISTS
     assert refused.value.facts["keys"] == [{"k": 2, "dt": "b"}, {"k": 3, "dt": "a"}]
     made = table.insert(rows_of([2, 3, 4, 4], 7), existing="skip")
     assert row_counts_of(made.properties) == RowCounts(inserted=1, skipped=3)
     assert keys_of(table) == [1, 2, 3, 4]
-    with pytest.raises(lsm.InvalidInputError, match="1 rows to update") as refused:
+    with pytest.raises(lsm.InvalidInputError, match="1 row to update") as refused:
         table.update(rows_of([4, 5], 9))
     assert refused.value.kind is ErrorKind.ROW_MISSING
     made = table.update(rows_of([4, 5, 5], 9), missing="skip")
@@ -76,7 +76,7 @@ def test_deleted_keys_may_be_inserted_again(tmp_path):
     table = create(tmp_path)
     table.insert(rows_of(range(10)))
     table.delete(rows_of([4, 5]).select(["k", "dt"]))
-    with pytest.raises(lsm.InvalidInputError, match="1 rows to update"):
+    with pytest.raises(lsm.InvalidInputError, match="1 row to update"):
         table.update(rows_of([4]))
     table.insert(rows_of([4], 1))
     assert keys_of(table) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
@@ -134,7 +134,7 @@ def test_what_others_write_meanwhile_counts(meanwhile, tmp_path, monkeypatch):
         made = table.insert(rows_of([7, 9]))
         assert row_counts_of(made.properties) == RowCounts(inserted=2)
     else:
-        with pytest.raises(lsm.InvalidInputError, match="1 rows to update"):
+        with pytest.raises(lsm.InvalidInputError, match="1 row to update"):
             table.update(rows_of([1, 3], 5))
         assert keys_of(table) == [1]
     assert table.verify().problems == ()

@@ -152,7 +152,7 @@ def test_row_kinds_come_from_a_column_and_are_stored():
     table.delete(rows_of((2,), names="k"))
     assert read(table) == []
     for wrong in ("x", None):
-        with pytest.raises(InvalidInputError, match="no valid op"):
+        with pytest.raises(InvalidInputError, match="1 row without a valid op"):
             table.upsert(rows_of((1, 1, "x", wrong), names="k a b op"))
     with pytest.raises(InvalidInputError, match="lack column 'op'"):
         table.upsert(rows_of((1, 1, "x"), names="k a b"))
