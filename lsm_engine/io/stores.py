@@ -1,9 +1,9 @@
 """Which FileIO keeps the files of a location: by its scheme.
 
-A new store is a module with `open_store(location, options) -> FileIO`, and a line here.
+A new store is a module with `open_store(location, options) -> FileIO`, and a line here, or one that its
+users add (docs/object-stores.md).
 """
 
-from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
@@ -22,12 +22,12 @@ class Store:
     """
 
     module: str
-    extra: str
+    extra: str = ""
     moves: bool = False
 
 
 _OBJECTS = "lsm_engine.io.object_store"
-STORES: Mapping[str, Store] = {
+STORES: dict[str, Store] = {
     **dict.fromkeys(("s3", "s3a", "s3n"), Store(module=_OBJECTS, extra="s3")),
     **dict.fromkeys(
         ("abfs", "abfss", "az", "azure", "wasb", "wasbs"), Store(module=_OBJECTS, extra="azure")
@@ -81,7 +81,7 @@ def _module(store: Store, location: StorageLocation) -> ModuleType:
     except ModuleNotFoundError as cause:
         raise UnsupportedError(
             f"locations with {location.scheme}:// need a library that is not installed: "
-            f"pip install 'lsm-assets[{store.extra}]'",
+            + (f"pip install 'lsm-assets[{store.extra}]'" if store.extra else str(cause.name)),
             location=location.text,
             module=cause.name,
         ) from cause
