@@ -120,11 +120,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
         newest = snapshot or table.latest_snapshot()
+        version = self._version(context, declaration, table, keys)
+        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
         if newest is None:
             return
         looked = survey(table, newest)
-        version = self._version(context, declaration, table, keys)
-        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
         _count_partitions(context, table, declaration, newest, templates, keys)
         context.add_output_metadata(
             {

@@ -1,7 +1,8 @@
 """Rows as assets return and take them: Arrow, polars, pandas, DuckDB, daft, Spark."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -70,18 +71,29 @@ def nothing_as(wanted: Any) -> Any:
 
 
 def _name_of(wanted: Any) -> tuple[str, str]:
+    some = [one for one in get_args(wanted) if one is not NoneType]
+    if len(some) == 1:
+        (wanted,) = some  # Optional: there are always rows
     if wanted is None or wanted is Any or wanted is object:
         wanted = pa.Table
     return str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", "")
 
 
 def as_rows(value: Any) -> Any:
-    """Return what an asset returned as rows that a table takes: a lazy frame is computed."""
-    collect = getattr(value, "collect", None)
-    is_lazy = type(value).__module__.startswith("polars") and not hasattr(
-        value, "__arrow_c_stream__"
-    )
-    return collect() if is_lazy and collect is not None else value
+    """Return what an asset returned as rows that a table takes: a lazy frame is computed.
+
+    Raises InvalidInputError for what holds no rows.
+    """
+    if isinstance(value, list):
+        return pa.Table.from_pylist(value)
+    if type(value).__module__.startswith("polars") and not hasattr(value, "__arrow_c_stream__"):
+        return value.collect()
+    if not hasattr(value, "__arrow_c_stream__") and not hasattr(value, "sparkSession"):
+        raise InvalidInputError(
+            f"an asset returned {type(value).__name__}, which holds no rows; return a frame or table of "
+            "pyarrow, polars, pandas, DuckDB, daft or Spark, a list of dictionaries, or None"
+        )
+    return value
 
 
 def schema_of(rows: Any) -> pa.Schema:

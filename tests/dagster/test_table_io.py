@@ -87,6 +87,7 @@ FRAMES: dict[str, Callable[[], Any]] = {
     "polars lazy": lambda: pl.from_arrow(ROWS).lazy(),
     "pandas": ROWS.to_pandas,
     "duckdb": lambda: duckdb.from_arrow(ROWS),
+    "list": ROWS.to_pylist,
 }
 
 
@@ -133,6 +134,25 @@ def test_other_types_are_refused_by_name(io: Io) -> None:
     io.run(orders)
     with pytest.raises(lsm.InvalidInputError, match=r"polars\.LazyFrame"):
         io.run(orders, taken_as(dict, []), selection=["shop/reader"])
+
+
+def test_what_holds_no_rows_is_refused(io: Io) -> None:
+    with pytest.raises(lsm.InvalidInputError, match="returned dict, which holds no rows"):
+        io.run(orders_of(lambda: {"id": [1]}))
+    assert io.table() is None
+
+
+def test_a_parameter_may_be_optional(io: Io) -> None:
+    seen: list[Any] = []
+    io.run(orders_of(lambda: ROWS), taken_as(pl.DataFrame | None, seen))
+    assert seen[0].height == 3
+
+
+def test_no_rows_in_a_new_table_are_its_first_version(io: Io) -> None:
+    (event,) = io.run(orders_of(lambda: ROWS.slice(0, 0))).asset_materializations_for_node(
+        "shop__orders"
+    )
+    assert version_id(event.tags["dagster/data_version"]) == 0
 
 
 def test_a_reader_chooses_columns_and_rows(io: Io) -> None:
