@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -17,7 +18,8 @@ from lsm_assets.checks.contents import contents_spec
 from lsm_assets.checks.ops import table_checks
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.translator import LsmTranslator
+from lsm_assets.model.translator import LsmTranslator, executed_by
+from lsm_assets.settings import ExecutorName
 from lsm_engine import record
 
 
@@ -31,10 +33,15 @@ class LsmTableAssets:
     jobs: tuple[dg.JobDefinition, ...]
     schedules: tuple[dg.ScheduleDefinition, ...]
 
-    def definitions(self) -> dg.Definitions:
-        """These definitions, without sensors and resources."""
+    def definitions(self, executor: ExecutorName | None = None) -> dg.Definitions:
+        """These definitions, without sensors and resources. `executor`: what writes and compacts, if it is known."""
         return dg.Definitions(
-            assets=self.assets,
+            assets=[
+                each.map_asset_specs(partial(executed_by, executor=executor))
+                if executor is not None and isinstance(each, dg.AssetsDefinition)
+                else each
+                for each in self.assets
+            ],
             asset_checks=self.checks,
             jobs=self.jobs,
             schedules=self.schedules,

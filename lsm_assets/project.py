@@ -18,7 +18,7 @@ def lsm_definitions(
     """Return the definitions of a code location whose tables all live in one warehouse."""
     page = lineage_page_job()
     return dg.Definitions.merge(
-        *(table.definitions() for table in tables),
+        *(table.definitions(settings.executor) for table in tables),
         dg.Definitions(
             jobs=[*jobs, page],
             schedules=[lineage_page_schedule(page)],

@@ -129,7 +129,7 @@ def warehouse_definitions(
     jobs = fleet_jobs(declarations, prefix=name)
     health = health_asset(declarations, prefix=name)
     return dg.Definitions.merge(
-        *(table.definitions() for table in tables),
+        *(table.definitions(settings.executor) for table in tables),
         dg.Definitions(
             assets=[health],
             jobs=jobs,

@@ -10,13 +10,19 @@ from lsm_assets.model.metadata import declared_metadata
 from lsm_assets.model.partitions import snapshot_partitions, tag_partitions
 
 _KINDS = {
-    AssetKind.TABLE: {"table", "spark", "arrow"},
-    AssetKind.FILES: {"parquet"},
+    AssetKind.TABLE: {"table", "paimon"},
     AssetKind.MANIFEST_LISTS: {"avro"},
     AssetKind.SNAPSHOTS: {"json"},
     AssetKind.TAGS: {"json"},
-    AssetKind.COMPACTION: {"spark", "parquet"},
+    AssetKind.COMPACTION: {"paimon"},
 }
+_EXECUTOR_KINDS = {"spark": "spark", "local": "arrow"}
+
+
+def executed_by(spec: dg.AssetSpec, executor: str) -> dg.AssetSpec:
+    """Return the spec with the kind of what its run works on; that of snapshots reads, and makes nothing."""
+    works = spec.tags.get("lsm/kind") in ("table", AssetKind.COMPACTION.value)
+    return spec.merge_attributes(kinds={_EXECUTOR_KINDS[executor]}) if works else spec
 
 
 class LsmTranslator:
@@ -44,7 +50,7 @@ class LsmTranslator:
             ),
             AssetKind.SNAPSHOTS: (
                 f"The snapshots of `{name}`, one partition per live snapshot. Materialise one to "
-                "read and check every page of every file it names, on Spark, without those found "
+                "read and check every page of every file it names, without those found "
                 "sound before, and to record it in the lineage. A range of them is one run."
             ),
             AssetKind.TAGS: (
@@ -53,7 +59,7 @@ class LsmTranslator:
                 "With `action` in the config a tag is replaced, extended or deleted."
             ),
             AssetKind.COMPACTION: (
-                f"Compactions of `{name}`: sorted runs merged on Spark. "
+                f"Compactions of `{name}`: sorted runs merged. "
                 + (
                     "Reads leave level 0 out: a compaction shows them what was written before, "
                     "and readers become stale."
@@ -63,6 +69,12 @@ class LsmTranslator:
             ),
         }
         return texts[kind]
+
+    def kinds(self, declaration: TableDeclaration, kind: AssetKind) -> set[str]:
+        """What an asset is, in words that Dagster shows beside it; `executed_by` adds the executor."""
+        if kind is AssetKind.FILES:
+            return {declaration.options.get("file.format", "parquet").lower()}
+        return set(_KINDS[kind])
 
     def tags(self, declaration: TableDeclaration, kind: AssetKind) -> dict[str, str]:
         """Tags to find assets by: `tag:"lsm/kind"="snapshots"`."""
@@ -131,7 +143,7 @@ class LsmTranslator:
             group_name=declaration.group_name,
             owners=list(declaration.owners) or None,
             tags=self.tags(declaration, kind),
-            kinds=set(_KINDS[kind]),
+            kinds=self.kinds(declaration, kind),
             partitions_def=self.partitions(declaration, kind),
             automation_condition=self.automation(declaration, kind),
             freshness_policy=self.freshness(declaration, kind),

@@ -1,6 +1,7 @@
 """The shipped code location loads, its graph is what was reviewed, and nobody needs Spark to see it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -9,12 +10,14 @@ import yaml
 from click.testing import CliRunner
 
 from lsm_assets.definitions import defs
+from lsm_assets.factory import lsm_table_assets
 from lsm_assets.home import open_instance, prepare_home, ui_command, ui_environment
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.project import lsm_definitions
 from lsm_assets.sample.run import main
 from lsm_assets.sample.tables import DAYS, FLIGHTS
-from lsm_assets.settings import WAREHOUSE, settings_from
-from tests.dagster.lake import MARKS
+from lsm_assets.settings import EXECUTOR, WAREHOUSE, ExecutorName, settings_from
+from tests.dagster.lake import MARKS, ORDERS
 
 pytestmark = MARKS
 ROOT = Path(__file__).parent.parent.parent
@@ -105,3 +108,19 @@ def test_wrong_settings_are_told_without_a_traceback(monkeypatch: pytest.MonkeyP
     told = CliRunner().invoke(main, ["--days", "1"])
     assert told.exit_code == 1
     assert "LSM_EXECUTOR" in told.output
+
+
+@pytest.mark.parametrize(("executor", "kind"), [("spark", "spark"), ("local", "arrow")])
+def test_kinds_say_the_format_and_what_does_the_work(
+    tmp_path: Path, executor: ExecutorName, kind: str
+) -> None:
+    settings = settings_from({WAREHOUSE: str(tmp_path), EXECUTOR: executor})
+    orc = replace(ORDERS, name="shop.orc", options={"file.format": "ORC"})
+    written = lsm_table_assets(ORDERS, lambda context, table: None)
+    found = lsm_definitions([written, lsm_table_assets(orc)], settings)
+    kinds = {spec.key.path[-1]: spec.kinds for spec in found.resolve_all_asset_specs()}
+    assert kinds["orders"] == {"table", "paimon", kind}
+    assert kinds["orders.compaction"] == {"paimon", kind}
+    assert kinds["orders.files"] == {"parquet"}
+    assert kinds["orc"] == {"table", "paimon"}  # others write it
+    assert kinds["orc.files"] == {"orc"}
