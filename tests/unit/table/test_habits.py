@@ -2,6 +2,7 @@
 
 import pickle
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -63,6 +64,14 @@ def test_what_takes_a_dataset_is_told_to_dataset(table, what):
     assert pa.table(given).num_rows == 10
 
 
+def test_who_takes_arrow_streams_takes_a_table(table, tmp_path):
+    assert pl.DataFrame(table).height == pd.DataFrame(table).shape[0] == 10
+    orders = table  # noqa: F841 -- DuckDB finds it by its name
+    assert duckdb.sql("select count(*) from orders").fetchone() == (10,)
+    ds.write_dataset(table, tmp_path / "out", format="parquet")
+    assert ds.dataset(tmp_path / "out").count_rows() == 10
+
+
 @pytest.mark.parametrize(
     ("typed", "named"),
     [
@@ -76,6 +85,12 @@ def test_what_takes_a_dataset_is_told_to_dataset(table, what):
         (lambda t: t.latest_snapshot().timestamp_ms, "time_millis"),
         (lambda t: lsm.EqualTo("id", 3), r"col\(name\) == value"),
         (lambda t: lsm.read_parquet("x"), r"create_table"),
+        (lambda t: lsm.open("x"), r"open_catalog\("),
+        (lambda t: t.at(1), r"version="),
+        (lambda t: t.tail(3), r"to_polars\(\)\.tail"),
+        (lambda t: t.truncate(), r"where='true'"),
+        (lambda t: t.close(), r"close\(\) of the catalog"),
+        (lambda t: t.to_df(), r"to_pandas\(\)"),
     ],
 )
 def test_what_is_not_there_is_named_as_it_is_here(table, typed, named):
