@@ -28,6 +28,14 @@ QUICK = (
     "tidy/test_words.py",
 )
 """Files and folders below `tests`."""
+LONG = (
+    "unit/io/test_encoding_threads.py",
+    "unit/io/test_parquet_footer.py",
+    "unit/io/test_statistics_of_many.py",
+)
+"""Files of those folders that take seconds."""
+MARKED = ("unit/table/test_system_calls.py",)
+"""Files that mark some of their tests as quick themselves."""
 
 SLOW = frozenset(
     {"slow", "spark", "dagster", "interop", "interop_full", "browser", "race", "sweep", "bench"}
@@ -35,8 +43,17 @@ SLOW = frozenset(
 """Marks that keep a test out."""
 
 
+def may_hold_quick(path: Path) -> bool:
+    """Whether a file or folder is, or holds, one of those listed: others need not be imported."""
+    if not path.is_relative_to(HERE):
+        return True
+    place = path.relative_to(HERE)
+    listed = (*QUICK, *MARKED)
+    return any(place.is_relative_to(name) or Path(name).is_relative_to(place) for name in listed)
+
+
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test belongs to the quick ones."""
     place = item.path.relative_to(HERE)
-    listed = any(place.is_relative_to(name) for name in QUICK)
+    listed = any(place.is_relative_to(name) for name in QUICK) and str(place) not in LONG
     return listed and not SLOW & {mark.name for mark in item.iter_markers()}

@@ -7,16 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.quick import COMMAND, HERE, QUICK
+from tests.quick import COMMAND, HERE, LONG, MARKED, QUICK
 
 ROOT = HERE.parent
 SECONDS = 60
 
 
 def test_each_is_there_and_every_folder_of_unit_tests_has_one():
-    assert [name for name in QUICK if not (HERE / name).exists()] == []
+    assert [name for name in (*QUICK, *LONG) if not (HERE / name).exists()] == []
     folders = {path.name for path in (HERE / "unit").iterdir() if list(path.glob("test_*.py"))}
     assert folders - {Path(name).parts[1] for name in QUICK if name.startswith("unit/")} <= {"cli"}
+
+
+def test_files_that_mark_a_test_as_quick_are_known_as_others_are_not_even_imported():
+    mark = "@pytest.mark." + "quick"
+    marking = {
+        path.relative_to(HERE).as_posix()
+        for path in HERE.rglob("test_*.py")
+        if mark in path.read_text()
+    }
+    assert marking == set(MARKED)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
