@@ -80,6 +80,13 @@ class Turns:
             self._changed.notify_all()
 
 
+class HurriedClock(ManualClock):
+    """A clock on which waits take twenty times as long: `commit.timeout` is over after few of them."""
+
+    def sleep_millis(self, millis: int) -> None:
+        super().sleep_millis(20 * millis)
+
+
 def interleaved(
     disk: MemoryFileIO, ours: Act, theirs: Act, stops: tuple[int, int]
 ) -> tuple[list[Any], bool]:
@@ -93,7 +100,7 @@ def interleaved(
         turns.begin(actor)
         try:
             storage = RecordingFileIO(disk, on_call=turns.hook(actor))
-            clock = ManualClock(START_MILLIS + 15_000_000 + actor)
+            clock = HurriedClock(START_MILLIS + 15_000_000 + actor)
             parts = components(storage, clock, NumberedIds(first=100_000 * (1 + actor)))
             came[actor] = attempted(lambda _: act(reopen(parts)), None)  # type: ignore[arg-type]
         except BaseException as error:  # noqa: BLE001 -- a defect: the test's own thread has to see it
