@@ -10,6 +10,7 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     ErrorKind,
     InvalidInputError,
+    InvalidOptionError,
     UnsupportedError,
 )
 from lsm_engine.base.units import counted
@@ -36,7 +37,7 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     """Publish the next schema of a table and return it; with no change, the present one.
 
     Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, what `require_values_kept` raises, and CommitConflictError if others keep being first.
+    `schema/alteration.changed` raises, InvalidOptionError for deletes that would be undone, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
@@ -51,6 +52,8 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         check_columns(schema, newest.names)
         check_keys(schema)
         check_options(schema)
+        if schema.options[core_options.IGNORE_DELETE] > newest.options[core_options.IGNORE_DELETE]:
+            _require_no_deletes(session)
         if any(isinstance(change, ChangeType) for change in changes):
             _check_older_files(session, schema)
             require_values_kept(session, schema)
@@ -62,6 +65,22 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def _require_no_deletes(session: TableSession) -> None:
+    """Refuse to ignore deletes that files hold, and readers obey: the rows would be back."""
+    latest = session.snapshots.latest()
+    live = [] if latest is None else session.live_entries(latest)
+    holding = [entry.file.file_name for entry in live if entry.file.may_hold_deletes]
+    if session.schema.has_primary_key and holding:
+        key = core_options.IGNORE_DELETE.key
+        raise InvalidOptionError(
+            f"{len(holding)} files may hold -U and -D rows, and rows that they deleted would be back with "
+            f"{key!r} = true; call table.compact(full=True) first, which leaves none",
+            key=key,
+            file=holding[0],
+            table=session.name,
+        )
 
 
 def _check_older_files(session: TableSession, schema: TableSchema) -> None:

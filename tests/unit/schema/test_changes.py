@@ -173,6 +173,25 @@ def test_numbers_that_decide_by_their_order_do_not_become_text(
         made.alter(lsm.ChangeType(name="n", type="BIGINT"))
 
 
+def test_deletes_that_files_hold_are_not_ignored_from_now_on(tmp_path: Path) -> None:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table(
+            "db.d",
+            pa.schema([("id", pa.int32())]),
+            primary_key=["id"],
+            options={"write-only": "true"},
+        )
+        made.upsert([{"id": 1}, {"id": 2}])
+        made.delete([{"id": 1}])
+        with pytest.raises(lsm.InvalidOptionError, match="1 files may hold") as refused:
+            made.alter(lsm.SetOption("ignore-delete", "true"))
+        assert refused.value.facts["key"] == "ignore-delete"
+        made.compact(full=True)
+        made.alter(lsm.SetOption("ignore-delete", "true"))
+        made.delete([{"id": 2}])
+        assert made.scan().to_arrow().to_pylist() == [{"id": 2}]
+
+
 def test_values_that_options_rely_on_lose_nothing(table: lsm.Table) -> None:
     with pytest.raises(lsm.InvalidOptionError, match=r"sequence\.field"):
         table.alter(lsm.ChangeType(name="ts", type="TIMESTAMP(3)"))
