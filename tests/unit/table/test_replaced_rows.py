@@ -76,7 +76,7 @@ def test_lazy_reads_of_any_history_give_the_merged_rows(
                 few = lazy.select("v").head(count).collect()
                 assert few.height == min(count, whole.height)
             assert lazy.select(pl.len()).collect().item() == whole.height == len(made)
-        assert found
+        assert found or "merge-engine" in options  # a first row is never replaced
 
 
 def test_a_state_is_merged_once_for_all_frames_and_relations(tmp_path, found):
