@@ -1,5 +1,6 @@
 """Where a catalog's tables lie, and where its database is unless somebody names another place."""
 
+import hashlib
 import os
 import re
 
@@ -10,6 +11,7 @@ LINEAGE_PAGE = "lineage.html"
 """The lineage page's name in the warehouse."""
 _SQLITE = "sqlite:///"
 DEFAULT_DIRECTORY = "lake"
+_PLAIN = re.compile(r"[A-Za-z0-9]+:/(/[A-Za-z0-9]+)*")
 
 
 def absolute_warehouse(warehouse: str) -> str:
@@ -24,10 +26,13 @@ def absolute_warehouse(warehouse: str) -> str:
 def default_catalog_url(warehouse: str) -> str:
     """Return the database of a warehouse: catalog.db in its directory, on this machine at any rate.
 
-    Of one with a scheme it is a file below ./lake, named after the warehouse.
+    Of one with a scheme it is a file below ./lake, named after the warehouse: letters and digits as they are, with a
+    digest at the end if there is anything else in it than slashes.
     """
     location = absolute_warehouse(warehouse)
     if scheme_of(location) is None:
         return f"{_SQLITE}{location}/catalog.db"
     name = re.sub(r"[^A-Za-z0-9]+", "-", location).strip("-")
+    if not _PLAIN.fullmatch(location):  # others may differ from it in such signs alone
+        name += f"-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
     return f"{_SQLITE}{os.path.abspath(DEFAULT_DIRECTORY)}/{name}.db"

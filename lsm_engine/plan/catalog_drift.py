@@ -72,13 +72,16 @@ def catalog_findings(
             yield from _of_lineage(name, branch, drifts[name, branch])
 
 
-def unnameable_findings(unnameable: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield tables that no catalog can name: by their paths in the warehouse, why."""
+def unnameable_findings(unnameable: Mapping[str, str], *, can_move: bool) -> Iterator[Finding]:
+    """Yield tables that no catalog can name: by their paths in the warehouse, why. `can_move`: on a disk."""
+    named = "catalog adopt PATH DATABASE.TABLE moves it to a name"
+    if not can_move:
+        named = "a table of another name with a copy of its rows has one"
     for path, why in unnameable.items():
         yield Finding(
             table=path, kind="catalog", severity=Severity.NOTE,
             what=f"a table lies in this directory that cannot be named: {why}",
-            cost="verbs take it by its path; catalog adopt PATH DATABASE.TABLE moves it to a name",
+            cost=f"verbs take it by its path; {named}",
         )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def doctor(
         one for one in _drift(target, known, there, live) if tables is None or one.table in names
     ]
     if tables is None:
-        differs += unnameable_findings(unnameable)
+        differs += unnameable_findings(unnameable, can_move=scheme_of(target.warehouse) is None)
     of_tables = [one for *_, some in results for one in some]
     shown = (*_once_readable(differs, of_tables), *of_tables)
     return HealthReport(findings=shown, table_count=len(names), depth=chosen)

@@ -22,6 +22,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.catalog.database import Database, open_url
+from lsm_engine.catalog.locations import default_catalog_url
 from lsm_engine.catalog.migrations import APPLICATION_ID, MIGRATIONS, Migration, open_database
 from lsm_engine.catalog.models import VERSIONS
 from lsm_engine.catalog.names import TableName
@@ -365,3 +366,10 @@ def test_a_path_that_no_system_takes(tmp_path, name):
         SqlCatalog.open(f"sqlite:///{tmp_path}/{name}.db", warehouse=str(tmp_path))
     with pytest.raises(UnsafePathError):
         open_directory(f"{tmp_path}/{name}")
+
+
+def test_two_warehouses_of_a_store_share_no_catalog() -> None:
+    named = ["lake ü", "lake ö", "lake", "lake-a", "lake/a", "lake.a", "lake a", "la/ke"]
+    urls = {default_catalog_url(f"s3://bucket/{name}") for name in named}
+    assert len(urls) == len(named)
+    assert default_catalog_url("s3://bucket/lake/").endswith("/lake/s3-bucket-lake.db")
