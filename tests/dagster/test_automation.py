@@ -134,12 +134,16 @@ def test_a_long_past_gets_partitions_and_few_events(lake: Lake) -> None:
 
 def test_the_expiry_job_plans_then_acts(lake: Lake) -> None:
     lake.write(*(rows(number) for number in range(5)))
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2"}
+    lake.lsm.existing_table("shop.orders").alter(
+        *(lsm.SetOption(key, value) for key, value in kept.items())
+    )
     job = lake.repository.get_job(KEYS.op("expire"))
-    op = KEYS.op("expire_snapshots")
-    dry = {"ops": {op: {"config": {"dry_run": True}}}}
+    dry = {"ops": {KEYS.op("plan_expiry"): {"config": {"dry_run": True}}}}
     assert job.execute_in_process(instance=lake.instance, run_config=dry).success
     assert len(lake.snapshots) == 5
     assert job.execute_in_process(instance=lake.instance).success
+    assert lake.snapshots == ["4", "5"]
 
 
 def test_the_tag_schedule_asks_for_the_tag_of_the_day(lake: Lake) -> None:
