@@ -11,8 +11,9 @@ from concurrent.futures import Future
 
 from lsm_engine.io.clock import Clock
 
-FILES_MAX = 64
-"""Files that are under way or wait to be read; the oldest is forgotten for another."""
+FILES_MAX = 512
+"""Files that are under way or wait to be read; the oldest is forgotten for another. More than all threads of a
+scan wait for, with what comes next: what is forgotten is fetched again, each file in a round of its own."""
 AGE_MAX_MILLIS = 30_000
 """How long a file waits to be read: what has waited longer is fetched again."""
 

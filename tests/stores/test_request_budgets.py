@@ -71,7 +71,7 @@ class Measured:
         requests, rounds, seconds = self.meter.measure(act)
         if BENCH:
             print(f"{name:32} {requests:5} / {rounds:2}  {seconds:.2f} s  of {budget}")
-        assert requests <= budget[0], name
+        assert requests <= budget[0] + BENCH, name  # a round of 100 ms and more is looked at again
         assert BENCH or rounds <= budget[1], name
 
 
@@ -177,6 +177,11 @@ def test_many_files(measured: Measured) -> None:
     measured.hold("plan cold", (manifest_count + 3, 2), cold_plan)
     measured.hold("plan, newest known", (manifest_count + 2, 2), plan_of_what_is_new)
     measured.hold(f"scan of {files} small files", (files + 25, 5), cold_scan)
+    deep = measured.table("deep", 0, **(made | {"bucket": "8"}))
+    for number in range(20):
+        deep.upsert(rows(80, f"v{number}"))
+    # What is fetched for the next buckets does not drive out what those that are read wait for.
+    measured.hold("scan of 160 files, 20 a bucket", (160 + 2, 3), lambda: deep.to_arrow())
 
 
 def test_maintenance(measured: Measured) -> None:
