@@ -32,13 +32,13 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []
     others = [text for text in report.problems if not any(one in text for one in (*named, *hinted))]
     broken = {number for one in files if one.stake is None for number in one.snapshots}
-    # A rollback reads the snapshots that it takes.
-    torn = max((number for number in broken if paths.snapshot_file(number) in own), default=0)
+    # A rollback reads all snapshots.
+    is_torn = any(paths.snapshot_file(number) in own for number in broken)
     live = _live_paths(session) if any(one.stake is not None for one in files) else frozenset()
     return {
         "damage": tuple(_damaged(session, one, ids[-1] if ids else None, live) for one in files),
         "other_problems": tuple(others),
-        "whole_id": max((one for one in {*ids} - broken if one > torn), default=None),
+        "whole_id": None if is_torn else max({*ids} - broken, default=None),
         "rollback_to": _rollback_to(session),
         "whole_tag": _newest_tag(session, {tag for one in files for tag in one.tags}),
         "hidden": report.hidden if _is_settled(session, [_earliest(session)]) else None,
