@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import lsm_engine as lsm
+from lsm_assets.home import open_instance
 from lsm_assets.sample.delays import carrier_days, carrier_days_frame, days_filter
 from lsm_assets.sample.origin import origin_of, worst_figure
 from lsm_assets.sample.release import FIRST_RELEASE, SECOND_RELEASE, missing_airports
@@ -30,8 +31,10 @@ from lsm_assets.sample.tables import (
     TABLES,
 )
 from lsm_assets.sample.totals import airport_totals, carrier_totals, first_sightings
+from lsm_assets.settings import WAREHOUSE, settings_from
 from lsm_engine.prune.expression import matches, tree_of
 from lsm_engine.spark.session import local_session
+from tests.bench.sample_year import seconds_per_day, svg
 from tests.dagster.lake import MARKS
 
 FIRST = [date(2013, 1, 1), date(2013, 1, 2)]
@@ -181,6 +184,11 @@ class TestARun:
             check_origin(catalog)
             check_fed_tables(catalog)
             check_release(catalog)
+        with open_instance(settings_from({WAREHOUSE: str(lake)})) as instance:
+            costs = seconds_per_day(instance.get_run_records(ascending=True))
+        assert [day for day, _ in costs] == [date(2013, 1, 1), date(2013, 1, 2)]
+        assert all(cost > 0 for _, cost in costs)
+        assert "2013-01-02" in svg(costs)
 
 
 def check_content(catalog: lsm.Catalog) -> None:
