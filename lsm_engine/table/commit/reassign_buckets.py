@@ -100,10 +100,13 @@ def _names(session: TableSession, snapshot: Snapshot) -> dict[bytes, frozenset[s
 
 
 def _staged_rows(session: TableSession, entries: Iterable[ManifestEntry]) -> Iterator[IncomingRows]:
-    """Yield rows that were staged; of one key in the order in which they came."""
+    """Yield rows that were staged; of one key in the order in which they came.
+
+    `entries` are in the order of writing, which is not that of sequence numbers: the layers of a
+    retract, and the files of one log, overlap in them.
+    """
     names = session.schema.names
-    ordered = sorted(entries, key=lambda entry: entry.file.min_sequence_number)
-    for entry in ordered:
+    for entry in entries:
         context = session.context([entry.file.schema_id])
         reader = BucketReader(context, entry.partition, entry.bucket)
         for batch in reader.file(entry.file, (*names, VALUE_KIND)):

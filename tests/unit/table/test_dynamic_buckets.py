@@ -167,6 +167,21 @@ def test_a_race_with_deletes_and_kinds(catalog: lsm.Catalog) -> None:
     check(table)
 
 
+def test_a_race_with_a_key_that_goes_and_comes_again(catalog: lsm.Catalog) -> None:
+    """Its deletion lies in an older layer of the flush, whose sequence numbers overlap the newer one's."""
+    removes = {"merge_engine": "aggregation", "fields.v.aggregate_function": "sum"}
+    table = created(catalog, **removes, **{"aggregation.remove_record_on_delete": "true"})
+    table.upsert(rows(range(10), 100))
+    other = lsm.open_table(table.location)
+    ours = pa.concat_tables([rows(range(8), 1), rows(range(8, 10), 100), rows(range(8, 40), 2)])
+    kinds = ["+I"] * 8 + ["-D"] * 2 + ["+I"] * 32
+    ours = ours.append_column("_row_kind", pa.array(kinds))
+    table.upsert(Interrupted(ours, lambda: other.upsert(rows(range(55, 40, -1), 5))))
+    wanted = {("x", k): 101 for k in range(8)} | {("x", k): 2 for k in range(8, 40)}
+    assert found(table) == wanted | {("x", k): 5 for k in range(41, 56)}
+    check(table)
+
+
 def test_a_race_with_an_overwrite(catalog: lsm.Catalog) -> None:
     table = created(catalog)
     table.upsert(rows(range(100), 0))
