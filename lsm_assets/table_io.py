@@ -103,7 +103,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         declaration = declaration_of(context.asset_key, storage, rows, definition)
         templates = storage.templates(definition, keys, declaration.schema)
         if keys and storage.mode is WriteMode.OVERWRITE:
-            _require_partitions(declaration, templates)
+            _require_partitions(declaration, templates, keys, context.step_context.instance)
         table = self._table(declaration, storage)
         inputs = pinned_inputs(context.step_context, self.lsm)
         identity = {
@@ -274,7 +274,10 @@ def declaration_of(
 
 
 def _require_partitions(
-    declaration: TableDeclaration, templates: PartitionTemplates | None
+    declaration: TableDeclaration,
+    templates: PartitionTemplates | None,
+    keys: Sequence[str],
+    instance: dg.DagsterInstance,
 ) -> None:
     """Raise InvalidInputError where rows of the run's partitions share directories with other rows."""
     columns = set(templates.columns) if templates is not None else set[str]()
@@ -286,6 +289,18 @@ def _require_partitions(
             kind=ErrorKind.INVALID_NAME,
             table=declaration.name,
             partitioned_by=list(declaration.partitioned_by),
+        )
+    assert templates is not None
+    everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
+    others = templates.sharing(set(keys), everything)
+    if others:
+        raise InvalidInputError(
+            "the mode overwrite would take rows of other partitions of the asset, which have the same "
+            f"{', '.join(map(repr, templates.columns))}: name in {PARTITION_COLUMNS!r} columns that tell them "
+            "apart, run all of them at once, or take the mode upsert. Nothing was written",
+            kind=ErrorKind.INVALID_NAME,
+            table=declaration.name,
+            others=others[:3],
         )
 
 

@@ -43,6 +43,13 @@ class PartitionTemplates:
                 partition=key,
             ) from error
 
+    def sharing(self, keys: Collection[str], everything: Iterable[str]) -> list[str]:
+        """Return those of all partitions, without `keys`, that have the columns' values of one of `keys`."""
+        if f"{{{KEY}}}" in self.columns.values():
+            return []
+        own = {self.values(key) for key in keys}
+        return [key for key in everything if key not in keys and self.values(key) in own]
+
 
 def templates_of(
     definition: dg.PartitionsDefinition | None,

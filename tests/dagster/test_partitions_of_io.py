@@ -84,6 +84,38 @@ def test_a_partition_that_shares_a_directory_is_not_overwritten(
     assert len(io.rows(by="day")) == 2
 
 
+REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
+HOURS = dg.HourlyPartitionsDefinition(start_date="2024-01-01-00:00", end_date="2024-01-03-00:00")
+WITHIN_A_DAY = {
+    "regions": (dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}), {}, "{}|eu", "{}|us"),
+    "hours": (HOURS, {"day": "{key:%Y-%m-%d}"}, "{}-22:00", "{}-23:00"),
+    "spans of hours": (HOURS, {"day": "{key}"}, "{}-22:00", "{}-23:00"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITHIN_A_DAY)
+def test_partitions_of_one_day_do_not_overwrite_each_other(io: Io, case: str) -> None:
+    definition, columns, *keys = WITHIN_A_DAY[case]
+    told = {"lsm/primary_key": "day, id", "lsm/partitioned_by": "day"}
+    named = {"lsm/partition_columns": columns} if columns else {}
+
+    def run(mode: str, number: int, **metadata: Any) -> None:
+        @dg.asset(
+            key=ORDERS, partitions_def=definition, metadata={**told, **metadata, "lsm/mode": mode}
+        )
+        def orders() -> pa.Table:
+            return pa.table({"day": [date(2024, 1, 1)], "id": [number]})
+
+        io.run(orders, partition_key=keys[number].format(FIRST))
+
+    run("upsert", 0)
+    with pytest.raises(
+        lsm.InvalidInputError, match="within one" if "span" in case else "rows of other partitions"
+    ):
+        run("overwrite", 1, **named)
+    assert [row["id"] for row in io.rows()] == [0]
+
+
 def test_a_month_replaces_the_days_that_it_has(io: Io) -> None:
     made = [1, 2, 3]
 
