@@ -45,6 +45,25 @@ def test_dynamic_buckets_are_given_by_one_task_per_partition(spark, new_table, t
         frame.write.format("lsm").mode("append").save(table.location)
 
 
+def test_of_a_key_that_moves_the_last_row_counts(spark, tmp_path):
+    """Whatever its partition: rows went to their writer in the order of the names of partitions."""
+    columns = pa.schema([("day", pa.string()), ("id", pa.int64()), ("v", pa.int64())])
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table(
+            "shop.moving", columns, primary_key="id", partitioned_by="day", options={"bucket": "-1"}
+        )
+        table = on_spark(made, spark)
+        given = [("c", 1, 1), ("a", 1, 2), ("b", 2, 3), ("c", 2, 4), ("b", 3, 5)]
+        frame = spark.createDataFrame(given, "day string, id long, v long")
+        for one in (frame.coalesce(1), frame.repartition(1)):
+            table.upsert(one)
+            found = sorted(
+                map(tuple, (row.values() for row in table.scan().to_arrow().to_pylist()))
+            )
+            assert found == [("a", 1, 2), ("b", 3, 5), ("c", 2, 4)]
+        check(made)
+
+
 def test_append_tables_are_written_where_rows_are_read(spark, tmp_path):
     columns = pa.schema([("day", pa.string()), ("v", pa.int64())])
     with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:

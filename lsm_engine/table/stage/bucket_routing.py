@@ -64,14 +64,21 @@ def routing_of(staging: Staging) -> Routing:
 
 
 class PartitionRouting:
-    """Rows by partition alone: on their way to the one who gives them buckets."""
+    """Rows by partition alone, on their way to the one who gives them buckets; uncut where keys move.
+
+    A key that moves has rows of several partitions, and the last of them counts.
+    """
 
     def __init__(self, staging: Staging) -> None:
         schema = staging.context.schema
+        self._moves = schema.bucket_mode.policy.crosses_partitions
         self._partition_fields = schema.select(schema.partition_keys)
 
     def route(self, incoming: IncomingRows) -> list[RoutedRows]:
         """Return a batch cut by partition; `bucket` has no meaning here."""
+        if self._moves:
+            whole = RoutedRows(partition=b"", bucket=0, rows=incoming.rows, kinds=incoming.kinds)
+            return [whole]
         partitions, partition_ids = partition_numbers(self._partition_fields, incoming.rows)
         return cut(incoming, partitions, partition_ids, None)
 
