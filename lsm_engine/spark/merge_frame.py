@@ -72,7 +72,7 @@ class FrameMerge:
             counts, returns = self._checked(changes, base)
             if counts == RowCounts():
                 return None
-            rows = self._without_returned(changes) if returns else changes
+            rows = self._deletions_first(changes) if returns else changes
             return stage(self.session, rows.drop(_MOVED), base), counts
         finally:
             changes.unpersist()
@@ -254,13 +254,9 @@ class FrameMerge:
         if rows:
             raise taken("with keys that are there already", there.count(), rows)
 
-    def _without_returned(self, changes: DataFrame) -> DataFrame:
-        """Leave out deletions of keys that are inserted again: tasks write in no order."""
-        kind = sql.col(ROW_KIND_COLUMN)
-        new = changes.where(kind == "+I")
-        back = new.select(*map(quoted, self._keys))
-        gone = changes.where(kind == "-D").join(back, self._keys, "left_anti")
-        return changes.where(kind == "+U").unionByName(new).unionByName(gone)
+    def _deletions_first(self, changes: DataFrame) -> DataFrame:
+        """Order rows so that of a key that goes and comes again the insertion is the later one, which counts."""
+        return changes.orderBy(sql.col(ROW_KIND_COLUMN) != "-D", *map(quoted, self._keys))
 
 
 def frame_merge(

@@ -131,6 +131,37 @@ def test_what_would_change_a_row_twice_or_its_key_is_refused_and_nothing_is_writ
     assert [one.id for one in table.snapshots()] == [1]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket": "-1"},
+        {
+            "merge-engine": "aggregation",
+            "aggregation.remove-record-on-delete": "true",
+            "fields.n.aggregate-function": "sum",
+        },
+    ],
+    ids=["moving", "aggregation"],
+)
+def test_a_key_that_goes_and_comes_again_keeps_nothing_of_before(spark, tmp_path, options):
+    """Its deletion was left out, so that sums went on from the row that had been deleted."""
+    moves = "bucket" in options
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        table = catalog.create_table(
+            "shop.sums", {"id": "BIGINT", "tag": "STRING", "n": "INT"}, primary_key="id",
+            partitioned_by="tag" if moves else (), options=options,
+        )  # fmt: skip
+        table.upsert([{"id": n, "tag": f"t{n % 3}", "n": 100} for n in range(20)])
+        new = [(n, f"s{n % 2}", 7) for n in (*range(5, 15), *range(20, 25))]
+        frame = spark.createDataFrame(new, "id long, tag string, n int").repartition(3)
+        merge = merge_dataframe(table, frame, on="tag").when_not_matched_insert_all()
+        merge.when_not_matched_by_source_delete(where="id < 15").execute()
+        wanted = [(n, f"t{n % 3}", 100) for n in range(15, 20)] + new
+        found = table.scan().to_arrow().to_pylist()
+        assert sorted(tuple(row.values()) for row in found) == sorted(wanted)
+        assert table.verify().is_clean
+
+
 def test_a_clause_that_sets_another_type_changes_no_value_of_other_rows(spark, tmp_path):
     """Spark finds one type for all branches of a CASE: BIGINT beside DOUBLE was rounded to 53 bits."""
     with lsm.open_catalog(tmp_path / "lake") as catalog:
