@@ -1,10 +1,12 @@
 """INSERT INTO, INSERT OVERWRITE and TRUNCATE TABLE as text: rows by position or name, in the columns' types."""
 
 from collections.abc import Callable
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import TimestampType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
@@ -15,6 +17,7 @@ from lsm_engine.spark.store_assignment import assigned
 from lsm_engine.table.table import Table
 
 Query = Callable[[str], DataFrame]
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "FROM", "(")
 
 
@@ -64,13 +67,22 @@ def _partition(
         name: f"try_cast(({value}) AS {schema[name].dataType.simpleString()})"
         for name, value in constant.items()
     }
-    named = [f"{value} AS {quoted(name)}" for name, value in cast.items()]
     given = [f"({value})" for value in constant.values()]
-    row = query(f"SELECT {', '.join((*named, *given))}").collect()[0]
-    values = row[: len(named)]
-    for (name, text), value, before in zip(
-        constant.items(), values, row[len(named) :], strict=True
-    ):
+    found = query(f"SELECT {', '.join((*cast.values(), *given))}")
+    found = found.toDF(*map(str, range(2 * len(cast))))
+    # Collected as they are, instants come by the clock of this process, which is no zone of the session's.
+    instants = {f.name for f in found.schema if isinstance(f.dataType, TimestampType)}
+    made = [sql.unix_micros(n) if n in instants else sql.col(n) for n in found.columns[: len(cast)]]
+    shown = [
+        sql.col(n).cast("timestamp_ntz" if n in instants else found.schema[n].dataType)
+        for n in found.columns[len(cast) :]
+    ]
+    row = found.select(*made, *shown).collect()[0]
+    values = [
+        _EPOCH + timedelta(microseconds=value) if n in instants and value is not None else value
+        for n, value in zip(found.columns, row[: len(cast)], strict=False)
+    ]
+    for (name, text), value, before in zip(constant.items(), values, row[len(cast) :], strict=True):
         if _is_other(before, value):
             raise InvalidInputError(
                 f"PARTITION: {text} is no value of column {name!r}, {schema[name].dataType.simpleString()}",

@@ -97,6 +97,38 @@ def test_overwrite_truncate_and_names_in_any_case(run):
     assert run("SELECT count(*) FROM shop.parted VERSION AS OF 4") == [(3,)]
 
 
+def test_a_partition_of_instants_is_replaced_by_the_clock_of_the_session(spark, run):
+    """The instant was taken for one of UTC, and with an empty query the partition of another time was emptied."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        run(
+            "CREATE TABLE shop.timed (id INT, ts TIMESTAMP, day DATE) USING lsm PARTITIONED BY (ts, day)"
+        )
+        run(
+            "INSERT INTO shop.timed SELECT id, TIMESTAMP'2024-01-01 10:00:00' + make_interval(0, 0, 0, 0, id), "
+            "DATE'2024-01-01' FROM VALUES (0), (1), (9), (-9) AS t(id)"
+        )
+        run(
+            "INSERT OVERWRITE shop.timed PARTITION (ts = TIMESTAMP'2024-01-01 10:00:00') SELECT 7, DATE'2024-01-01'"
+        )
+        run(
+            "INSERT OVERWRITE shop.timed PARTITION (ts = '2024-01-01 19:00:00') SELECT 1, DATE'2024-01-01' WHERE false"
+        )
+        rows = "SELECT id, CAST(ts AS STRING) FROM shop.timed ORDER BY id"
+        assert run(rows) == [
+            (-9, "2024-01-01 01:00:00"),
+            (1, "2024-01-01 11:00:00"),
+            (7, "2024-01-01 10:00:00"),
+        ]
+        midnight, nine = ("TIMESTAMP'2024-01-01 00:00:00'", "TIMESTAMP'2024-01-01 09:00:00'")
+        run(f"INSERT INTO shop.timed PARTITION (day = {midnight}) SELECT 8, {nine}")
+        with pytest.raises(InvalidInputError, match="is no value of column 'day'"):
+            run(f"INSERT INTO shop.timed PARTITION (day = {nine}) SELECT 8, {nine}")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
 @pytest.mark.parametrize("is_ansi", ["true", "false"])
 def test_partitions_are_named_by_text_as_spark_users_do(spark, run, is_ansi):
     run(PARTED)
