@@ -118,7 +118,8 @@ def plan_full_merge(
     `deletes`: the DELETE entries that are left after folding the changed manifests. `may_hold`
     returns for each manifest whether its partition range may hold one of some partitions
     (prune/partition.manifests_holding). Untouched manifests of at least `target_size_bytes` are
-    kept, and come first: nothing deletes from them, so their order to the others has no meaning.
+    kept, and come first: nothing deletes from them, so their order to the others has no meaning. Only
+    rows that wait for a bucket count in the order of their entries: such manifests are never kept.
     """
     assert all(entry.kind is EntryKind.DELETE for entry in deletes)
     partitions = sorted({entry.partition for entry in deletes})
@@ -134,7 +135,9 @@ def plan_full_merge(
             and _may_meet(levels, meta.min_level, meta.max_level)
         )
         small = meta.file_size < target_size_bytes
-        into = rewritten if meta.deleted_file_count > 0 or touched or small else kept
+        waits = meta.min_bucket is not None and meta.min_bucket < 0
+        changes = meta.deleted_file_count > 0 or touched or small or waits
+        into = rewritten if changes else kept
         if meta.added_file_count + meta.deleted_file_count > 0:
             into.append(meta)
     parts: list[Keep | MergeGroup] = [Keep(meta=meta) for meta in kept]

@@ -171,7 +171,7 @@ def change_state(
     outside of the table.
     """
     live = session.live_entries(snapshot)
-    holding = [entry for entry, _ in files.holding(session, live)]
+    holding = _with_later([entry for entry, _ in files.holding(session, live)], live)
     context = session.context({entry.file.schema_id for entry in live})
     indexes = session.vector_files(snapshot)
     vectors = {
@@ -197,6 +197,23 @@ def change_state(
         index += _replaced(bucket, written.deleted, written.new)
     index += _hash_indexes(session, snapshot, keys, change.after(live))
     return replace(change, index=tuple(index))
+
+
+def _with_later(
+    holding: Sequence[ManifestEntry], live: Sequence[ManifestEntry]
+) -> list[ManifestEntry]:
+    """Return the files to write anew: where rows wait for a bucket, those behind such a file, too.
+
+    Rows that wait count in the order of their entries, and what is written anew comes last.
+    """
+    held = {entry.identity for entry in holding}
+    waiting: set[bytes] = set()
+    found = []
+    for entry in live:
+        if entry.identity in held or (entry.bucket < 0 and entry.partition in waiting):
+            found.append(entry)
+            waiting |= {entry.partition} if entry.bucket < 0 else set()
+    return found
 
 
 def _replaced(

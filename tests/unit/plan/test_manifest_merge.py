@@ -118,6 +118,8 @@ def test_full_is_due_by_the_bytes_that_changed() -> None:
         ([manifest("a", 900, buckets=(1, 4)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "900 [500]"),
         ([manifest("a", 900, buckets=(0, 4)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "[900 500]"),
         ([manifest("a", 900, levels=(4, 5)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "900 [500]"),
+        # rows that wait for a bucket stay in their order
+        ([manifest("w", 900, buckets=(-2, 0)), manifest("d", 500, deleted=1)], [], "[900 500]"),
         # small ones come along
         ([manifest("b", 10), manifest("d", 500, deleted=1)], [], "[10 500]"),
     ],

@@ -269,6 +269,21 @@ def test_rows_that_wait_for_a_bucket(catalog: lsm.Catalog, tmp_path: Path) -> No
     assert state(table) == sorted(others(2), key=lambda row: row["k"])
 
 
+def test_rows_that_wait_stay_in_their_order(catalog: lsm.Catalog, tmp_path: Path) -> None:
+    """The file that was written anew came behind newer ones, and its older rows won."""
+    waits = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}
+    table = created(catalog, **waits)
+    table.upsert(with_person(1))
+    table.upsert(others(2))
+    table.create_tag("both")
+    forgotten(table, {"k": PERSON})
+    assert not files_with(tmp_path, TEXT)
+    table.create_branch("then", tag="both")
+    for each in (table, table.branch("then")):
+        each.compact()
+        assert state(each) == others(2)
+
+
 def test_rows_that_wait_in_a_file_of_java() -> None:
     """Its manifest entry names the first and the last key as they came, in no order."""
     told = Story(options={"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"})
