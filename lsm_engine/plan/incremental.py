@@ -146,23 +146,23 @@ def delta_splits(
 ) -> list[ChangeSplit]:
     """Return the splits of new data files. Rows that wait for a bucket (bucket -2) are not there yet.
 
-    `merges`: the versions of a key that one commit wrote become one; else they come oldest first.
+    `merges`: the versions of a key that one commit wrote become one; else they come oldest first, which
+    is the order of `entries`: layers of a retract overlap in sequence numbers.
     """
     splits = []
     for (partition, bucket), files in _added(entries):
         if bucket == _POSTPONED:
             continue
-        ordered = sorted(files, key=lambda file: file.min_sequence_number)
         if key_order is None or not merges or len(files) == 1:
             made = ChangeSplit(
-                snapshot_id=snapshot_id, partition=partition, bucket=bucket, files=tuple(ordered)
+                snapshot_id=snapshot_id, partition=partition, bucket=bucket, files=tuple(files)
             )
         else:
             made = ChangeSplit(
                 snapshot_id=snapshot_id,
                 partition=partition,
                 bucket=bucket,
-                sections=_sections(ordered, key_order),
+                sections=_sections(files, key_order),
             )
         splits.append(made)
     return splits

@@ -81,6 +81,15 @@ def read_splits(changes: Any) -> Any:
     return (batch for context, split in splits for batch in read_changes(context, rows, split))
 
 
+def test_a_row_that_comes_after_its_deletion_is_told_after_it() -> None:
+    """In one write: whoever follows the table would have deleted it."""
+    removes = {"merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true"}
+    story = Story(options=removes)
+    story.table.upsert(kinded([("+I", 1, "a"), ("-D", 2, None), ("+I", 2, "b")]))
+    told = [kind for kind, key, _ in said(story.table.changelog()) if key == 2]
+    assert told == ["-D", "+I"]
+
+
 # --- changelog-producer = input ------------------------------------------------------------------
 
 
