@@ -25,6 +25,8 @@ from lsm_engine.schema.types import (
 )
 
 _DIGITS = {Root.TINYINT: 3, Root.SMALLINT: 5, Root.INT: 10, Root.BIGINT: 19}
+_CHARACTERS = {Root.BOOLEAN: 5, Root.DATE: 10, **{root: 1 + n for root, n in _DIGITS.items()}}
+"""What the longest value takes as text, of a year of four digits."""
 _OF_A_LENGTH = TEXT | BINARY
 
 
@@ -60,7 +62,7 @@ def can_cast(source: DataType, target: DataType) -> bool:
         return _whole_reads_as(source, target)
     match source.root:
         case Root.BOOLEAN | Root.DATE if target.root in TEXT:
-            return True
+            return _holds_text(source, target)
         case Root.FLOAT:
             return target.root is Root.DOUBLE
         case Root.DECIMAL:
@@ -86,7 +88,11 @@ def _whole_reads_as(source: ScalarType, target: ScalarType) -> bool:
         return source.root in (Root.TINYINT, Root.SMALLINT)  # exact up to 24 bits
     if target.root is Root.DOUBLE:
         return source.root is not Root.BIGINT  # exact up to 53 bits
-    return target.root in TEXT and target.root is not Root.CHAR
+    return target.root in TEXT and target.root is not Root.CHAR and _holds_text(source, target)
+
+
+def _holds_text(source: ScalarType, target: ScalarType) -> bool:
+    return target.precision is None or target.precision >= _CHARACTERS[source.root]
 
 
 def _holds_decimal(source: ScalarType, target: ScalarType) -> bool:

@@ -18,7 +18,7 @@ WHOLE = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _FLOATING = (Root.FLOAT, Root.DOUBLE)
 _CUT_TO = (Root.VARCHAR, Root.VARBINARY)
 _WITH_ROOM = {
-    Root.VARCHAR: (Root.STRING, Root.VARCHAR),
+    Root.VARCHAR: (Root.STRING, Root.VARCHAR, *WHOLE, Root.BOOLEAN, Root.DATE),
     Root.VARBINARY: (Root.BYTES, Root.VARBINARY),
 }
 _DIGITS_MAX = 76
@@ -59,7 +59,7 @@ def _cast(values: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
     wanted = arrow_type(target)
     match target.root:
         case Root.VARCHAR:
-            return pc.utf8_slice_codeunits(values, 0, target.precision)
+            return pc.utf8_slice_codeunits(pc.cast(values, wanted), 0, target.precision)
         case Root.VARBINARY:
             return pc.binary_slice(values, 0, target.precision)
         case Root.DECIMAL:

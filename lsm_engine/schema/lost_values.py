@@ -57,7 +57,7 @@ def lost_count(
 
 def _differs(stored: pa.Array, read: pa.Array, source: ScalarType, target: ScalarType) -> pa.Array:
     if target.root in TEXT | BINARY:
-        return pc.not_equal(stored, read)
+        return pc.not_equal(pc.cast(stored, read.type), read)
     if Root.DECIMAL in (source.root, target.root):
         scale = max(source.scale or 0, target.scale or 0)
         wide = pa.decimal256(_DIGITS_MAX, scale)

@@ -31,6 +31,9 @@ CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("DECIMAL(12, 2)", "DOUBLE", [Decimal("1.10"), Decimal("-0.01")], []),
     ("BIGINT", "DECIMAL(5, 2)", [999, -999], [1000, 2**62]),
     ("STRING", "VARCHAR(3)", ["", "xyz", "a\u00e4\u65e5"], ["long", "a\u00e4\u65e5\u672c"]),
+    ("INT", "VARCHAR(3)", [0, -99, 999], [1000, -100]),
+    ("BOOLEAN", "VARCHAR(4)", [True], [False]),
+    ("DATE", "VARCHAR(9)", [], [START.date()]),
     ("BYTES", "VARBINARY(2)", [b"", b"ab"], [b"abc"]),
     ("TIMESTAMP(6)", "TIMESTAMP(3)", [START, START - 1000 * MICRO], [START + MICRO, START - MICRO]),
 ]  # fmt: skip
