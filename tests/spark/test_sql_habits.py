@@ -1,6 +1,7 @@
 """SQL as Spark users write it: values in the columns' types, names in any case, tables described and emptied."""
 
 import datetime
+import time
 from decimal import Decimal
 
 import pytest
@@ -101,6 +102,9 @@ def test_a_partition_of_instants_is_replaced_by_the_clock_of_the_session(spark, 
     """The instant was taken for one of UTC, and with an empty query the partition of another time was emptied."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    clock = pytest.MonkeyPatch()
+    clock.setenv("TZ", "America/New_York")  # that of this process is another one
+    time.tzset()
     try:
         run(
             "CREATE TABLE shop.timed (id INT, ts TIMESTAMP, day DATE) USING lsm PARTITIONED BY (ts, day)"
@@ -127,6 +131,8 @@ def test_a_partition_of_instants_is_replaced_by_the_clock_of_the_session(spark, 
             run(f"INSERT INTO shop.timed PARTITION (day = {nine}) SELECT 8, {nine}")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+        clock.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("is_ansi", ["true", "false"])
