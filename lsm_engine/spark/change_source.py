@@ -69,7 +69,8 @@ class LsmChangesReader(FilteredReader):
             columns=self._schema.names,
             where=self.where,
         )
-        return packed_partitions(change_partitions(changes, arrow_schema_of(self._schema)))
+        parts = change_partitions(changes, arrow_schema_of(self._schema))
+        return packed_partitions(parts, in_order=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""

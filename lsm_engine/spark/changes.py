@@ -31,7 +31,8 @@ def changes_dataframe(
     """Return what changed after one snapshot, up to and including another, as a DataFrame; lazy.
 
     Arguments and columns as in `Table.changes`. Rows of one snapshot and bucket come in order, each
-    -U right before its +U; order by `_snapshot_id` where the order of snapshots matters.
+    -U right before its +U, and snapshots in the order of the DataFrame's partitions, which is the order
+    that `upsert_dataframe` goes by; a shuffle loses it.
     """
     changes = table.changes(
         after,
@@ -52,4 +53,4 @@ def changes_dataframe(
     read = partial(reader.batches, table.session.context(schema_ids))
     row_count = sum(file.row_count for split in splits for file in split.all_files)
     byte_count = row_count * bytes_per_row(reader.schema)
-    return frame_of_splits(splits, read, schema, session, byte_count=byte_count)
+    return frame_of_splits(splits, read, schema, session, byte_count=byte_count, in_order=True)

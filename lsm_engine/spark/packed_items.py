@@ -21,10 +21,12 @@ class PackedItems:
     items: tuple[bytes, ...]
 
     @staticmethod
-    def of(items: Sequence[Any], sizes: Sequence[int], spark: SparkSession) -> "PackedItems":
+    def of(
+        items: Sequence[Any], sizes: Sequence[int], spark: SparkSession, *, in_order: bool = False
+    ) -> "PackedItems":
         """Pack items of so many bytes each into as many tasks as keep a session's cores busy."""
         return PackedItems(
-            tasks=packed(sizes, task_goal=task_goal(spark)),
+            tasks=packed(sizes, task_goal=task_goal(spark), in_order=in_order),
             items=tuple(_closures.dumps(item) for item in items),  # type: ignore[no-untyped-call]
         )
 

@@ -36,9 +36,12 @@ class PackedPartition(RowsPartition):
             yield from part.batches()
 
 
-def packed_partitions(parts: Sequence[RowsPartition]) -> list[InputPartition]:
-    """Return partitions such that small ones share a task; those of a task stay in order."""
-    tasks = packed([part.size_bytes for part in parts], task_goal=_TASK_GOAL)
+def packed_partitions(
+    parts: Sequence[RowsPartition], *, in_order: bool = False
+) -> list[InputPartition]:
+    """Return partitions such that small ones share a task; those of a task, or all, stay in order."""
+    sizes = [part.size_bytes for part in parts]
+    tasks = packed(sizes, task_goal=_TASK_GOAL, in_order=in_order)
     return [
         parts[task[0]] if len(task) == 1 else PackedPartition([parts[number] for number in task])
         for task in tasks

@@ -81,8 +81,11 @@ def frame_of_splits(
     spark: SparkSession,
     *,
     byte_count: int = 0,
+    in_order: bool = False,
 ) -> DataFrame:
     """Return the rows that `read`, which is pickled, yields for each split; small splits share a task.
+
+    `in_order`: the rows of a split are in no earlier partition than those of the splits before it.
 
     `byte_count`: how large Spark is to take the rows for, once they are its own. It knows nothing of what a
     Python function yields and goes by the input, 8 bytes a number: so there are as many numbers as that
@@ -90,7 +93,8 @@ def frame_of_splits(
     """
     if not splits:
         return spark.createDataFrame([], schema)
-    shipped = PackedItems.of(splits, [split.size_bytes for split in splits], spark)
+    sizes = [split.size_bytes for split in splits]
+    shipped = PackedItems.of(splits, sizes, spark, in_order=in_order)
     wanted = min(byte_count, 2 * _broadcast_threshold(spark)) // 8
     step = max(1, wanted // len(shipped.tasks))
     task = SplitTask(read=read, splits=shipped, step=step)

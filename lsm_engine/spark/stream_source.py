@@ -192,8 +192,8 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _named(table, Offset(after=self._newest(table)))
 
     def partitions(self, start: _Place, end: _Place) -> list[InputPartition]:
-        """Return what tasks read of what lies between two offsets; small parts share a task."""
-        return packed_partitions(self._parts(start, end))
+        """Return what tasks read of what lies between two offsets, older snapshots first; small parts share a task."""
+        return packed_partitions(self._parts(start, end), in_order=True)
 
     def _continued(self, table: Table, at: _Place, newest: int) -> Offset:
         """Return the place that a checkpoint holds; NotFoundError where the table has another past."""

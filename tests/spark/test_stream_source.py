@@ -86,6 +86,17 @@ def test_micro_batches_of_any_size_hold_every_change_once(orders, start):
         assert ordered(got) == expected, (limits, chosen)
 
 
+def test_rows_come_in_the_order_of_snapshots(orders):
+    """Whoever writes them takes a later partition's row for the newer one: copies kept older rows."""
+    for key in range(7):
+        orders.upsert(rows(3, 1, f"{key}"))
+    stream = stream_of(orders)
+    start = stream.initialOffset()
+    assert len(stream.partitions(start, stream.latestOffset(start))) > 2
+    found = read(stream, start, stream.latestOffset(start))["_snapshot_id"].to_pylist()
+    assert found == sorted(found)
+
+
 def test_a_limit_of_files_ends_a_micro_batch_between_buckets(orders):
     stream = stream_of(orders, maxfilespertrigger="4")
     offsets = walked(stream)

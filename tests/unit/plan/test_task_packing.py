@@ -26,6 +26,17 @@ def test_many_buckets_of_a_few_kilobytes_are_packed_by_what_opening_them_costs()
     assert max(map(len, tasks)) - min(map(len, tasks)) <= 1
 
 
+def test_items_in_order_make_tasks_in_order():
+    rng = random.Random(5)
+    for sizes in ([], [5], [500 * MB, 10, 10], [2 * MB] * 100, [rng.choice((0, 9 * MB, 400 * MB)) for _ in range(3_000)]):  # fmt: skip
+        tasks = packed(sizes, task_goal=16, in_order=True)
+        assert [item for task in tasks for item in task] == list(range(len(sizes)))
+        assert all(tasks)
+        assert len(tasks) <= len(packed(sizes, task_goal=16))
+    assert packed([500 * MB, 10, 10], task_goal=2, in_order=True) == ((0,), (1, 2))
+    assert {len(task) for task in packed([2 * MB] * 96, task_goal=16, in_order=True)} == {6}
+
+
 def test_every_item_has_one_task_and_no_job_has_too_many():
     rng = random.Random(3)
     for goal in (1, 4, 1000):
