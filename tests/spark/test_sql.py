@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused_with_what_to_do_instead(run, spark, tmp_path)
         run("CREATE TABLE shop.bad (id BIGINT, v INTERVAL) USING lsm")
     with pytest.raises(InvalidOptionError, match="did you mean 'primary-key'"):
         run("CREATE TABLE shop.bad (id BIGINT) USING lsm TBLPROPERTIES ('primary-kay'='id')")
-    with pytest.raises(InvalidInputError, match="no value in key column"):
+    with pytest.raises(InvalidInputError, match="without a value in key column"):
         run(
             "CREATE TABLE shop.bad USING lsm TBLPROPERTIES ('primary-key'='id') AS SELECT CAST(NULL AS BIGINT) AS id"
         )

@@ -30,7 +30,10 @@ def test_update_columns(shell) -> None:
         {"_ROW_ID": 1, "page": "y", "n": 20},
     ]
     wrong = shell.file("wrong.csv", "_ROW_ID,n\n7,20\n")
-    assert "not in the table" in shell("update-columns", "a.clicks", wrong, code=5).stderr
+    assert (
+        "could not be found in the table"
+        in shell("update-columns", "a.clicks", wrong, code=5).stderr
+    )
 
 
 def test_rescale(shop) -> None:

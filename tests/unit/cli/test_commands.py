@@ -237,7 +237,7 @@ def test_upsert_nothing(shop) -> None:
     ("text", "says"),
     [
         ("order_id\n1\n", "day"),
-        ("order_id,day\n,mon\n", "no value in key column 'order_id'"),
+        ("order_id,day\n,mon\n", "without a value in key column 'order_id'"),
         ("order_id,day,prize\n1,mon,2\n", "did you mean 'price'"),
         ("order_id,day,price\n1,mon,2.555\n", "as rows"),
     ],

@@ -119,7 +119,7 @@ def test_an_empty_table_and_no_rows(tmp_path):
     table.upsert(rows_of([1], [0]))
     assert table.locate([]).num_rows == 0
     assert table.locate(rows_of([1, 2], [0, 0]))["action"].to_pylist() == ["update", "insert"]
-    with pytest.raises(lsm.InvalidInputError, match="no value in key column 't'"):
+    with pytest.raises(lsm.InvalidInputError, match="without a value in key column 't'"):
         table.locate([{"k": 1, "t": None, "dt": "d0"}])
 
 

@@ -130,7 +130,7 @@ def test_front_door(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "match"),
     [
-        ([{"k": None}], "no value in key column 'k'"),
+        ([{"k": None}], "without a value in key column 'k'"),
         ([{"v": "x"}], "lack columns"),
         ([{"k": "one"}], "column 'k' takes int64"),
         ([{"k": 1.5}], "column 'k' takes int64"),

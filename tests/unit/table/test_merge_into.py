@@ -112,7 +112,7 @@ def test_what_is_ambiguous_or_wrong_is_refused_whole(table):
     refused(
         table,
         wrong,
-        "share a key",
+        "same key as another",
         lambda: table.merge(new).when_not_matched_insert_all().execute(),
     )
     refused(table, wrong, "key column 'id'", lambda: table.update(set={"id": "id + 1"}))

@@ -194,7 +194,7 @@ def test_every_verb_of_another_library_names_one_that_is_there(kind, catalog, we
         "module": lsm,
     }
     verbs = {name for thing in things.values() for name in dir(thing)}
-    verbs |= {"sql", "select", "filter", "to_pylist"}  # of Spark, polars and Arrow
+    verbs |= {"sql", "select", "filter", "tail", "to_pylist"}  # of Spark, polars and Arrow
     for habit, instead in MISSING[kind].items():
         assert not hasattr(type(things[kind]), habit), habit
         with pytest.raises(

@@ -266,7 +266,7 @@ def test_a_compaction_gives_way_to_an_update(catalog: lsm.Catalog) -> None:
 def test_rows_that_are_overwritten_meanwhile_are_not_updated(catalog: lsm.Catalog) -> None:
     table = made(catalog, EVOLVING, rows(1), rows(2))
     slow = meanwhile(table, lambda other: other.overwrite(rows(3)))
-    with pytest.raises(lsm.InvalidInputError, match="not in the table"):
+    with pytest.raises(lsm.InvalidInputError, match="could not be found in the table"):
         slow.update_columns([{"_ROW_ID": 1, "v": "ours"}])
     assert {n: row[1] for n, row in by_id(table).items()} == {2: 3}
     sound(table)
