@@ -82,10 +82,12 @@ def _name_of(wanted: Any) -> tuple[str, str]:
 def as_rows(value: Any) -> Any:
     """Return what an asset returned as rows that a table takes: a lazy frame is computed.
 
-    Raises InvalidInputError for what holds no rows.
+    A list of dictionaries has every column that any of them names. Raises InvalidInputError for what holds
+    no rows.
     """
-    if isinstance(value, list):
-        return pa.Table.from_pylist(value)
+    if isinstance(value, list) and all(isinstance(row, Mapping) for row in value):
+        names = dict.fromkeys(name for row in value for name in row)
+        return pa.table({name: [row.get(name) for row in value] for name in names})
     if type(value).__module__.startswith("polars") and not hasattr(value, "__arrow_c_stream__"):
         return value.collect()
     if not hasattr(value, "__arrow_c_stream__") and not hasattr(value, "sparkSession"):
