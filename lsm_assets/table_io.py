@@ -195,7 +195,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
             for name, kind in given.items()
             if name in stored.names and _is_wider(kind, stored.field(name).type)
         ]
-        if storage.schema is SchemaMode.MATCH:
+        if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
             changes += [DropColumn(name) for name in stored.names if name not in given]
         if changes and storage.schema is not SchemaMode.REFUSE:
             table.alter(*changes)

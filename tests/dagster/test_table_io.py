@@ -200,6 +200,17 @@ def test_a_merge_leaves_columns_alone_that_it_is_not_given(io: Io) -> None:
         io.run(orders_of(lambda: some))
 
 
+@pytest.mark.parametrize("mode", ["delete", "merge"])
+def test_rows_that_name_some_columns_drop_no_others(io: Io, mode: str) -> None:
+    """A run that deletes keys of an asset whose columns match its rows dropped all but the key."""
+    kept = {"lsm/schema": "match"}
+    io.run(orders_of(lambda: ROWS, metadata=kept))
+    some = pa.table({"id": [3]})
+    io.run(orders_of(lambda: some, metadata=kept), tags={"lsm/mode": mode})
+    assert io.rows()[:2] == ROWS.to_pylist()[:2]
+    assert len(io.rows()) == (2 if mode == "delete" else 3)
+
+
 def test_appends_need_no_key(io: Io) -> None:
     @dg.asset(key=["shop", "events"], metadata={"lsm/mode": "append"})
     def events() -> pa.Table:
