@@ -39,8 +39,9 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
     @dg.op(name=keys.op("plan_expiry"), required_resource_keys={"lsm"}, pool=keys.pool)
     def plan(context: dg.OpExecutionContext, config: ExpiryConfig) -> bool:
-        some = plan_expiry(context, declaration, keep_recorded=config.keep_recorded)
-        return some and not config.dry_run
+        return plan_expiry(
+            context, declaration, keep_recorded=config.keep_recorded, dry_run=config.dry_run
+        )
 
     @dg.op(name=keys.op("expire_snapshots"), required_resource_keys={"lsm"}, pool=keys.pool)
     def expire(context: dg.OpExecutionContext, planned: bool) -> None:  # noqa: FBT001 -- an op's input
@@ -61,28 +62,39 @@ def expiry_job(declaration: TableDeclaration) -> dg.JobDefinition:
 
 
 def plan_expiry(
-    context: dg.OpExecutionContext, declaration: TableDeclaration, *, keep_recorded: bool = False
+    context: dg.OpExecutionContext,
+    declaration: TableDeclaration,
+    *,
+    keep_recorded: bool = False,
+    dry_run: bool = False,
 ) -> bool:
-    """Show what expiry would take on the page of the table's files; return whether there is a table.
+    """Show what expiry would take on the page of the table's files; return whether it is to be taken.
 
     With `keep_recorded` a consumer of the table keeps snapshots that readers may ask for, and shows as such.
+    A dry run leaves that consumer as it was.
     """
     table = existing(context, declaration)
     if table is None:
         return False
     lineage = context.resources.lsm.catalog.lineage
     kept = oldest_needed(context.instance, declaration, table, lineage) if keep_recorded else None
-    if kept is not None or any(each.name == KEEPER for each in table.consumers()):
-        table.reset_consumer(KEEPER, kept)
-    found = retention_metadata(table.simulate_retention())
+    had = next((one.next_snapshot_id for one in table.consumers() if one.name == KEEPER), None)
+    planned = had if dry_run and not keep_recorded else kept
+    if planned != had:
+        table.reset_consumer(KEEPER, planned)
+    try:
+        found = retention_metadata(table.simulate_retention())
+        report = table.expire_snapshots(dry_run=True)
+    finally:
+        if dry_run and planned != had:
+            table.reset_consumer(KEEPER, had)
     if kept is not None:
         found["lsm/kept_for_readers"] = dg.MetadataValue.text(
             f"from snapshot {kept} on: Dagster has recorded it, and its rows have changed since"
         )
     log_observation(context, declaration, "expiry, as planned", found)
-    report = table.expire_snapshots(dry_run=True)
     context.log.info("expiry plan table=%s %s", declaration.name, report)
-    return True
+    return not dry_run
 
 
 def expire_table(context: dg.OpExecutionContext, declaration: TableDeclaration) -> None:

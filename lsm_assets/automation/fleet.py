@@ -114,8 +114,8 @@ def _job(
 def _expire(
     context: dg.OpExecutionContext, declaration: TableDeclaration, config: FleetConfig
 ) -> None:
-    some = plan_expiry(context, declaration, keep_recorded=config.keep_recorded)
-    if some and not config.dry_run:
+    keep, dry_run = config.keep_recorded, config.dry_run
+    if plan_expiry(context, declaration, keep_recorded=keep, dry_run=dry_run):
         expire_table(context, declaration)
 
 

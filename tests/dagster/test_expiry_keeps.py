@@ -20,14 +20,20 @@ def test_expiry_keeps_on_request_what_recorded_versions_still_need(lake: Lake) -
     table = keep_one_snapshot(lake)
     job, plan = lake.repository.get_job(KEYS.op("expire")), KEYS.op("plan_expiry")
 
-    def expire(*, keep: bool) -> list[int]:
-        config = {"ops": {plan: {"config": {"keep_recorded": keep}}}}
+    def expire(*, keep: bool, dry: bool = False) -> list[int]:
+        config = {"ops": {plan: {"config": {"keep_recorded": keep, "dry_run": dry}}}}
         assert job.execute_in_process(instance=lake.instance, run_config=config).success
         return [each.id for each in table.snapshots()]
 
     for number in (2, 3):
         table.upsert(rows(number))  # elsewhere, and Dagster has not heard of it yet
+    assert expire(keep=True, dry=True) == [1, 2, 3]
+    assert table.consumers() == []
     assert expire(keep=True) == [1, 2, 3]
+    keepers = table.consumers()
+    assert expire(keep=False, dry=True) == [1, 2, 3]
+    assert table.consumers() == keepers != []
+    assert expire(keep=True, dry=True) == [1, 2, 3]
     wanted = dg.AssetRecordsFilter(asset_key=KEYS.asset(AssetKind.FILES))
     told = lake.instance.fetch_observations(wanted, limit=1).records[0].asset_observation
     assert told.metadata["lsm/expires_next"].value == "nothing"
