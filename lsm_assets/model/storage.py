@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from datetime import datetime, time
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import reduce
 from itertools import groupby
@@ -195,23 +195,29 @@ def _in_window(
     for name, text in values.items():
         column, kind = pc.field(name), schema.field(name).type
         if name in windows:
-            parts.append(column >= _time(name, window.start, kind))
-            parts.append(column < _time(name, window.end, kind))
+            if pa.types.is_date(kind):
+                _require_days(name, window)
+            parts.append(column >= _time(window.start, kind))
+            parts.append(column < _time(window.end, kind))
         else:
             parts.append(column == _values(name, [text], schema)[0])
     return reduce(lambda one, other: one & other, parts)
 
 
-def _time(name: str, moment: datetime, kind: pa.DataType) -> pa.Scalar:
+def _require_days(name: str, window: dg.TimeWindow) -> None:
+    """Raise InvalidInputError for partitions of less than a day: their days are those of others, or none."""
+    if window.end.replace(tzinfo=None) - window.start.replace(tzinfo=None) < timedelta(days=1):
+        raise InvalidInputError(
+            f"column {name!r} has days, and a partition ends within one: take a column of times, or name "
+            f"in {PARTITION_COLUMNS!r} one more that tells the partitions of a day apart",
+            kind=ErrorKind.INVALID_ROWS,
+            column=name,
+            begin=window.start.isoformat(),
+        )
+
+
+def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_date(kind):
-        if moment.time() != time():
-            raise InvalidInputError(
-                f"column {name!r} has days, and a partition begins or ends within one: take a column of "
-                f"times, or name in {PARTITION_COLUMNS!r} one more that tells the partitions of a day apart",
-                kind=ErrorKind.INVALID_ROWS,
-                column=name,
-                at=moment.isoformat(),
-            )
         return pa.scalar(moment.date(), kind)
     zoned = kind.tz is not None
     return pa.scalar(moment if zoned else moment.replace(tzinfo=None), kind)

@@ -110,10 +110,22 @@ def test_partitions_of_one_day_do_not_overwrite_each_other(io: Io, case: str) ->
 
     run("upsert", 0)
     with pytest.raises(
-        lsm.InvalidInputError, match="within one" if "span" in case else "rows of other partitions"
+        lsm.InvalidInputError, match="ends within" if "span" in case else "rows of other partitions"
     ):
         run("overwrite", 1, **named)
     assert [row["id"] for row in io.rows()] == [0]
+
+
+def test_days_that_begin_at_two_are_overwritten_one_by_one(io: Io) -> None:
+    days = dg.DailyPartitionsDefinition(start_date=FIRST, hour_offset=2)
+
+    @dg.asset(key=ORDERS, partitions_def=days, metadata={**OF_TABLE, "lsm/mode": "overwrite"})
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"day": [date.fromisoformat(context.partition_key)], "id": [1]})
+
+    for day in (FIRST, SECOND, FIRST):
+        io.run(orders, partition_key=day)
+    assert [str(row["day"]) for row in io.rows(by="day")] == [FIRST, SECOND]
 
 
 def test_a_month_replaces_the_days_that_it_has(io: Io) -> None:
