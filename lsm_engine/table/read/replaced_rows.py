@@ -7,6 +7,7 @@ threads and without what filters, limits and statistics rule out.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Lock
 
 import numpy as np
@@ -67,7 +68,9 @@ class ReplacedRows:
         with self._lock:
             found = self._kept.get(name)
             if found is None:
-                self._kept[name] = found = _replaced(bucket, section)
+                found = _replaced(bucket, section)
+                with suppress(ValueError):  # larger than all that may be kept
+                    self._kept[name] = found
             return found
 
     def merged(

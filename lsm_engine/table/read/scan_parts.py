@@ -5,7 +5,7 @@ most of a read, so their sections are merged by one call, with the number of the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +72,7 @@ def scan_parts(
             if replaced is not None and replaced.serves(bucket, split, section, whole=all_keys):
                 yield from group.parts()
                 group = _Group(own, replaced)
-                deleted = partial(replaced.of, bucket, section)
+                deleted = cache(partial(replaced.of, bucket, section))
                 yield from _files_less(own, bucket, section, deleted, max_bytes)
                 continue
             added = BucketSection(bucket=bucket, section=section)

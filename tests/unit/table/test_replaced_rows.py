@@ -153,6 +153,18 @@ def test_a_section_in_which_too_much_may_be_replaced_is_merged_as_ever(
         assert not found
 
 
+def test_what_is_too_large_to_keep_is_found_again(tmp_path, found, monkeypatch):
+    monkeypatch.setattr(replaced_rows, "_KEPT_BYTES", 8)
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.t", {"id": int, "v": str}, primary_key="id")
+        made.upsert([{"id": k, "v": "a"} for k in range(9)])
+        made.upsert([{"id": k, "v": "b"} for k in range(5)])
+        for _ in range(2):
+            assert made.to_polars().filter(pl.col("v") == "a").collect().height == 4
+            assert made.to_dataset().to_table(["v"]).num_rows == 9
+        assert len(found) > 1
+
+
 def test_what_polars_cannot_read_is_told_as_by_the_engine(tmp_path, found):
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         made = catalog.create_table("a.t", {"id": int, "v": int}, primary_key="id")
