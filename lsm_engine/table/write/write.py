@@ -302,8 +302,12 @@ class _CommittedRows:
         new = {partition for partition, bucket in buckets if bucket == POSTPONED}
         if not new or not self._session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
             return buckets
-        latest = self._session.snapshots.latest() or self._made
-        live = self._session.live_entries(latest, lambda partition, _: partition in new)
+        try:
+            latest = self._session.snapshots.latest() or self._made
+            live = self._session.live_entries(latest, lambda partition, _: partition in new)
+        except LsmError as error:
+            log.warning("could not look which buckets the rows of a write have: %s", error)
+            return buckets
         assigned = {(entry.partition, entry.bucket) for entry in live}
         return frozenset({pair for pair in buckets if pair[0] not in new} | assigned)
 

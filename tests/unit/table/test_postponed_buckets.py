@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.compact import postponed_buckets
+from lsm_engine.table.ground.session import TableSession
 from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 
@@ -252,3 +254,27 @@ def test_what_waits_stands_when_giving_buckets_fails(
     table.upsert(rows(range(5, 15), 1))
     assert found(table) == dict.fromkeys(range(5), 0) | dict.fromkeys(range(5, 15), 1)
     check(table)
+
+
+def test_a_write_whose_buckets_cannot_be_looked_up_does_not_fail(
+    catalog: lsm.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are committed: whoever wrote them once more would count them twice in sums."""
+    table = created_by_size(catalog)
+    given = postponed_buckets.PostponedRows.after_write
+
+    def fails(*_: object) -> None:
+        raise lsm.StorageError("the storage does not answer")
+
+    with monkeypatch.context() as broken:
+
+        def last_look(*of: Any) -> Any:
+            made = given(*of)
+            broken.setattr(TableSession, "live_entries", fails)
+            return made
+
+        broken.setattr(postponed_buckets.PostponedRows, "after_write", last_look)
+        made = table.upsert(rows(range(10), 0))
+    assert made is not None
+    assert not made.visible
+    assert found(table) == dict.fromkeys(range(10), 0)
