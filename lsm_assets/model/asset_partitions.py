@@ -45,8 +45,11 @@ class PartitionTemplates:
 
     def sharing(self, keys: Collection[str], everything: Iterable[str]) -> list[str]:
         """Return those of all partitions, without `keys`, that have the columns' values of one of `keys`."""
-        if f"{{{KEY}}}" in self.columns.values():
-            return []
+        names = [KEY]
+        if isinstance(self.definition, dg.MultiPartitionsDefinition):
+            names = [one.name for one in self.definition.partitions_defs]
+        if {f"{{{name}}}" for name in names} <= {*self.columns.values()}:
+            return []  # they spell the whole key
         own = {self.values(key) for key in keys}
         return [key for key in everything if key not in keys and self.values(key) in own]
 
