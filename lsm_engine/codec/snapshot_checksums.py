@@ -1,8 +1,10 @@
 """The checksums that a snapshot keeps of the files it names, as a text among its properties.
 
-`crc32 base=1a2b3c4d delta=… changelog=… index=… schema=…`: properties are what other clients hand on
-when they make a tag, a branch or a changelog of a snapshot. In memory checksums are kept by file name, so
-that a copy of a snapshot that names another file has no checksum of it, rather than a wrong one.
+`crc32 of=1a2b3c4d base=… delta=… changelog=… index=… schema=…`: properties are what other clients hand on
+when they make a tag, a branch or a changelog of a snapshot. Java's `compact_manifest` hands them on to a
+snapshot of its own, too: `of`, the checksum of the name of the delta list, tells whose they are. In memory
+checksums are kept by file name, so that a copy of a snapshot that names another file has no checksum of it,
+rather than a wrong one.
 The copy of its manifest lists, which they are for as well, is kept beside them.
 """
 
@@ -11,18 +13,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lsm_engine.base.errors import CorruptFileError
-from lsm_engine.codec.checksum import FORM, checksum_text
+from lsm_engine.codec.checksum import FORM, checksum_of, checksum_text
 from lsm_engine.codec.member_names import refuse_damaged_names
 from lsm_engine.meta.snapshot import Snapshot
 
 PROPERTY = "lsm.checksums"
 LISTS = "lsm.manifest-lists"
+_OURS = "lsm."
+_OF = re.compile(r" of=([0-9a-f]{8})")
 _PART = re.compile(r"([a-z]+)=([0-9a-f]{8})")
 
 
 def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
     """Return a snapshot as read, its checksums and its copy of lists taken out of its properties.
 
+    Of properties that are those of another snapshot ours are left out, which say how that one was made.
     Raises CorruptFileError for a text that is none, or a property that seems to be it but misspelt.
     """
     properties = snapshot.properties
@@ -32,6 +37,9 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
     text, lists = properties.get(PROPERTY), properties.get(LISTS)
     if text is None and lists is None:
         return snapshot
+    if (of := _OF.search(text or "")) and of[1] != _mark(snapshot):
+        others = {key: properties[key] for key in properties if not key.startswith(_OURS)}
+        return replace(snapshot, properties=others or None)
     return replace(
         snapshot,
         properties={key: properties[key] for key in properties if key not in (PROPERTY, LISTS)}
@@ -42,7 +50,7 @@ def with_checksums(snapshot: Snapshot, *, file_name: str) -> Snapshot:
 
 
 def _parsed(snapshot: Snapshot, text: str, file_name: str) -> Mapping[str, int]:
-    form, *parts = text.split(" ")
+    form, *parts = _OF.sub("", text).split(" ")
     found = [_PART.fullmatch(part) for part in parts]
     names = _names(snapshot)
     if form != FORM or not all(one and one[1] in names for one in found):
@@ -61,9 +69,15 @@ def stored_properties(snapshot: Snapshot) -> Mapping[str, str] | None:
         for role, name in _names(snapshot).items()
         if (checksum := snapshot.checksum_of(name)) is not None
     ]
-    kept = {LISTS: snapshot.manifest_lists, PROPERTY: " ".join([FORM, *known]) if known else None}
+    text = " ".join([FORM, f"of={_mark(snapshot)}", *known]) if known else None
+    kept = {LISTS: snapshot.manifest_lists, PROPERTY: text}
     added = {name: text for name, text in kept.items() if text is not None}
     return {**(snapshot.properties or {}), **added} if added else snapshot.properties
+
+
+def _mark(snapshot: Snapshot) -> str:
+    """Return what tells a state from others: no two commits name one delta list."""
+    return checksum_text(checksum_of(snapshot.delta_manifest_list.encode(errors="replace")))
 
 
 def _names(snapshot: Snapshot) -> dict[str, str]:

@@ -214,3 +214,24 @@ def test_a_rescaled_table_is_read_under_the_checksum_of_its_new_schema(tmp_path:
         table.upsert(pa.table({"k": [4], "v": [4]}))
         assert catalog.table("s.t").scan().count() == 4
         assert catalog.table("s.t").verify(deep=True).is_clean
+
+
+def test_properties_that_java_hands_on_to_a_snapshot_of_its_own_are_passed_over() -> None:
+    """Its compact_manifest gives them those of the snapshot below: no base and no checksum was the right one."""
+    told = Story(options=CHANGELOG)
+    for value in "abc":
+        told.put(k1=value, k2=value)
+    told.table.compact_manifest(dry_run=False)
+    paths = TablePaths()
+    below, made = (json.loads(told.disk.read(paths.snapshot_file(number))) for number in (3, 4))
+    for name in ("uuid", "writerVersion", "operation", "lsmChecksum"):
+        made.pop(name, None)
+    made["properties"] = {**below["properties"], "theirs": "x"}
+    told.disk.replace(paths.snapshot_file(4), json.dumps(made).encode())
+    told.table = told.reopened()
+    head = told.table.latest_snapshot()
+    assert head is not None
+    assert (head.id, head.properties, head.checksums) == (4, {"theirs": "x"}, None)
+    told.put(k1="d")
+    assert told.rows() == {1: "d", 2: "c"}
+    assert told.reopened().verify(deep=True).problems == ()
