@@ -36,6 +36,7 @@ from lsm_assets.model.storage import (
     partition_filter,
     partition_values,
     plain,
+    require_days,
     storage_of,
 )
 from lsm_assets.model.versions import TableVersion
@@ -102,6 +103,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
         )
         declaration = declaration_of(context.asset_key, storage, rows, definition)
         templates = storage.templates(definition, keys, declaration.schema)
+        if templates is not None:
+            require_days(templates, keys, declaration.schema)  # before anything is written
         if keys and storage.mode is WriteMode.OVERWRITE:
             _require_partitions(declaration, templates, keys, context.step_context.instance)
         table = self._table(declaration, storage)

@@ -140,6 +140,7 @@ def partition_filter(
     """
     windows = [name for name in templates.columns if _is_window(templates, name, schema)]
     if windows:
+        require_days(templates, keys, schema)
         return reduce(or_, [_in_window(templates, key, schema, windows) for key in keys])
     *first, last = templates.columns
     rows = sorted(dict.fromkeys(templates.values(key) for key in keys))
@@ -195,8 +196,6 @@ def _in_window(
     for name, text in values.items():
         column, kind = pc.field(name), schema.field(name).type
         if name in windows:
-            if pa.types.is_date(kind):
-                _require_days(name, window)
             parts.append(column >= _time(window.start, kind))
             parts.append(column < _time(window.end, kind))
         else:
@@ -204,16 +203,23 @@ def _in_window(
     return reduce(lambda one, other: one & other, parts)
 
 
-def _require_days(name: str, window: dg.TimeWindow) -> None:
-    """Raise InvalidInputError for partitions of less than a day: their days are those of others, or none."""
-    if window.end.replace(tzinfo=None) - window.start.replace(tzinfo=None) < timedelta(days=1):
-        raise InvalidInputError(
-            f"column {name!r} has days, and a partition ends within one: take a column of times, or name "
-            f"in {PARTITION_COLUMNS!r} one more that tells the partitions of a day apart",
-            kind=ErrorKind.INVALID_ROWS,
-            column=name,
-            begin=window.start.isoformat(),
-        )
+def require_days(templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema) -> None:
+    """Raise InvalidInputError for spans of less than a day in a column of days: those are of others, or none."""
+    definition = templates.definition
+    for name in (name for name in templates.columns if _is_window(templates, name, schema)):
+        assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
+        spans = map(definition.time_window_for_partition_key, keys)
+        wall = ((one.start.replace(tzinfo=None), one.end.replace(tzinfo=None)) for one in spans)
+        if pa.types.is_date(schema.field(name).type) and any(
+            end - begin < timedelta(days=1) for begin, end in wall
+        ):
+            raise InvalidInputError(
+                f"column {name!r} has days, and a partition ends within one: take a column of times, or name "
+                f"in {PARTITION_COLUMNS!r} one more that tells the partitions of a day apart",
+                kind=ErrorKind.INVALID_ROWS,
+                column=name,
+                partitions=list(keys[:3]),
+            )
 
 
 def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:

@@ -109,6 +109,9 @@ def test_partitions_of_one_day_do_not_overwrite_each_other(io: Io, case: str) ->
         io.run(orders, partition_key=keys[number].format(FIRST))
 
     run("upsert", 0)
+    if "span" in case:
+        with pytest.raises(lsm.InvalidInputError, match="ends within"):
+            run("upsert", 1, **named)
     with pytest.raises(
         lsm.InvalidInputError, match="ends within" if "span" in case else "rows of other partitions"
     ):
