@@ -32,6 +32,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.manifests import WrittenFile
 from lsm_engine.table.ground.session import TableSession
 
+log = logging.getLogger(__name__)
 _WAITING_BYTES = 64 << 20
 _BYTES_PER_ENTRY = 400
 """What an entry takes in a compressed manifest, before any has been written."""
@@ -327,9 +328,6 @@ def _folded(session: TableSession, group: MergeGroup) -> list[ManifestEntry]:
 
 def _delete(session: TableSession, paths: Iterable[str]) -> None:
     session.delete_quietly(paths)
-
-
-log = logging.getLogger(__name__)
 
 
 def warn_of_clocks(session: TableSession, base: Snapshot | None) -> None:

@@ -16,6 +16,14 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
 
+TreeKey: TypeAlias = tuple[str, bytes, int]
+"""Branch, partition and bucket."""
+_ATTEMPTS = 50
+"""So many attempts after a lost race take turns."""
+_WITHOUT = 10
+"""So many after waiting in vain do not: who holds the lock may be stopped for hours."""
+_PATIENCE_MILLIS = 2_000
+
 
 @record
 class CommittedFiles:
@@ -116,10 +124,6 @@ class KeyHolder(Protocol):
         ...
 
 
-TreeKey: TypeAlias = tuple[str, bytes, int]
-"""Branch, partition and bucket."""
-
-
 class SkippedPicks:
     """Counts per bucket the picks that took nothing. Threads may share it; it dies with its table object.
 
@@ -138,15 +142,6 @@ class SkippedPicks:
                 return True
             self._counts[tree] = count
         return False
-
-
-_ATTEMPTS = 50
-"""So many attempts after a lost race take turns."""
-
-_WITHOUT = 10
-"""So many after waiting in vain do not: who holds the lock may be stopped for hours."""
-
-_PATIENCE_MILLIS = 2_000
 
 
 class CommitTurns:

@@ -13,6 +13,7 @@ from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
+from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.live_files import (
     bucket_pairs,
     level_facts,
@@ -20,8 +21,6 @@ from lsm_engine.table.ground.live_files import (
     newest_sequence_numbers,
 )
 from lsm_engine.table.ground.session import TableSession
-
-Bucket = tuple[bytes, int]
 
 
 def staging_on(

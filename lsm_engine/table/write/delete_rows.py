@@ -32,14 +32,13 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_vectors
-from lsm_engine.table.ground.deletion_vectors import BucketDeletions
+from lsm_engine.table.ground.deletion_vectors import Bucket, BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.read.prune_files import prune_files
 from lsm_engine.table.write.write import Write
 
-_Bucket = tuple[bytes, int]
 _Found: TypeAlias = tuple[ManifestEntry, Longs]
 
 
@@ -148,9 +147,9 @@ def _marked(
     """Write the deletion vectors of some rows; return what to commit, and how many rows went."""
     vectors = session.vector_files(base)
     context = session.context()
-    deletions: dict[_Bucket, BucketDeletions] = {}
-    totals: dict[_Bucket, int] = {}
-    counts: dict[_Bucket, int] = {}
+    deletions: dict[Bucket, BucketDeletions] = {}
+    totals: dict[Bucket, int] = {}
+    counts: dict[Bucket, int] = {}
     for entry, positions in found:
         bucket = (entry.partition, entry.bucket)
         if bucket not in deletions:
@@ -194,8 +193,8 @@ def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> 
 
 
 def _written(
-    deletions: Mapping[_Bucket, BucketDeletions],
-    totals: Mapping[_Bucket, int],
+    deletions: Mapping[Bucket, BucketDeletions],
+    totals: Mapping[Bucket, int],
 ) -> list[CommitMessage]:
     messages = []
     try:

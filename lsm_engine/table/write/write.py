@@ -38,6 +38,7 @@ from lsm_engine.table.commit.commit import (
 from lsm_engine.table.compact.compact import compact_due
 from lsm_engine.table.compact.postponed_buckets import PostponedRows
 from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.ground.live_files import newest_sequence_numbers
@@ -51,7 +52,6 @@ from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
 from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
 
 log = logging.getLogger(__name__)
-_Bucket = tuple[bytes, int]
 CompactsDue = Callable[..., Snapshot | None]
 """Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
 
@@ -215,7 +215,7 @@ class Write:
         return changed
 
     def _followed_up(
-        self, made: Snapshot, buckets: frozenset[_Bucket], compact: CompactsDue | None = None
+        self, made: Snapshot, buckets: frozenset[Bucket], compact: CompactsDue | None = None
     ) -> WriteResult:
         session = self._session
         rows = _CommittedRows(session, made, buckets)
@@ -226,7 +226,7 @@ class Write:
         return rows.result(compacted)
 
 
-def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[_Bucket]:
+def buckets_of(messages: Iterable[CommitMessage]) -> frozenset[Bucket]:
     """Return the buckets that some messages are about."""
     return frozenset((message.partition, message.bucket) for message in messages)
 
@@ -235,7 +235,7 @@ class _WrittenAgain:
     """Writes rows of dynamic buckets anew, and remembers where: it may be elsewhere than at first."""
 
     def __init__(self) -> None:
-        self.buckets: frozenset[_Bucket] = frozenset()
+        self.buckets: frozenset[Bucket] = frozenset()
 
     def __call__(self, staging: Staging, rows: Iterable[IncomingRows]) -> list[CommitMessage]:
         messages = stage_incoming(staging, rows)
@@ -246,7 +246,7 @@ class _WrittenAgain:
 class _CommittedRows:
     """The rows of one write, and how far compactions have brought them."""
 
-    def __init__(self, session: TableSession, made: Snapshot, buckets: frozenset[_Bucket]) -> None:
+    def __init__(self, session: TableSession, made: Snapshot, buckets: frozenset[Bucket]) -> None:
         self._session = session
         self._made = made
         self._mode = read_mode(session.schema)
@@ -297,7 +297,7 @@ class _CommittedRows:
     def _hidden_at_first(self) -> bool:
         return self._mode is ReadMode.ABOVE_LEVEL_0
 
-    def _assigned(self, buckets: frozenset[_Bucket]) -> frozenset[_Bucket]:
+    def _assigned(self, buckets: frozenset[Bucket]) -> frozenset[Bucket]:
         """Return the buckets with those that postponed rows have come to by now."""
         new = {partition for partition, bucket in buckets if bucket == POSTPONED}
         if not new or not self._session.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]:
@@ -324,7 +324,7 @@ class _CommittedRows:
             for entry in unseen
         )
 
-    def _newest(self) -> Mapping[_Bucket, int]:
+    def _newest(self) -> Mapping[Bucket, int]:
         """Return the newest sequence number of each bucket in the write's own snapshot.
 
         Nothing where that has expired: every file may then hold rows of the write.
