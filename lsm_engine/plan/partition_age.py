@@ -8,6 +8,8 @@ from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.record import record
 
 _FIELDS = {"y": "year", "u": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}  # fmt: skip
+_CENTURY = 2000
+"""The year that two digits count from, as in other clients."""
 _DEFAULTS = ("yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd")
 _TOKEN = re.compile(r"'(?P<quoted>[^']*)'|(?P<letters>([A-Za-z])\3*)|(?P<other>.)", re.DOTALL)
 _COLUMN = re.compile(r"\$([A-Za-z_][A-Za-z_0-9]*)")
@@ -34,6 +36,8 @@ class PartitionClock:
             found = re.fullmatch(_expression(format_), text)
             if found is not None:
                 numbers = {name: int(part) for name, part in found.groupdict().items()}
+                if len(found["year"]) == 2:
+                    numbers["year"] += _CENTURY
                 full = {"year": 1970, "month": 1, "day": 1} | numbers
                 try:
                     return datetime(tzinfo=UTC, **full)
@@ -72,15 +76,21 @@ def _expression(format_: str) -> str:
         else:
             field = _FIELDS.get(token["letters"][0])
             if field is None or field in seen:
-                raise InvalidOptionError(
-                    "'partition.timestamp-formatter' knows y M d H m s, each once, and quoted text",
-                    value=format_,
-                )
+                raise _odd(format_)
             seen.add(field)
             width = len(token["letters"])
             count = f"{{{width}}}" if width > 1 else "{1,2}"
             parts.append(f"(?P<{field}>[0-9]{count})")
+    if "year" not in seen:
+        raise _odd(format_)  # all would lie in 1970, and go
     return "".join(parts)
+
+
+def _odd(format_: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        "'partition.timestamp-formatter' knows y M d H m s, each once, and quoted text, and needs a year",
+        value=format_,
+    )
 
 
 @record

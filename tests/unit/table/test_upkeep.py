@@ -48,6 +48,13 @@ def test_old_partitions_are_dropped_and_odd_ones_stay() -> None:
     assert not story.files("day=2024-01-01")
 
 
+def test_young_partitions_whose_year_has_two_digits_stay() -> None:
+    options = {"partition.timestamp-formatter": "yyMMdd", "partition.expiration-time": "7 d"}
+    story = partitioned("240221", "240228", **options)
+    assert story.table.expire_partitions().partitions == ("day=240221",)
+    assert days(story) == ["240228"]
+
+
 def test_only_so_many_at_a_time_the_oldest_first() -> None:
     story = partitioned("2024-01-03", "2024-01-01", "2024-01-02",
                         **{"partition.expiration-max-num": "2"})  # fmt: skip
@@ -113,7 +120,7 @@ def test_times_that_values_spell(pattern, formatter, values, wanted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "formatter"), [("$c", None), (None, "yyyy-QQ"), (None, "yy-yyyy")]
+    ("pattern", "formatter"), [("$c", None), (None, "yyyy-QQ"), (None, "yy-yyyy"), (None, "MMdd")]
 )
 def test_formats_that_cannot_be(pattern, formatter) -> None:
     clock = PartitionClock(columns=("a",), pattern=pattern, formatter=formatter)
