@@ -25,7 +25,9 @@ def page(tmp_path_factory):
         orders = catalog.create_table("shop.orders", COLUMNS, primary_key=["id"])
         totals = catalog.create_table("shop.totals", COLUMNS, primary_key=["id"])
         for at in range(3):
-            source = Input(dataset="<b>orders</b>.csv", version=f"day {at}")
+            source = Input(
+                dataset="<b>orders</b>.csv", version=f"day {at}", columns=(("price", "\u202ecirp"),)
+            )
             rows = [{"id": at, "price": 1}, {"id": 0, "price": at}]
             orders.upsert(rows, properties=told(f"load-{at}", source))
         orders.create_tag("monday", 2)
@@ -150,3 +152,7 @@ def test_text_from_the_lineage_is_never_markup(page) -> None:
         """,
     )
     assert count == [0, "<b>orders</b>.csv"]
+    shown = acted(
+        page, "return document.getElementById('panel').textContent;", anchor="#shop.orders/1"
+    )
+    assert "price ← <b>orders</b>.csv.\\u202ecirp" in shown

@@ -15,7 +15,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.catalog.lineage_page import SNAPSHOTS_MAX, lineage_page
 from lsm_engine.catalog.models import SNAPSHOTS
-from lsm_engine.catalog.provenance import Run, provenance_properties
+from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 from lsm_engine.cli.ui.routes import Site
 from lsm_engine.cli.ui.server import PageServer
 from tests.browser.chromium import acted, run
@@ -161,3 +161,82 @@ def test_names_of_lanes_never_lie_on_each_other(tmp_path: Path) -> None:
     for boxes in (near, far):
         for above, below in pairwise(boxes):
             assert above[1] <= below[0] + 1
+
+
+LABELS = """
+    const boxes = [...document.querySelectorAll('.lane-name, .node text, .node circle, .node rect')].filter(
+        each => getComputedStyle(each).display !== 'none' && each.getAttribute('visibility') !== 'hidden').map(
+        each => ({box: each.getBoundingClientRect(), what: each.textContent || each.tagName}));
+    const onto = boxes.flatMap((one, at) => boxes.slice(at + 1).filter(({box}) =>
+        Math.min(box.right, one.box.right) - Math.max(box.left, one.box.left) > 1 &&
+        Math.min(box.bottom, one.box.bottom) - Math.max(box.top, one.box.top) > 1).map(({what}) => `${one.what} on ${what}`));
+    return {onto, shown: boxes.filter(({what}) => what.startsWith('⚑')).length};
+"""
+
+
+def test_no_label_lies_on_another_or_on_a_snapshot(tmp_path: Path) -> None:
+    """Of tags and sources with long names, a commit apart each; the newest is named always."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)) as catalog:
+        for name in ("shop.orders", "shop.a_table_with_a_name_that_reaches_far_into_the_picture"):
+            table = catalog.create_table(name, {"id": int}, primary_key="id")
+            for day in range(1, 9):
+                source = Input(dataset="s3://bucket/in", version=f"2013-01-{day:02} at 12:00")
+                who = Run(run_id="load", engine="local", kind="upsert")
+                table.upsert([{"id": day}], properties=provenance_properties(who, [source]))
+                table.create_tag(f"the-{day}-of-january-👩‍👩‍👧‍👦", day)
+        page = tmp_path / "page.html"
+        page.write_text(lineage_page(catalog.lineage), "utf-8")
+    states = acted(
+        page,
+        "const seen = () => {" + LABELS + "}, states = [seen()];"
+        "for (const id of ['in', 'fit']) { document.getElementById(id).click(); states.push(seen()); }"
+        "return states;",
+    )
+    assert [seen["onto"] for seen in states] == [[], [], []]
+    assert 2 <= states[0]["shown"] < 16
+    links = "return [...document.querySelectorAll('#panel li a')].map(link => link.textContent);"
+    assert "s3://bucket/in 2013-01-03 at 12:00" in acted(page, links, anchor="#shop.orders/3")
+
+
+def test_arrows_walk_through_the_picture_and_enter_opens(tmp_path: Path) -> None:
+    with served(tmp_path, 60) as url:
+        page = tmp_path / "page.html"
+        page.write_bytes(urlopen(f"{url}lineage?table=shop.orders").read())
+    seen = acted(
+        page,
+        """
+        const inOrder = document.querySelectorAll('.node[tabindex="0"]');
+        inOrder[0].focus();
+        const press = key => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+        const seen = [inOrder.length, document.activeElement.dataset.id];
+        for (let at = 0; at < 40; at++) press('ArrowLeft');
+        const box = document.activeElement.getBoundingClientRect(), whole = view.getBoundingClientRect();
+        seen.push(document.activeElement.dataset.id, box.left > whole.left && box.right < whole.right);
+        press('ArrowRight'); press('ArrowDown'); press('Enter');
+        await new Promise(done => setTimeout(done, 30));
+        return [...seen, document.querySelector('#panel h2').textContent];
+        """,
+    )
+    assert seen == [1, "shop.orders/60", "shop.orders/20", True, "shop.orders snapshot 21"]
+
+
+def test_what_another_table_gave_leads_to_its_history(tmp_path: Path) -> None:
+    who = Run(run_id="sum", engine="local", kind="upsert")
+    with (
+        served(tmp_path, 10) as url,
+        lsm.open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)) as catalog,
+    ):
+        totals = catalog.create_table("shop.totals", {"id": int}, primary_key="id")
+        of = Input(dataset="shop.orders", snapshot_id=7)
+        totals.upsert([{"id": 1}], properties=provenance_properties(who, [of]))
+        source = opened(f"{url}lineage?table=shop.totals#shop.orders/7", tmp_path / "profile")
+        there = 'href="/lineage?table=shop.orders&at=7#shop.orders/7"'
+        assert (
+            "outside of the catalog" not in source.partition("<aside")[2].partition("</aside>")[0]
+        )
+        assert there in source
+        alone = opened(f"{url}lineage?table=shop.orders#shop.orders/7", tmp_path / "profile")
+        assert 'href="/lineage#shop.orders/7"' in alone
+        among = opened(f"{url}lineage#shop.orders/7", tmp_path / "profile")
+        assert there in among
+        assert 'href="#shop.totals/1"' in among

@@ -74,10 +74,6 @@ def table_address(name: str, *parts: object, query: Mapping[str, object] | None 
 
 
 def lineage_address(name: str, snapshot_id: int | None = None, *, window: int | None = None) -> str:
-    """Return the address of a table's lineage, opened at a snapshot if one is given; `window`: about which.
-
-    Of a branch: its table's, as lineage is recorded by table.
-    """
-    name = name.partition("@")[0]
+    """Return the address of a table's or branch's lineage, opened at a snapshot if one is given; `window`: about which."""
     at = "" if snapshot_id is None else f"{quote(name, safe='')}/{snapshot_id}"
     return address("lineage", query={"table": name, "at": window}, at=at)

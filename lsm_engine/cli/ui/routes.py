@@ -143,23 +143,21 @@ class Site:
 
     def _lineage(self, query: Query) -> Reply:
         lineage = self._catalog.lineage
-        known = lineage.tables()
-        if not known:
+        chosen = known = lineage.tables()
+        if query.get("table"):
+            table_facts.opened(self._catalog, query["table"])  # raises, with what it may have meant
+            chosen = [name for name in known if name.text == query["table"]]
+        if not chosen:
             message = (
                 "The catalog has recorded no commit yet. Of tables that others made, or without a "
                 f"catalog: {self._line('catalog rebuild')} records what their files know."
             )
-            return _html(error_page("No lineage yet", message, {}, {"Tables": "/"}))
-        if query.get("table"):
-            chosen = [TableName.parse(query["table"])]
-            self._catalog.table(chosen[0].text)  # raises, with what it may have meant
-            chosen = [name for name in chosen if name in known]  # none, before its first commit
-        elif len(known) > LINEAGE_TABLES_MAX:
+            facts = {"table": query.get("table")}
+            return _html(error_page("No lineage yet", message, facts, {"Tables": "/"}))
+        if not query.get("table") and len(known) > LINEAGE_TABLES_MAX:
             recent = lineage.recent_activity(limit=_ACTIVITY).column("table_name").to_pylist()
             names = list(dict.fromkeys(recent))[:LINEAGE_TABLES_MAX]
             chosen = [name for name in known if name.text in names]
-        else:
-            chosen = known
         at = table_facts.whole_number("at", query["at"]) if query.get("at") else None
         if len(chosen) == 1 and query.get("find"):
             at = self._found(chosen[0], query["find"])

@@ -343,6 +343,20 @@ def test_the_lineage_is_the_page_that_lsm_lineage_writes(browse: Browser, lake: 
     assert '"dagster":false' in got.text
 
 
+def test_a_branch_has_a_lineage_of_its_own(browse: Browser) -> None:
+    """Its links led to main's snapshot of the same id, and its own page could not be opened."""
+    with_link = browse("/t/shop.orders@fix/snapshot/2").text
+    address = "/lineage?table=shop.orders%40fix&amp;at=2#shop.orders%40fix/2"
+    assert f'href="{address}"' in with_link
+    got = browse("/lineage?table=shop.orders%40fix&at=2")
+    assert got.status == 200
+    facts = json.loads(got.text.partition('type="application/json">')[2].partition("</script>")[0])
+    assert [table["name"] for table in facts["tables"]] == ["shop.orders@fix"]
+    nothing = browse("/lineage?table=shop.empty").text
+    assert "has recorded no commit yet" in nothing
+    assert "shop.empty" in nothing
+
+
 def test_runs_and_assets_lead_to_dagster_where_its_address_is_given(lake: Path) -> None:
     with (
         lsm.open_catalog(f"sqlite:///{lake}/catalog.db", warehouse=str(lake)) as catalog,
