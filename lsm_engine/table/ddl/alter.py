@@ -13,6 +13,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     UnsupportedError,
 )
+from lsm_engine.base.option import Option
 from lsm_engine.base.units import counted
 from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.meta.manifest import ManifestEntry
@@ -20,10 +21,11 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import from_expression
 from lsm_engine.schema.alteration import changed
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.changes import ChangeType, SchemaChange
+from lsm_engine.schema.changes import ChangeType, RemoveOption, SchemaChange, SetOption
 from lsm_engine.schema.explicit_casts import WHOLE
 from lsm_engine.schema.lost_values import loses_somewhere
 from lsm_engine.schema.mapping import map_fields
+from lsm_engine.schema.options_of_columns import names_column
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
@@ -31,13 +33,22 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
 
 _RACES = 20
+_OBEYED = (
+    core_options.IGNORE_DELETE,
+    core_options.AGGREGATION_REMOVE_ON_DELETE,
+    core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE,
+    core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP,
+    core_options.DEFAULT_AGGREGATE_FUNCTION,
+)
+_OBEYED_OF_COLUMNS = ("ignore-retract", "aggregate-function", "sequence-group")
+"""Options by which -U and -D rows in files count."""
 
 
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
     """Publish the next schema of a table and return it; with no change, the present one.
 
     Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, InvalidOptionError for deletes that would be undone, what `require_values_kept` raises, and CommitConflictError if others keep being first.
+    `schema/alteration.changed` raises, InvalidOptionError for deletes that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
         newest = session.schemas.latest() or session.schema
@@ -52,8 +63,9 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         check_columns(schema, newest.names)
         check_keys(schema)
         check_options(schema)
-        if schema.options[core_options.IGNORE_DELETE] > newest.options[core_options.IGNORE_DELETE]:
-            _require_no_deletes(session)
+        for change in changes:
+            if isinstance(change, SetOption | RemoveOption) and _obeys(change.key, newest, schema):
+                _require_no_deletes(session, change.key)
         if any(isinstance(change, ChangeType) for change in changes):
             _check_older_files(session, schema)
             require_values_kept(session, schema)
@@ -67,16 +79,26 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     )
 
 
-def _require_no_deletes(session: TableSession) -> None:
-    """Refuse to ignore deletes that files hold, and readers obey: the rows would be back."""
+def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
+    """Whether by an option -U and -D rows that were written do something else than before."""
+    option = core_options.find(key)
+    if isinstance(option, Option):
+        return option in _OBEYED and before.options[option] != after.options[option]
+    old, new = before.options.texts.get(key), after.options.texts.get(key)
+    named = any(names_column(key, f"{old},{new}", name) for name in before.names)
+    return old != new and named and key.rpartition(".")[2] in _OBEYED_OF_COLUMNS
+
+
+def _require_no_deletes(session: TableSession, key: str) -> None:
+    """Refuse to take deletes in files for something else: rows would be back, or go."""
     latest = session.snapshots.latest()
     live = [] if latest is None else session.live_entries(latest)
     holding = [entry.file.file_name for entry in live if entry.file.may_hold_deletes]
     if session.schema.has_primary_key and holding:
-        key = core_options.IGNORE_DELETE.key
         raise InvalidOptionError(
-            f"{len(holding)} files may hold -U and -D rows, and rows that they deleted would be back with "
-            f"{key!r} = true; call table.compact(full=True) first, which leaves none",
+            f"{len(holding)} files may hold -U and -D rows, which would do something else with another "
+            f"{key!r}: deleted rows would be back, or others go; call table.compact(full=True) first, "
+            "which leaves none",
             key=key,
             file=holding[0],
             table=session.name,

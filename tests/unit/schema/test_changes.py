@@ -192,6 +192,49 @@ def test_deletes_that_files_hold_are_not_ignored_from_now_on(tmp_path: Path) -> 
         assert made.scan().to_arrow().to_pylist() == [{"id": 2}]
 
 
+@pytest.mark.parametrize(
+    ("engine", "options", "change"),
+    [
+        (
+            "aggregation",
+            {"aggregation.remove-record-on-delete": "true"},
+            lsm.RemoveOption("aggregation.remove-record-on-delete"),
+        ),
+        ("aggregation", {}, lsm.SetOption("aggregation.remove-record-on-delete", "true")),
+        ("aggregation", {}, lsm.SetOption("fields.v.ignore-retract", "true")),
+        ("aggregation", {}, lsm.SetOption("fields.v.aggregate-function", "max")),
+        (
+            "partial-update",
+            {"partial-update.remove-record-on-delete": "true"},
+            lsm.RemoveOption("partial-update.remove-record-on-delete"),
+        ),
+    ],
+)
+def test_deletes_that_files_hold_go_on_to_mean_what_they_did(
+    tmp_path: Path, engine: str, options: dict[str, str], change: lsm.SchemaChange
+) -> None:
+    """Sums lost or kept what was deleted, and partial updates could not be read any more."""
+    own = {"fields.v.aggregate-function": "sum"} if engine == "aggregation" else {}
+    columns = pa.schema([("id", pa.int32()), ("v", pa.int32())])
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        made = catalog.create_table(
+            "db.d",
+            columns,
+            primary_key=["id"],
+            options={"write-only": "true", "merge-engine": engine, **own, **options},
+        )
+        made.upsert([{"id": 1, "v": 5}, {"id": 2, "v": 5}])
+        made.upsert([{"id": 1, "v": 2, "_row_kind": "-D"}])
+        before = made.scan().to_arrow().sort_by("id")
+        with pytest.raises(lsm.InvalidOptionError, match="1 files may hold") as refused:
+            made.alter(change)
+        assert refused.value.facts["key"] == change.key  # type: ignore[union-attr]
+        made.alter(lsm.SetOption("fields.v.stats-mode", "none"), lsm.AddColumn("w", "INT"))
+        made.compact(full=True)
+        made.alter(change, lsm.DropColumn("w"))
+        assert catalog["db.d"].scan().to_arrow().sort_by("id") == before
+
+
 def test_values_that_options_rely_on_lose_nothing(table: lsm.Table) -> None:
     with pytest.raises(lsm.InvalidOptionError, match=r"sequence\.field"):
         table.alter(lsm.ChangeType(name="ts", type="TIMESTAMP(3)"))
