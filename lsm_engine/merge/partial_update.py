@@ -6,7 +6,7 @@ from lsm_engine.base.modes import RowKind
 from lsm_engine.base.option import names
 from lsm_engine.base.record import record
 from lsm_engine.merge.aggregators.aggregator import Aggregator
-from lsm_engine.merge.aggregators.ordered import LastNonNull
+from lsm_engine.merge.aggregators.ordered import LastNonNull, LastValue
 from lsm_engine.merge.aggregators.registry import DEFAULT_FUNCTION, aggregator_of, function_of
 from lsm_engine.merge.folding import Folding, Removal
 from lsm_engine.merge.rules import ColumnRule, OwnColumn, SequenceGroup
@@ -59,7 +59,7 @@ def partial_update(schema: TableSchema) -> Folding:
     for name in alone:
         _check_alone(schema, name)
     rules: list[ColumnRule] = [
-        OwnColumn(name=name, aggregator=LastNonNull(), adds_only=True) for name in alone
+        OwnColumn(name=name, aggregator=_alone(schema, name), adds_only=True) for name in alone
     ]
     removal = _removal(schema, groups)
     ignores = schema.options[core_options.IGNORE_DELETE]
@@ -101,6 +101,11 @@ def _removal(schema: TableSchema, groups: tuple[SequenceGroup, ...]) -> Removal:
         )
     removing = tuple(group for group in groups if not set(group.sequence).isdisjoint(clocks))
     return Removal(on_delete=on_delete, clocks=removing)
+
+
+def _alone(schema: TableSchema, name: str) -> Aggregator:
+    # One that kept a value for a null would make the merged row newer than its newest version.
+    return LastValue() if name in schema.sequence_fields else LastNonNull()
 
 
 def _in_group(schema: TableSchema, name: str) -> Aggregator | None:

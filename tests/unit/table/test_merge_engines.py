@@ -56,6 +56,19 @@ def read(table: Table, columns: tuple[str, ...] = ("k", "a", "b"), **asked: Any)
 
 
 @pytest.mark.parametrize("full", [False, True])
+def test_decision_0049_merged_rows_are_as_new_as_their_newest_version(full):
+    """The null of `g` came out as 5, so that once compacted the row was newer than what came later."""
+    table = table_of({"merge-engine": "partial-update", "sequence.field": "a,g"})
+    table.upsert([{"k": 1, "a": 1, "g": 5, "b": "x"}])
+    table.upsert([{"k": 1, "a": 2, "g": None, "b": "y"}])
+    if full:
+        table.compact(full=True)
+    assert read(table, ("k", "a", "g", "b")) == [(1, 2, None, "y")]
+    table.upsert([{"k": 1, "a": 2, "g": 3, "b": "z"}])
+    assert read(table, ("k", "a", "g", "b")) == [(1, 2, 3, "z")]
+
+
+@pytest.mark.parametrize("full", [False, True])
 def test_partial_update(full):
     table = table_of({"merge-engine": "partial-update"})
     table.upsert(rows_of((1, 1, None), (2, None, "two"), names="k a b"))
