@@ -1,11 +1,13 @@
 """What to read of each snapshot to learn what changed: its changelog, its delta, or both states.
 
 A split is the changes of one snapshot in one bucket: rows keep their order in it, and a -U is never
-parted from its +U by reading splits apart.
+parted from its +U by reading splits apart. Where a key may be in several buckets of a snapshot, because it
+has moved, the keys that a bucket loses are splits of their own, which come first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from dataclasses import replace
+from enum import Enum, IntEnum
 
 from lsm_engine.base.modes import ChangelogProducer, CommitKind, EntryKind
 from lsm_engine.base.record import record
@@ -37,6 +39,16 @@ class ChangeMode(Enum):
     def reads_changelog(self) -> bool:
         """Whether changelogs are read where a table has them."""
         return self in (ChangeMode.AUTO, ChangeMode.CHANGELOG)
+
+
+class ChangedKeys(IntEnum):
+    """Of which keys a split holds the rows: the last row of a key in its bucket decides."""
+
+    ALL = 0
+    GONE = 1
+    """Keys that the bucket loses: their last row is a -U or -D."""
+    HERE = 2
+    """Keys that are in the bucket afterwards."""
 
 
 class ChangeSource(Enum):
@@ -104,7 +116,7 @@ class ChangeSplit:
 
     One of three: `files`, whose rows are changes, in order; `sections` of new files, to be merged
     with their deletes; `states`, key range by key range what was and what is. `states_of`: the
-    snapshots compared, those aside whose files a tag keeps.
+    snapshots compared, those aside whose files a tag keeps. `keys`: of which keys the rows come.
     """
 
     snapshot_id: int
@@ -114,6 +126,7 @@ class ChangeSplit:
     sections: tuple[Section, ...] = ()
     states: tuple[tuple[StatePart, StatePart], ...] = ()
     states_of: tuple[int, ...] = ()
+    keys: ChangedKeys = ChangedKeys.ALL
 
     @property
     def named_by(self) -> tuple[int, ...]:
@@ -131,6 +144,29 @@ class ChangeSplit:
     def size_bytes(self) -> int:
         """Bytes on disk."""
         return sum(file.file_size for file in self.all_files)
+
+
+def in_turns(splits: Sequence[ChangeSplit]) -> list[ChangeSplit]:
+    """Return the splits of one snapshot such that a key leaves one bucket before it comes to another.
+
+    Whoever applies rows in their order ends with each row, also where keys move back and forth.
+    """
+    if len(splits) < 2 or not any(_may(split, retracts=True) for split in splits):
+        return list(splits)
+    turns = [(keys, split) for keys in (ChangedKeys.GONE, ChangedKeys.HERE) for split in splits]
+    return [
+        replace(split, keys=keys)
+        for keys, split in turns
+        if _may(split, retracts=keys is ChangedKeys.GONE)
+    ]
+
+
+def _may(split: ChangeSplit, *, retracts: bool) -> bool:
+    """Whether a split may hold rows that retract something, or rows that add something."""
+    if split.states:
+        return True
+    counts = [(file.delete_row_count, file.row_count) for file in split.all_files]
+    return any(gone is None or (gone if retracts else gone < all_) for gone, all_ in counts)
 
 
 def changelog_splits(snapshot_id: int, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
@@ -181,7 +217,11 @@ def state_splits(
     """Return the splits that compare two states; key ranges whose files are the same are left out.
 
     `before` and `after`: live files that readers of the two states see. `states_of`: as in ChangeSplit.
+    Between the states an overwrite may have given keys another bucket, where that is not their hash alone.
     """
+    before, after = list(before), list(after)
+    counts = {(entry.partition, entry.total_buckets) for entry in (*before, *after)}
+    is_fixed = len(counts) == len(dict(counts)) and all(count > 0 for _, count in counts)
     was, is_now = dict(_added(before)), dict(_added(after))
     splits = []
     for key in sorted({*was, *is_now}):
@@ -202,7 +242,7 @@ def state_splits(
                     states_of=states_of,
                 )
             )
-    return splits
+    return splits if is_fixed else in_turns(splits)
 
 
 @record

@@ -12,6 +12,7 @@ from lsm_engine.base.errors import InvalidOptionError
 from lsm_engine.base.modes import MergeEngine
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
+from lsm_engine.schema.table_schema import TableSchema
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -53,6 +54,17 @@ def moves_records(options: TableOptions) -> bool:
     if index.is_global and index.reads_blooms:
         return options[core_options.INDEX_BLOOM_UPDATE_PARTITION_PATH]
     return options[core_options.INDEX_SIMPLE_UPDATE_PARTITION_PATH]
+
+
+def keys_move(schema: TableSchema) -> bool:
+    """Whether a key of a table may leave one partition for another: one commit writes to both."""
+    engine = schema.options[core_options.MERGE_ENGINE]
+    return schema.bucket_mode.policy.crosses_partitions and engine.policy.keeps_newest_row
+
+
+def emits_moves(schema: TableSchema) -> bool:
+    """Whether compactions emit that a key moves: the partition that it leaves and the other one belong together."""
+    return keys_move(schema) and schema.options[core_options.CHANGELOG_PRODUCER].policy.compares
 
 
 def check_moves_delete(options: TableOptions) -> None:

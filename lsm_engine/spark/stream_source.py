@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from lsm_engine.base.errors import ErrorKind, NotFoundError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
-from lsm_engine.plan.incremental import ChangeSplit
+from lsm_engine.plan.incremental import ChangedKeys, ChangeSplit
 from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.change_source import change_partitions
@@ -331,9 +331,10 @@ def _named(table: Table, offset: Offset) -> _Place:
     return offset.as_json() | ({_UUID: there.uuid} if there is not None and there.uuid else {})
 
 
-def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[bytes, int]:
+def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[int, bytes, int]:
     split, _ = part
-    return split.partition, split.bucket
+    turn = split.keys if isinstance(split, ChangeSplit) else ChangedKeys.ALL
+    return turn, split.partition, split.bucket
 
 
 def _bucket(parts: Iterable[tuple[ChangeSplit | Split, RowsPartition]]) -> BucketToRead:

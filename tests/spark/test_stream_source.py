@@ -13,6 +13,7 @@ from lsm_engine.base.errors import InvalidOptionError, NotFoundError, Unsupporte
 from lsm_engine.spark import register
 from lsm_engine.spark.change_rows import change_schema
 from lsm_engine.spark.stream_source import LsmStream
+from tests.model import moving_keys as moving
 from tests.spark.rows import ROWS, rows
 
 LIMITED = ReadMaxFiles(1)
@@ -117,6 +118,24 @@ def test_a_limit_of_files_ends_a_micro_batch_between_buckets(orders):
     for key, text in (("maxfilespertrigger", "0"), ("maxbytespertrigger", "many")):
         with pytest.raises(InvalidOptionError, match=key):
             stream_of(orders, **{key: text})
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_keys_that_move_leave_before_they_come_in_batches_of_any_size(tmp_path, producer):
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "shop.t", moving.ROWS, primary_key="k", partitioned_by=["day"],
+            options={"bucket": "-1", "changelog-producer": producer},
+        )  # fmt: skip
+        moving.history(table, random.Random(5), 5)
+        table.compact()
+        stream = stream_of(table, maxfilespertrigger="1")
+        for places in (walked(stream), [stream.initialOffset(), walked(stream)[-1]]):
+            there: dict[int, tuple] = {}
+            for start, end in pairwise(places):
+                if (changes := read(stream, start, end)) is not None:
+                    moving.applied(changes, there)
+            assert there == moving.stored(table)
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxfilespertrigger": "5"}])

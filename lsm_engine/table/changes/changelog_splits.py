@@ -20,8 +20,10 @@ from lsm_engine.plan.incremental import (
     changed_state,
     changelog_splits,
     delta_splits,
+    in_turns,
     state_splits,
 )
+from lsm_engine.plan.key_moves import keys_move
 from lsm_engine.plan.row_ids import row_ids_of
 from lsm_engine.plan.scan import Reach, ReadMode, read_files
 from lsm_engine.prune.expression import tree_of
@@ -130,7 +132,8 @@ class Changes:
     def splits(self) -> Iterator[tuple[BucketContext, ChangeSplit]]:
         """Yield what reader tasks would read, oldest snapshot first; the values pickle.
 
-        The rows of a split are in order; of the splits of one snapshot, any order will do.
+        The rows of a split are in order. So are the splits of one snapshot where a key may be in several of
+        them (`keys` is set); elsewhere any order of them will do.
         """
         contexts: dict[frozenset[int], BucketContext] = {}
         for planned in self._planned():
@@ -206,18 +209,22 @@ def splits_of(
         case ChangeSource.CHANGELOG:
             assert snapshot.changelog_manifest_list is not None
             entries = _entries(session, snapshot, snapshot.changelog_manifest_list)
-            return changelog_splits(snapshot.id, entries)
+            return _as_keys_move(session, changelog_splits(snapshot.id, entries))
         case ChangeSource.DELTA:
             entries = _entries(session, snapshot, snapshot.delta_manifest_list)
             if schema.evolves_data:
                 entries = _new_rows(session, snapshot, entries)
-            return merged_delta(session, snapshot.id, entries)
+            return _as_keys_move(session, merged_delta(session, snapshot.id, entries))
         case ChangeSource.STATES:
             before = None if snapshot.id == 1 else session.snapshots.load(snapshot.id - 1)
             # What the next compaction emits of an overwrite's rows is not emitted here as well.
             reads, reach = changed_state(producer, read_mode(session.schema))
             emitted = partial(_visible, session, mode=reads, reach=reach)
             return between(session, before, snapshot, untagged=(before, snapshot), files_of=emitted)
+
+
+def _as_keys_move(session: TableSession, splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    return in_turns(splits) if keys_move(session.schema) else splits
 
 
 def _new_rows(
@@ -329,7 +336,8 @@ def _without_write(
         return live if state is before else read_files(live, mode, reach)[0]
 
     both = (before.id, snapshot.id)
-    return [*others, *_compared(session, before, snapshot, both, known)]
+    compared = _compared(session, before, snapshot, both, known)
+    return sorted([*others, *compared], key=lambda split: split.keys)
 
 
 def _visible(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Longs, one_array
+from lsm_engine.kernels.arrow_views import Longs, fixed_values, one_array
 from lsm_engine.kernels.before_after import (
     CREATED,
     REMOVED,
@@ -20,16 +20,17 @@ from lsm_engine.kernels.before_after import (
 )
 from lsm_engine.kernels.equality import equal_rows
 from lsm_engine.kernels.gather import gather
-from lsm_engine.kernels.merge_runs import MergeOrder
+from lsm_engine.kernels.merge_runs import MergeOrder, merge_order
+from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.merge.sequence import Rows, UserSequence
-from lsm_engine.plan.incremental import ChangeSplit, StatePart
+from lsm_engine.plan.incremental import ChangedKeys, ChangeSplit, StatePart
 from lsm_engine.schema.table_schema import VALUE_KIND
 from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.changes.change_range import raise_if_deleted
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
 from lsm_engine.table.ground.row_kinds import kind_symbols
-from lsm_engine.table.read.merge_stream import merge_slices, order_of
+from lsm_engine.table.read.merge_stream import Part, merge_slices, order_of
 from lsm_engine.table.read.split_read import BucketReader, ReadRows
 
 SNAPSHOT_ID = "_snapshot_id"
@@ -65,12 +66,23 @@ def read_changes(
 
 
 def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iterator[Rows]:
+    if split.keys is not ChangedKeys.ALL:
+        rules = _by_arrival(context)
+        for some in _whole_keys(context, rows, split, rules):
+            yield _of_keys(split.keys, some, rules)
+        return
     names = rows.needed(context.schema)
     reader = BucketReader(context, split.partition, split.bucket)
     if context.schema.has_primary_key:
         names = (*names, VALUE_KIND)
     for file in split.files:
         yield from reader.file(file, names, matching=rows.predicate)
+    yield from _combined(context, reader, rows, split)
+
+
+def _combined(
+    context: BucketContext, reader: BucketReader, rows: ReadRows, split: ChangeSplit
+) -> Iterator[Rows]:
     for section in split.sections:
         yield from reader.merged(section, rows, drop_deletes=False)
     for before, after in split.states:
@@ -78,7 +90,7 @@ def _changes(context: BucketContext, rows: ReadRows, split: ChangeSplit) -> Iter
 
 
 def _as_changes(rows: Rows, snapshot_id: int) -> pa.Table:
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    table = _table(rows)
     count = table.num_rows
     if VALUE_KIND in table.column_names:
         kinds = kind_symbols().take(one_array(table.column(VALUE_KIND)).cast(pa.int32()))
@@ -89,6 +101,54 @@ def _as_changes(rows: Rows, snapshot_id: int) -> pa.Table:
     return table.append_column(SNAPSHOT_ID, ids).append_column(ROW_KIND, kinds)
 
 
+def _table(rows: Rows) -> pa.Table:
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+
+
+def _by_arrival(context: BucketContext) -> MergeRules:
+    """Return rules by which the later row of a key comes later."""
+    return replace(merge_rules(context.schema), sequence=UserSequence())
+
+
+# --- keys that move -------------------------------------------------------------------------------
+
+
+def _whole_keys(
+    context: BucketContext, rows: ReadRows, split: ChangeSplit, rules: MergeRules
+) -> Iterator[Rows]:
+    """Yield the changes of a split in key order, those of a key together and in order."""
+    reader = BucketReader(context, split.partition, split.bucket)
+    names = rows.to_merge(context.schema, rules)
+    files = [reader.file(file, names, matching=rows.predicate) for file in split.files]
+    for parts in merge_slices([_uncut(file, rules) for file in files], rules):
+        order = order_of(parts, rules)
+        yield gather([part.rows for part in parts], order.run, order.row)
+    yield from _combined(context, reader, rows, split)
+
+
+def _uncut(batches: Iterable[pa.RecordBatch], rules: MergeRules) -> Iterator[pa.RecordBatch]:
+    """Yield sorted rows in batches that end where a key does."""
+    kept: pa.RecordBatch | None = None
+    for batch in (some for some in batches if some.num_rows):
+        both = [batch] if kept is None else [kept, batch]
+        (rows,) = pa.Table.from_batches(both).combine_chunks().to_batches()
+        begins = int(order_of([Part(run=0, rows=rows, keys=None)], rules).starts[-1])
+        if begins:
+            yield rows.slice(0, begins)
+        kept = rows.slice(begins)
+    if kept is not None:
+        yield kept
+
+
+def _of_keys(keys: ChangedKeys, rows: Rows, rules: MergeRules) -> pa.Table:
+    """Return the rows of keys whose last row takes them away, or puts them there."""
+    starts = merge_order([rules.keys(rows)], [rules.ranks(rows)]).starts
+    ends = np.append(starts[1:], rows.num_rows)
+    kinds = fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
+    chosen = adds(kinds[ends - 1]) == (keys is ChangedKeys.HERE)
+    return _table(rows).filter(pa.array(np.repeat(chosen, ends - starts)))
+
+
 # --- states --------------------------------------------------------------------------------------
 
 
@@ -97,7 +157,7 @@ def _compared(
 ) -> Iterator[pa.Table]:
     """Yield what turns one state of a key range into the other, in key order."""
     # What is compared has one row a key on each side, whatever decides inside a key.
-    rules = replace(merge_rules(context.schema), sequence=UserSequence())
+    rules = _by_arrival(context)
     streams = [_state(context, split, part) for part in (before, after)]
     for parts in merge_slices(streams, rules):
         sources = [part.rows for part in parts]

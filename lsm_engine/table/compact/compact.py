@@ -10,6 +10,7 @@ from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmEr
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_moves import emits_moves
 from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.compact.compact_append import (
@@ -114,6 +115,12 @@ class Compaction:
         if base is None:
             return None
         given: Snapshot | None = None
+        if emits_moves(session.schema) and (partitions is not None or buckets is not None):
+            raise InvalidInputError(
+                "a key may move between partitions, and compactions emit both ends of its way: compact the "
+                "whole table, without partitions and buckets",
+                table=session.name,
+            )
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
         holds = _chosen(covers, buckets)
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
@@ -138,7 +145,7 @@ class Compaction:
             if base is None:
                 return None
             full = session.schema.has_primary_key and self._full_is_due()
-            holds = None if full else _in(touched)
+            holds = None if full or emits_moves(session.schema) else _in(touched)
             try:
                 return self._of(base, holds, full=full)
             except CommitConflictError as conflict:
@@ -165,6 +172,8 @@ class Compaction:
             appends = plan_append_compaction(session, base, holds, full=full)
             return carry_out(session, identity, base, appends, self._properties)
         work = plan_compaction(session, base, holds, full=full)
+        if not full and emits_moves(session.schema) and _emits_some(session, work):
+            full, work = True, plan_compaction(session, base, full=True)
         if full and holds is None:
             marked = {**(identity.properties or {}), FULL_COMPACTION: "true"}
             identity = replace(identity, properties=marked)
@@ -196,6 +205,13 @@ def stops_writers(session: TableSession, bucket_set: Buckets) -> bool:
         pressure.stopping and (pressure.partition, pressure.bucket) in bucket_set
         for pressure in bucket_pressures(session)
     )
+
+
+def _emits_some(session: TableSession, work: Sequence[BucketWork]) -> bool:
+    """Whether work emits what changed in some buckets where full compactions alone emit all."""
+    waits = session.options[core_options.CHANGELOG_PRODUCER].policy.waits_for_full_compaction
+    last = session.options.level_count - 1
+    return waits and any(step.output_level == last for item in work for step in item.steps)
 
 
 def _chosen(

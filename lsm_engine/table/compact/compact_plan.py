@@ -1,11 +1,11 @@
 """What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
 
 from collections.abc import Callable, Container, Iterable
+from dataclasses import replace
 from functools import cached_property, partial
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
-from lsm_engine.base.table_options import TableOptions
 from lsm_engine.merge.record_expiry import RecordExpiry
 from lsm_engine.mergetree.bulk_load import bulk_load
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
@@ -19,6 +19,7 @@ from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.key_moves import emits_moves
 from lsm_engine.prune.stored_stats import stored_bounds
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.compact.first_row_keys import may_hold_older_keys, older_than, overlaps
@@ -100,7 +101,7 @@ class _Planner:
         self._now_millis = session.clock.now_millis()
         self._early = EarlyFull.of(options)
         self._expiry = RecordExpiry.of(session.schema, self._now_millis)
-        self._strategy = _strategy(options, hour=session.clock.local_time()[3])
+        self._strategy = _strategy(session.schema, hour=session.clock.local_time()[3])
         self._target_file_size = options.target_file_size(has_primary_key=True)
         self._producer = options[core_options.CHANGELOG_PRODUCER]
         self._looks_up = looks_up_older_rows(options)
@@ -264,13 +265,18 @@ class _Planner:
         return True
 
 
-def _strategy(options: TableOptions, *, hour: int) -> UniversalCompaction | ForceUpLevelZero:
-    """Return what decides: level 0 moves up by force where readers or a changelog wait for that."""
+def _strategy(schema: TableSchema, *, hour: int) -> UniversalCompaction | ForceUpLevelZero:
+    """Return what decides: level 0 moves up by force where readers or a changelog wait for that.
+
+    At once where keys move between buckets: what one loses and what another gets is emitted together.
+    """
+    options = schema.options
     awaited = looks_up_older_rows(options) or (
         options[core_options.MERGE_ENGINE].policy.keeps_first_row
     )
     if awaited or options[core_options.COMPACTION_FORCE_UP_LEVEL_0]:
-        return ForceUpLevelZero.of(options, hour=hour)
+        forced = ForceUpLevelZero.of(options, hour=hour)
+        return replace(forced, max_interval=None) if emits_moves(schema) else forced
     return UniversalCompaction.of(options, hour=hour)
 
 
