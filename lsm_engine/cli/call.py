@@ -28,6 +28,7 @@ class Call:
         self.catalog_given: str | None = None
         self.key_given: str | None = None
         self.warehouse_given: str | None = None
+        self.table_given: str | None = None
         self.as_json = False
         self.quiet = False
         self.debug = False
@@ -162,10 +163,11 @@ class Call:
 
         "shop.orders@fix" is branch fix of shop.orders.
         """
+        self.table_given = name
         if is_path(name):
             return engine.open_table(engine.absolute_warehouse(name), executor=executor)
-        table, _, branch = name.partition("@")
-        opened = self.catalog(executor=executor).table(table)
+        self.table_given, _, branch = name.partition("@")
+        opened = self.catalog(executor=executor).table(self.table_given)
         return opened.branch(branch) if branch else opened
 
     def named(self, name: str) -> str:

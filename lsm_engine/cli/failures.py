@@ -1,6 +1,7 @@
 """Failures as one or two lines with the remedy, and an exit code per class of them."""
 
 import logging
+import shlex
 import traceback
 
 import click
@@ -20,7 +21,7 @@ _REMEDIES = {
     ErrorKind.NO_SUCH_COLUMN: "show schema TABLE",
     ErrorKind.NO_SUCH_FILE: "show files TABLE",
     ErrorKind.COMMIT_UNKNOWN: "show snapshots TABLE",
-    ErrorKind.CORRUPT: "verify TABLE",
+    ErrorKind.CORRUPT: "doctor TABLE --deep",
 }
 
 
@@ -54,8 +55,10 @@ def _where_to_look(call: Call, error: LsmError) -> str:
         return f"; mend it: {call.line('catalog rebuild')}" if mends else ""
     if verb is None:
         return ""
-    table = error.facts.get("table")
-    words = verb.replace("TABLE", table) if isinstance(table, str) else verb
+    if error.kind is ErrorKind.NO_SUCH_FILE and "path" in error.facts:  # not one that was asked for
+        verb = _REMEDIES[ErrorKind.CORRUPT]
+    table = error.facts.get("table") or call.table_given
+    words = verb.replace("TABLE", shlex.quote(table)) if isinstance(table, str) else verb
     return f"; look at: {call.line(words)}"
 
 

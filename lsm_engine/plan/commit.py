@@ -129,6 +129,8 @@ def plan_commit(
         for entry in delta
     )
     before = 0 if base is None else base.total_record_count
+    if change.base_record_count is not None and before is not None:
+        delta_rows += change.base_record_count - before
     return CommitPlan(
         step=step,
         base=base,

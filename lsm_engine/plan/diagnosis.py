@@ -157,7 +157,7 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
             )  # fmt: skip
     newest = [one for one in damaged if one.in_newest]
     old = [one for one in damaged if not one.in_newest and one.newest_root is not None]
-    if newest:
+    if newest or facts.is_lost:
         yield _newest_again(facts, newest)
     elif old:
         last = max(one.newest_root or 0 for one in old)
@@ -169,25 +169,37 @@ def _damaged_documents(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Ite
 
 
 def _newest_again(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Finding:
-    """Go back to what can be read: without the files of snapshots, or by a commit of an older state."""
-    table, newest = facts.table, max(one.newest_root or 0 for one in damaged)
-    torn = [one for one in damaged if one.is_snapshot]
+    """Go back to what can be read: without the files of snapshots, or by a commit of an older state; else let go."""
+    table, torn = facts.table, [one for one in damaged if one.is_snapshot]
+    newest = max((one.newest_root or 0 for one in damaged), default=facts.stray_latest)
+    what = _listed(torn or damaged, "file") if damaged else "the newest snapshot is lost"
+    if facts.stray_latest is not None:
+        what = f"LATEST names snapshot {facts.stray_latest}, which is not there"
+    cost = "the newest state cannot be read: bring the files back from a backup"
     command: tuple[str, ...] = ()
-    lost, cost = None, "the newest state cannot be read: bring the files back from a backup"
-    if torn:
+    lost = None
+    if facts.comes_back_to is not None:
+        cost = "nobody can read or write the table: bring the files back from a backup, or go on without"
         command = ("repair", table, "latest", "--act", "--yes")
-        lost = f"what snapshot {newest} committed"
+        lost = f"what was committed after {facts.comes_back_to}"
+    elif not facts.is_lost and all(one.is_miscounted for one in damaged):
+        what = f"{damaged[0].path}: {damaged[0].problem}"
+        cost = "it may be the list of another snapshot: bring it back from a backup, or count what it holds"
+        command = ("repair", table, "manifests", "--act", "--yes")
+        lost = "what the right list names, if this is another's"
     elif facts.whole_id is not None:
         command = ("rollback", table, "--to-snapshot", str(facts.whole_id), "--yes")
         lost = f"the snapshots after {facts.whole_id}, up to {newest}"
     elif facts.whole_tag is not None:
         command = ("rollback", table, "--to-tag", facts.whole_tag, "--yes")
         lost = f"the snapshots after tag {facts.whole_tag!r}, up to {newest}"
-    if command:
+    elif facts.is_lost:
+        cost += ", or empty the table and fill it anew; no snapshot and no tag can be read"
+        command = ("repair", table, "purge", "--act", "--yes")
+        lost = "all rows, with snapshots, tags and branches"
+    if command and command[0] == "rollback":
         cost += ", or go back to what can be read"
-    return _of(
-        facts, "damage", Severity.ERROR, _listed(torn or damaged, "file"), cost, command, lost
-    )
+    return _of(facts, "damage", Severity.ERROR, what, cost, command, lost)
 
 
 def _damaged_records(facts: TableFacts) -> Iterator[Finding]:
@@ -221,14 +233,6 @@ def _damaged_readers(facts: TableFacts, damaged: Sequence[DamageFacts]) -> Itera
                 "nobody knows where this reader stands, and nothing expires while the file is there",
                 ("consumer", "reset", facts.table, one.consumer), f"the place of consumer {one.consumer!r}",
             )  # fmt: skip
-    if facts.stray_latest is not None and not any(one.in_newest for one in damaged):
-        yield _of(
-            facts, "damage", Severity.ERROR,
-            f"LATEST names snapshot {facts.stray_latest}, which is not there",
-            "nobody can read or write the table, as what was committed with it would vanish: restore its "
-            "file, or go on without it",
-            ("repair", facts.table, "latest", "--act", "--yes"), f"snapshot {facts.stray_latest}",
-        )  # fmt: skip
 
 
 def _rows(damaged: Iterable[DamageFacts]) -> str:
@@ -368,7 +372,7 @@ def _options(facts: TableFacts, _: int) -> Iterator[Finding]:
     for key, reason in facts.refused_options:
         yield _of(
             facts, "options", Severity.NOTE, f"option {key!r}: {reason}",
-            "this version reads the table and does not write it: write with the client that set it",
+            "this version reads the table as if it were not set, and does not write it: write with the client that set it",
         )  # fmt: skip
     for what, cost, change in facts.at_odds:
         yield _of(facts, "options", Severity.WARNING, what, cost, ("alter", facts.table, *change))

@@ -133,7 +133,8 @@ class DamageFacts:
     """A damaged file or document. `rebuildable`: the table can give it back; `has_older_rows`: of its keys.
 
     `is_data`: a data file, whose rows its manifest entry counts; `is_snapshot`, `is_schema`,
-    `is_trash`: such a document itself; `consumer`: whose file it is. `in_newest`: the newest snapshot needs it. `newest_root`: the newest
+    `is_trash`: such a document itself; `is_miscounted`: of a manifest list only the number of rows is
+    another; `consumer`: whose file it is. `in_newest`: the newest snapshot needs it. `newest_root`: the newest
     snapshot that needs it; None if only tags do. `newest_changelog`: the same of changelogs that have
     outlived their snapshots.
     """
@@ -144,6 +145,7 @@ class DamageFacts:
     is_snapshot: bool = False
     is_schema: bool = False
     is_trash: bool = False
+    is_miscounted: bool = False
     consumer: str | None = None
     rebuildable: bool = False
     has_older_rows: bool = False
@@ -171,8 +173,9 @@ class TableFacts:
     `delta_lists`: the delta manifest lists of snapshots that were read, by id. `is_refused`: the problem is
     a feature that this version does not read. `whole_id`: the newest snapshot all of whose documents are
     sound, `whole_tag`: the newest tag that is; `hidden`: the first and the last snapshot that retention
-    keeps and EARLIEST passes; `stray_latest`: what LATEST names, where no such snapshot is; `rollback_to`: where a rollback
-    returns to that is not done; `damaged_branches`: those with files that only they need.
+    keeps and EARLIEST passes; `stray_latest`: what LATEST names, where no such snapshot is; `is_lost`: nobody can
+    read the newest state, `comes_back_to`: where nobody can commit either, what `repair latest` goes back to;
+    `rollback_to`: where a rollback returns to that is not done; `damaged_branches`: those with files that only they need.
     """
 
     table: str
@@ -182,6 +185,8 @@ class TableFacts:
     whole_tag: str | None = None
     hidden: tuple[int, int] | None = None
     stray_latest: int | None = None
+    is_lost: bool = False
+    comes_back_to: str | None = None
     rollback_to: int | None = None
     damaged_branches: tuple[str, ...] = ()
     is_write_only: bool = False

@@ -43,7 +43,8 @@ class LiveChange:
 
     `state` is the former snapshot whose index manifest and watermark the new one takes over.
     `rewrites_manifests`: the base manifests are written anew, as additions alone, so that a file that
-    was taken away once may come back: readers fold entries without looking at their order.
+    was taken away once may come back: readers fold entries without looking at their order. `base_record_count`:
+    rows in the files of the base, where its own count is not gone by.
     `drops_statistics`: what ANALYZE wrote about the base is not handed on.
     """
 
@@ -51,6 +52,7 @@ class LiveChange:
     back: tuple[ManifestEntry, ...] = ()
     state: Snapshot | None = None
     rewrites_manifests: bool = False
+    base_record_count: int | None = None
     drops_statistics: bool = False
 
 

@@ -96,9 +96,10 @@ class TableMaintenance:
         self,
         dry_run: bool = True,  # noqa: FBT001, FBT002 -- as the other verbs of maintenance
     ) -> RepairReport:
-        """Find snapshots above the newest readable one, and a LATEST that names none of them.
+        """Find snapshots above the newest readable one where the newest is lost, and a LATEST that names none.
 
-        With `dry_run=False` take their files away, and with them what they committed.
+        With `dry_run=False` take their files away, and with them what they committed; a newer one that a tag
+        holds comes back.
         """
         return repair.repair_latest_snapshot(self.session, dry_run=dry_run)
 

@@ -18,6 +18,7 @@ from lsm_engine.cli.safe_text import neutral
 from lsm_engine.cli.verb import asked, verb
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_DEEPER = {"SHALLOW": ": leave out --shallow", "WHOLE": ": add --deep"}
 _ROUNDS = 5
 """What one command mends may uncover more: files that are given back, snapshots that may expire then."""
 
@@ -110,7 +111,7 @@ def _show(call: Call, report: HealthReport) -> None:
     sums = ", ".join(counted(found.count(word), word) for word in dict.fromkeys(found))
     call.out.text(
         f"{'healthy' if report.is_healthy else 'not healthy'}: {checked}"
-        f"{f', {sums}' if sums else ''}{report.left_out}"
+        f"{f', {sums}' if sums else ''}{report.left_out}{_DEEPER.get(report.depth.name, '')}"
     )
 
 

@@ -117,9 +117,9 @@ def repair(call: Call, *, table: str, what: str, act: bool, yes: bool) -> None:
     that made them, or older rows of snapshots and tags. missing-files: take data files that are gone
     out of the newest state, so that the rest reads. damaged-files: the same, and files that 'lsm
     verify --deep' finds damaged.
-    manifests: write the manifests of the newest state anew, fewer and smaller. earliest: take away
-    broken snapshots below the oldest whole one. latest: take away snapshots above the newest that can
-    be read, and mend LATEST. records: take away what cannot be read of the trash, of the record of verified
+    manifests: write the manifests of the newest state anew, fewer and smaller, and count its rows. earliest: take
+    away broken snapshots below the oldest whole one. latest: where the newest is lost, go back to the newest that
+    can be read or that a tag holds, and mend LATEST. records: take away what cannot be read of the trash, of the record of verified
     files, and of changelogs that have outlived their snapshots. purge: empty the table for good, history and all.
     """
     opened = call.table(table)

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from lsm_engine.base.errors import LsmError, NotFoundError
+from lsm_engine.base.errors import CorruptFileError, LsmError, NotFoundError
 from lsm_engine.io.file_io import FileStatus
 from lsm_engine.io.paths import CONSUMER_PREFIX, EARLIEST
 from lsm_engine.plan.health import DamageFacts
@@ -12,7 +12,10 @@ from lsm_engine.plan.live_snapshots import believed
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
+from lsm_engine.table.integrity.newest import is_readable
+from lsm_engine.table.integrity.repair import repair_latest_snapshot
 from lsm_engine.table.integrity.verify import verify
+from lsm_engine.table.integrity.verify_totals import MISCOUNTED
 
 _UNDER_WAY_MILLIS = 3_600_000
 """What was written within the last hour may be of an act that goes on."""
@@ -27,8 +30,9 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
     files = report.own_damaged_files  # ids of branches name other snapshots
     own = {one.path for one in files}
     of_branches = [one for one in report.damaged_files if one.path not in own]
-    named = {one.path for one in report.damaged_files}
-    stray = session.snapshots.stray_latest(ids[-1]) if ids else None
+    named = {text for one in report.damaged_files for text in (one.path, *one.problems)}
+    stray = session.snapshots.stray_latest(ids[-1] if ids else 0)
+    is_lost, comes_back_to = _lost(session)
     hinted = [f"snapshot {stray}, which LATEST names"] if stray is not None else []
     others = [text for text in report.problems if not any(one in text for one in (*named, *hinted))]
     broken = {number for one in files if one.stake is None for number in one.snapshots}
@@ -47,7 +51,20 @@ def damage_facts(session: TableSession, *, deep: bool) -> dict[str, Any]:
             *_left_branches(session),
         ),
         "stray_latest": stray,
+        "is_lost": is_lost,
+        "comes_back_to": comes_back_to,
     }
+
+
+def _lost(session: TableSession) -> tuple[bool, str | None]:
+    """Return whether the newest state is lost, and what `repair latest` goes back to if it mends that."""
+    with suppress(LsmError):
+        if is_readable(session):
+            return False, None
+        with suppress(CorruptFileError):
+            return True, repair_latest_snapshot(session, dry_run=True).back_to
+        return True, None
+    return False, None  # the storage fails, or the table is not written by this version
 
 
 def _earliest(session: TableSession) -> FileStatus | None:
@@ -108,6 +125,7 @@ def _damaged(
         is_data=file.stake is not None,
         is_snapshot=file.path in map(session.paths.snapshot_file, file.snapshots),
         is_schema=directory == session.paths.schema_directory,
+        is_miscounted=all(one.startswith(MISCOUNTED) for one in file.problems),
         is_trash=directory == session.paths.trash_directory,
         consumer=name.removeprefix(CONSUMER_PREFIX) if is_consumer else None,
         rebuildable=file.is_rebuildable,

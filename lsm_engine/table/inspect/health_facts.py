@@ -77,8 +77,7 @@ def table_facts(session: TableSession, depth: Depth, newest: Snapshot | None = N
 
 def _is_damaged(damage: Mapping[str, Any]) -> bool:
     return any(
-        damage.get(name)
-        for name in ("damage", "other_problems", "damaged_branches", "stray_latest")
+        damage.get(name) for name in ("damage", "other_problems", "damaged_branches", "is_lost")
     )
 
 

@@ -1,7 +1,6 @@
 """Repair tools: each shows its plan first, and acts only with `dry_run=False`."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from lsm_engine.base.errors import CorruptFileError
@@ -11,8 +10,10 @@ from lsm_engine.base.units import counted
 from lsm_engine.io.paths import EARLIEST, LATEST
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, overwriting
 from lsm_engine.plan.retention import NO_LIMIT, Retention
+from lsm_engine.plan.tags import without_changelog
 from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.store.verified_files import VerifiedFileStore
@@ -20,6 +21,13 @@ from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.components import Removal
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history import expire, expire_changelogs
+from lsm_engine.table.integrity.newest import (
+    found_readable,
+    is_readable,
+    lost_newest,
+    newest_tagged,
+    stands,
+)
 from lsm_engine.table.integrity.stakes import FileStake, stake_of
 from lsm_engine.table.integrity.verify import verify
 from lsm_engine.table.tags import branch, tag
@@ -30,7 +38,8 @@ class RepairReport:
     """What a repair did, or with `dry_run` would do. `found` are the things it is about, by name.
 
     `lost`: what the files held that are given up, as the manifests know it. Rows are stored versions: of
-    a key that other files hold too, these remain, and an older version may show again.
+    a key that other files hold too, these remain, and an older version may show again. `back_to`: the snapshot that
+    is the newest then.
     """
 
     what: str
@@ -38,10 +47,14 @@ class RepairReport:
     dry_run: bool
     snapshot: Snapshot | None = None
     lost: tuple[FileStake, ...] = ()
+    back_to: str | None = None
 
     def __str__(self) -> str:
+        if not self.found:
+            return f"{self.what}: nothing to take care of"
         would = "would be " if self.dry_run else ""
         text = f"{self.what}: {len(self.found)} {would}taken care of"
+        text += "" if self.back_to is None else f"; {self.back_to} {would or 'is '}the newest"
         if not self.lost:
             return text
         places = {(str(one.partition), one.bucket) for one in self.lost}
@@ -130,19 +143,28 @@ def _lost(session: TableSession, snapshot: Snapshot) -> list[ManifestEntry]:
 def compact_manifest(
     session: TableSession, identity: CommitIdentity, *, dry_run: bool
 ) -> RepairReport:
-    """Write the manifests of the newest state anew, without entries of missing files."""
+    """Write the manifests of the newest state anew, without entries of missing files, and count its rows anew."""
     session.options.require_writable()
     base = session.snapshots.latest()
     metas = [] if base is None else session.manifest_metas(base)
     stale = sum(meta.deleted_file_count for meta in metas)
     names = tuple(meta.file_name for meta in metas)
     made = None
-    if not dry_run and (stale or len(metas) > 1):
-        anew = LiveChange(rewrites_manifests=True)
-        made = propose(
-            session,
-            Proposal(identity=identity, kind=CommitKind.COMPACT, choose=lambda _: anew),
+
+    def anew(on: Snapshot | None) -> LiveChange:
+        live = [] if on is None else session.live_entries(on)
+        return LiveChange(
+            rewrites_manifests=True, base_record_count=sum(one.file.row_count for one in live)
         )
+
+    def is_miscounted(on: Snapshot) -> bool:
+        below = found_readable(session, on.id - 1)
+        return (below is not None and adds_up(on, below) is False) or (
+            on.total_record_count not in (None, anew(on).base_record_count)
+        )
+
+    if base is not None and not dry_run and (stale or len(metas) > 1 or is_miscounted(base)):
+        made = propose(session, Proposal(identity=identity, kind=CommitKind.COMPACT, choose=anew))
     return RepairReport(what="manifests", found=names, dry_run=dry_run, snapshot=made)
 
 
@@ -155,7 +177,7 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
     """
     session.options.require_writable()
     ids = session.snapshots.listed_ids()
-    there, ghosts = session.snapshots.stable_listing_with_ghosts(partial(_readable, session))
+    there, ghosts = session.snapshots.stable_listing_with_ghosts(partial(found_readable, session))
     held, left_out = {one.id: one for one in there}, {one.id for one in ghosts}
     whole: int | None = None
     for number in reversed([number for number in ids if number not in left_out]):
@@ -164,6 +186,8 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
         found_wrong = verify(session, snapshot_id=number, held=held[number])
         lost = [one for one in found_wrong.damaged_files if one.stake is None]
         if lost or (whole is not None and not found_wrong.is_clean):
+            break
+        if whole is not None and not follows(held[whole], held[number]):
             break
         whole = number
     if ids and whole is None:
@@ -186,34 +210,55 @@ def repair_earliest_snapshot(session: TableSession, *, dry_run: bool) -> RepairR
 
 
 def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairReport:
-    """Find the newest snapshot whose file can be read; the files of those above it go.
+    """Find the newest snapshot that can be read and stands on the one below; the files of those above it go.
 
-    Until then nobody can read the table or commit to it, so that no commit is taken from anybody; files
-    of rows are left to the removal of orphans. LATEST is pointed at it, where it names a snapshot that is
-    not there: other clients go by that. Raises CorruptFileError if no snapshot can be read.
+    Only where the newest is lost: until then nobody can read the table or commit to it, so that no commit is taken
+    from anybody; files of rows are left to the removal of orphans. A newer one that a tag holds comes back, with
+    the changelogs below it. LATEST names what is the newest then: other clients go by that.
+    Raises CorruptFileError if no snapshot and no tag can be read.
     """
     session.options.require_writable()
-    snapshots = session.snapshots
-    ids, broken = snapshots.listed_ids(), []
-    for number in reversed(ids):
-        if _readable(session, number) is not None:
-            break
-        broken.append(number)
-    stray = snapshots.stray_latest(max(ids, default=0))
-    if len(broken) == len(ids) and (broken or stray is not None):
+    snapshots, what = session.snapshots, "broken newest snapshots"
+    ids = snapshots.listed_ids()
+    broken, stray = lost_newest(session, ids)
+    if not broken and stray is None:
+        return RepairReport(what=what, found=(), dry_run=dry_run)
+    newest = None if len(broken) == len(ids) else ids[-1 - len(broken)]
+    tagged = newest_tagged(session, newest or 0, stray or max(broken, default=0))
+    if tagged is None and newest is None:
         raise CorruptFileError(
-            "no snapshot can be read; bring one back from a backup",
-            file=session.paths.snapshot_file(ids[-1] if stray is None else stray),
+            "no snapshot and no tag can be read: bring one back from a backup, or let go of all rows: "
+            "table.purge_files, or lsm repair TABLE purge",
+            file=session.paths.snapshot_file(stray or broken[0]),
         )
-    if not dry_run and (broken or stray is not None):
-        snapshots.hint_latest(ids[-1 - len(broken)], may_skip=False)
+    back_to, begins_anew = f"snapshot {newest}", False
+    if tagged is not None:
+        below = None if newest is None else found_readable(session, newest)
+        begins_anew = below is None or not follows(tagged.snapshot, below)
+        broken = [*reversed(ids)] if begins_anew else broken
+        back_to = f"snapshot {tagged.snapshot.id} of tag {tagged.name!r}"
+        back_to += ", with which the table begins" if begins_anew else ""
+    if not dry_run:
+        # What LATEST names and is not there yet keeps everybody out.
+        snapshots.hint_latest(tagged.snapshot.id if tagged else newest or 0, may_skip=False)
         for number in broken:  # from the top, so that no gap is ever below what can be read
-            if _readable(session, number) is None:
+            if begins_anew or not stands(session, number):
                 snapshots.delete(number)
+        if tagged is not None:
+            _bring_back(session, tagged.snapshot, begins_anew=begins_anew)
         _notify(session, "snapshots above the newest readable one", broken)
     found = [session.paths.snapshot_file(number) for number in broken]
     found += [] if stray is None else [session.paths.snapshot_hint(LATEST)]
-    return RepairReport(what="broken newest snapshots", found=tuple(found), dry_run=dry_run)
+    return RepairReport(what=what, found=tuple(found), dry_run=dry_run, back_to=back_to)
+
+
+def _bring_back(session: TableSession, snapshot: Snapshot, *, begins_anew: bool) -> None:
+    """Make a tag's snapshot the newest; `begins_anew`: and the oldest."""
+    for number in [one for one in session.changelogs.ids() if one >= snapshot.id]:
+        session.changelogs.delete(number)
+    if begins_anew:
+        session.snapshots.hint_earliest(snapshot.id)
+    session.snapshots.publish_only(without_changelog(snapshot))
 
 
 def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairReport:
@@ -249,12 +294,6 @@ def remove_broken_records(session: TableSession, *, dry_run: bool) -> RepairRepo
     return RepairReport(what="broken records", found=tuple(found), dry_run=dry_run)
 
 
-def _readable(session: TableSession, number: int) -> Snapshot | None:
-    with suppress(CorruptFileError):
-        return session.snapshots.find(number)
-    return None
-
-
 def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:
     if not session.components.listeners:
         return
@@ -272,18 +311,21 @@ def _notify(session: TableSession, reason: str, ids: Sequence[int]) -> None:
 def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: bool) -> RepairReport:
     """Empty a table for good: its rows, snapshots, tags, branches, changelogs and consumers.
 
-    One empty snapshot is left, and the schema. Nothing but the trash, where there is one, gives
+    One empty snapshot is left, and the schema; of a table whose newest state is lost no snapshot, and the files of
+    rows are left to the removal of orphans. Nothing but the trash, where there is one, gives
     anything back. A kill leaves part of it done; doing it again finishes.
     """
     session.options.require_writable()
-    store = branch.branches(session)
+    store, ids = branch.branches(session), session.snapshots.listed_ids()
     found = [
         *(f"branch {name}" for name in store.directories()),
-        *(f"tag {one.name}" for one in session.tags.stable_listing()),
-        *(f"consumer {one.name}" for one in session.consumers.list()),
+        *(f"tag {name}" for name in session.tags.names()),
+        *(f"consumer {name}" for name in session.consumers.names()),
         *(f"changelog {number}" for number in session.changelogs.ids()),
-        *(f"snapshot {one.id}" for one in session.snapshots.stable_listing()),
+        *(f"snapshot {number}" for number in ids),
     ]
+    if not ids and lost_newest(session, ids)[1] is not None:
+        found.append("LATEST and EARLIEST")
     made = None
     if not dry_run and found:
         made = _purge(session, identity)
@@ -291,21 +333,38 @@ def purge_files(session: TableSession, identity: CommitIdentity, *, dry_run: boo
 
 
 def _purge(session: TableSession, identity: CommitIdentity) -> Snapshot | None:
-    base = session.snapshots.latest()
+    can_be_read = is_readable(session)
 
     def everything(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return () if on is None else session.live_entries(on)
 
     made = None
-    if base is not None and session.live_entries(base):
+    if can_be_read and everything(session.snapshots.latest()):
         made = propose(session, _taking(identity, everything))
     for name in branch.branches(session).directories():
         branch.delete(session, name)
-    for one in session.consumers.list():
-        session.consumers.delete(one.name)
-    for known in session.tags.stable_listing():
-        tag.delete(session, known.name)
-    last = Retention(retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=NO_LIMIT)
-    expire.expire(session, last, dry_run=False)
-    expire_changelogs.take_all(session, reason="the table was purged")
+    for name in session.consumers.names():
+        session.consumers.delete(name)
+    for name in session.tags.names():
+        tag.delete(session, name)
+    if can_be_read:
+        last = Retention(
+            retained_min=1, retained_max=1, time_retained_millis=0, expire_limit=NO_LIMIT
+        )
+        expire.expire(session, last, dry_run=False)
+        expire_changelogs.take_all(session, reason="the table was purged")
+    else:
+        _let_go(session)
     return made
+
+
+def _let_go(session: TableSession) -> None:
+    """Delete the files of snapshots whose newest state is lost: what they name is unknown."""
+    ids = session.snapshots.listed_ids()
+    for number in session.changelogs.ids():
+        session.changelogs.delete(number)
+    for number in ids:  # while LATEST names one of them, nobody takes the table for new
+        session.snapshots.delete(number)
+    for hint in (EARLIEST, LATEST):
+        session.file_io.delete(session.paths.snapshot_hint(hint))
+    _notify(session, "the table was purged", ids)

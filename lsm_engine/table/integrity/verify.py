@@ -199,11 +199,11 @@ class _Verification:
         """Ids follow each other, and each total is the one before plus its own delta."""
         self._warnings += warnings_of(self._session, snapshots)
         there = frozenset(self._session.snapshots.listed_ids())  # damaged ones are listed already
-        file_of = self._session.paths.snapshot_file
-        if any(wrong_between(snapshots, there, file_of)):  # or some went while the others were read
+        paths = self._session.paths
+        if any(wrong_between(snapshots, there, paths)):  # or some went while the others were read
             again, _ = self._session.snapshots.stable_listing_with_ghosts(self.find_snapshot)
             left = [one for one in unsealed(again).line if not self._is_deleted(one)]
-            for root, found in wrong_between(left, there, file_of):
+            for root, found in wrong_between(left, there, paths):
                 self._found.note(root, found)
 
     def unsealed(self, snapshots: Sequence[Snapshot]) -> Sequence[Snapshot]:
@@ -300,7 +300,8 @@ class _Verification:
             yield finding_of(error)
             return
         live = _FILES.empty_table() if entries is None else entries
-        yield from wrong_total(snapshot, int(pc.sum(live.column(ROW_COUNT)).as_py() or 0))
+        rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
+        yield from wrong_total(snapshot, rows, session.paths.manifest(snapshot.base_manifest_list))
         yield from self._statistics.problems(snapshot)
         yield from self._files(snapshot, live)
         yield from self._levels.problems(live)

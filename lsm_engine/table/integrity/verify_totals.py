@@ -1,17 +1,20 @@
 """Verify that a state can be read, and that snapshots follow each other: no gaps, totals that add up."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
 
 from lsm_engine.base.units import counted
+from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists
 from lsm_engine.table.ground.live_files import live_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding, Root
+
+MISCOUNTED = "totalRecordCount is"
 
 
 def live_of(session: TableSession, snapshot: Snapshot) -> pa.Table | None:
@@ -23,24 +26,25 @@ def live_of(session: TableSession, snapshot: Snapshot) -> pa.Table | None:
     return live_rows(session.manifests, session.manifest_metas(snapshot))
 
 
-def wrong_total(snapshot: Snapshot, rows: int) -> Iterator[Finding]:
-    """Yield that a snapshot counts other rows than its files have, if it does."""
+def wrong_total(snapshot: Snapshot, rows: int, manifest_list: str) -> Iterator[Finding]:
+    """Yield that a snapshot counts other rows than its files have, if it does. `manifest_list`: its path."""
     total = snapshot.total_record_count
     if total is not None and rows != total:
-        yield Finding(text=f"totalRecordCount is {total}, its files hold {counted(rows, 'row')}")
+        text = f"{MISCOUNTED} {total}, its files hold {counted(rows, 'row')}"
+        yield Finding(text=text, path=manifest_list)
 
 
 def wrong_between(
-    snapshots: Sequence[Snapshot], there: frozenset[int], file_of: Callable[[int], str]
+    snapshots: Sequence[Snapshot], there: frozenset[int], paths: TablePaths
 ) -> Iterator[tuple[Root, Sequence[Finding]]]:
     """Yield gaps between snapshots, those not made on the one before, and totals that are not its plus the delta.
 
-    `there`: ids of snapshots that are there, damaged ones among them. `file_of`: the path of one's file.
+    `there`: ids of snapshots that are there, damaged ones among them.
     """
     for older, newer in pairwise(snapshots):
         if newer.id != older.id + 1:
             for number in sorted(set(range(older.id + 1, newer.id)) - there):
-                path = file_of(number)
+                path = paths.snapshot_file(number)
                 found = Finding(text=f"{path} is missing", path=path)
                 yield Root(kind="snapshot", name=number), [found]
         elif not follows(newer, older):
@@ -48,10 +52,12 @@ def wrong_between(
                 f"it was not made on the snapshot {older.id} that is there: the file of one of the two is that of "
                 "another branch, or of before a rollback; restore it"
             )
-            yield Root(kind="snapshot", name=newer.id), [Finding(text=text)]
+            found = Finding(text=text, path=paths.snapshot_file(newer.id))
+            yield Root(kind="snapshot", name=newer.id), [found]
         elif adds_up(newer, older) is False:
             text = (
-                f"totalRecordCount is {newer.total_record_count}, "
+                f"{MISCOUNTED} {newer.total_record_count}, "
                 f"not {older.total_record_count} + {newer.delta_record_count}"
             )
-            yield Root(kind="snapshot", name=newer.id), [Finding(text=text)]
+            found = Finding(text=text, path=paths.manifest(newer.base_manifest_list))
+            yield Root(kind="snapshot", name=newer.id), [found]

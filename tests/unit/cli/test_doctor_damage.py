@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from tests.unit.cli.test_doctor import ROWS, aged, directory, followed, table_of
+from tests.foreign_documents import edited, forget_checksums
+from tests.unit.cli.test_doctor import ROWS, aged, data_files, directory, followed, table_of
 
 
 def snapshot(shell, number: int) -> Path:
@@ -195,6 +196,51 @@ def rollback_that_died(shell) -> None:
     assert [snapshot(shell, number).exists() for number in (3, 4, 5)] == [True] * 3
 
 
+def nothing_but_a_tag_is_left(shell) -> None:
+    table = table_of(shell, commits=4)
+    table.create_tag("early", 2)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
+    snapshot(shell, 4).unlink()
+
+
+def newest_gone_that_a_tag_holds(shell) -> None:
+    table_of(shell, commits=4).create_tag("now", 4)
+    snapshot(shell, 4).unlink()
+
+
+def newest_two_gone_and_the_newest_has_a_tag(shell) -> None:
+    newest_gone_that_a_tag_holds(shell)
+    snapshot(shell, 3).unlink()
+
+
+def snapshot_below_a_newest_without_manifest_gone(shell) -> None:
+    table = table_of(shell, commits=4)
+    last, before = (
+        {*table.system("manifests", one).column("file_name").to_pylist()} for one in (4, 3)
+    )
+    for name in last - before:
+        (directory(shell) / "manifest" / name).unlink()
+    snapshot(shell, 3).unlink()
+
+
+def newest_is_an_older_one_by_another_number(shell) -> None:
+    table_of(shell, commits=4)
+    snapshot(shell, 4).write_bytes(edited(snapshot(shell, 3).read_bytes(), id=4))
+
+
+def older_one_is_another_by_its_number(shell) -> None:
+    table_of(shell, commits=5)
+    snapshot(shell, 2).write_bytes(edited(snapshot(shell, 1).read_bytes(), id=2))
+
+
+def lists_exchanged_that_others_wrote(shell) -> None:
+    forget_checksums(table_of(shell, commits=4).session.file_io)
+    one, other = (named(shell, number, "baseManifestList") for number in (3, 4))
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+
+
 STORIES = [
     newest_snapshot_emptied, newest_manifest_list_gone, manifest_of_several_gone, newest_vectors_gone,
     gap_between_snapshots, old_schema_gone, schema_of_live_files_gone, damaged_consumer, latest_names_nothing,
@@ -203,6 +249,9 @@ STORIES = [
     tag_without_its_manifest, damaged_branch, damaged_changelog, missing_file_of_a_changelog,
     missing_changelog_of_the_newest_snapshot, damaged_trash,
     damaged_record_of_verified_files, rollback_that_died,
+    nothing_but_a_tag_is_left, newest_gone_that_a_tag_holds, newest_two_gone_and_the_newest_has_a_tag,
+    snapshot_below_a_newest_without_manifest_gone, newest_is_an_older_one_by_another_number,
+    older_one_is_another_by_its_number, lists_exchanged_that_others_wrote,
 ]  # fmt: skip
 
 
@@ -247,6 +296,71 @@ def test_a_table_that_lost_its_only_schema_is_damaged_and_not_let_go_of(shell) -
     assert "restore it from a backup" in shell("verify", directory(shell), code=9).stderr
     schema.write_bytes(kept)
     assert len(shell.json("show", "snapshots", "shop.orders")) == 2
+
+
+def every_manifest_gone(shell) -> None:
+    table_of(shell, commits=4)
+    for file in (directory(shell) / "manifest").glob("manifest-[!l]*"):
+        file.unlink()
+
+
+def every_snapshot_torn(shell) -> None:
+    table_of(shell, commits=4, changelog__producer="input").reset_consumer("etl", 1)
+    for number in range(1, 5):
+        snapshot(shell, number).write_text("{")
+
+
+def every_snapshot_gone(shell) -> None:
+    table_of(shell, commits=4).create_tag("broken", 2)
+    (directory(shell) / "tag" / "tag-broken").write_text("{")
+    for number in range(1, 5):
+        snapshot(shell, number).unlink()
+
+
+@pytest.mark.parametrize("story", [every_manifest_gone, every_snapshot_torn, every_snapshot_gone])
+def test_a_table_of_which_nothing_can_be_read_is_emptied_by_leave_alone(shell, story) -> None:
+    story(shell)
+    files = data_files(shell)
+    shell("doctor", "--fix", "--yes", code=1)
+    (found,) = [
+        one for one in shell.json("doctor", code=1) if one["loses"] and "rows" in one["loses"]
+    ]
+    assert found["command"] == ["repair", "shop.orders", "purge", "--act", "--yes"]
+    followed(shell, "doctor")
+    assert data_files(shell) == files  # until orphans are removed
+    table = shell.catalog().table("shop.orders")
+    assert table.count() == 0
+    table.upsert(ROWS)
+    assert table.count() == len(ROWS)
+    assert table.verify(deep=True).problems == ()
+
+
+def test_a_compaction_that_meets_damage_names_what_finds_and_mends_it(shell) -> None:
+    table_of(shell, commits=6)
+    (file, *_) = data_files(shell)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 255
+    file.write_bytes(data)
+    (found,) = shell.json("doctor", "--shallow", code=1)
+    refused = shell(*found["command"], code=9).stderr
+    assert refused.rstrip().endswith("; look at: lsm doctor shop.orders --deep")
+    assert refused == shell("count", "shop.orders", code=9).stderr
+    assert "add --deep" in shell("doctor", code=1).stdout
+    followed(shell, "doctor", "shop.orders", "--deep")
+    shell("count", "shop.orders")
+
+
+def test_a_manifest_that_is_gone_leads_to_doctor(shell) -> None:
+    every_manifest_gone(shell)
+    assert (
+        "; look at: lsm doctor shop.orders --deep" in shell("count", "shop.orders", code=3).stderr
+    )
+
+
+def test_a_repair_that_finds_nothing_says_so(shell) -> None:
+    table_of(shell, commits=2)
+    for what in ("latest", "earliest", "records", "missing-files", "damaged-files"):
+        assert "nothing to take care of" in shell("repair", "shop.orders", what, "--act").stdout
 
 
 def test_lineage_is_asked_for_once_the_table_can_be_read(shell) -> None:

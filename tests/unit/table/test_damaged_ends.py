@@ -145,7 +145,7 @@ def test_a_table_whose_snapshots_are_all_lost_is_not_empty() -> None:
             told.reopened().scan().to_arrow()
         with pytest.raises(lsm.CorruptFileError, match="is missing, and was the newest"):
             told.reopened().upsert([{"id": 9, "v": "b"}])
-        with pytest.raises(lsm.CorruptFileError, match="no snapshot can be read"):
+        with pytest.raises(lsm.CorruptFileError, match="no snapshot and no tag can be read"):
             told.reopened().repair_latest_snapshot()
         assert "is missing, and neither reads nor writes" in str(told.reopened().verify().problems)
         told.disk.delete("snapshot/LATEST")

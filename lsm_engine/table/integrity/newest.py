@@ -1,0 +1,78 @@
+"""Which snapshot is the newest that can be read, where that which should be is lost or damaged."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
+
+from lsm_engine.base.errors import CorruptFileError, NotFoundError
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.meta.tag import Tag
+from lsm_engine.plan.live_snapshots import is_built_on, named_base
+from lsm_engine.table.ground.session import TableSession
+
+
+def is_readable(session: TableSession) -> bool:
+    """Whether there is a newest state, or none yet; False if its snapshot or manifests are lost or damaged."""
+    try:
+        base = session.snapshots.latest()
+    except CorruptFileError:
+        ids = session.snapshots.listed_ids()
+        if lost_newest(session, ids) != ([], None):
+            return False
+        base = session.snapshots.find(ids[-1])
+    return base is None or is_whole(session, base)
+
+
+def lost_newest(session: TableSession, ids: Sequence[int]) -> tuple[list[int], int | None]:
+    """Return the newest snapshots, of `ids`, that do not count, newest first, and what LATEST names that is not there.
+
+    Neither if the newest can be read, or would be if an older one were.
+    """
+    try:
+        session.snapshots.latest()
+    except CorruptFileError:
+        broken = [*takewhile(lambda number: not stands(session, number), reversed(ids))]
+        return broken, session.snapshots.stray_latest(max(ids, default=0))
+    return [], None
+
+
+def newest_tagged(session: TableSession, above: int, upto: int) -> Tag | None:
+    """Return the newest tag of a snapshot between two ids whose manifests can be read, if there is one."""
+    held = []
+    for name in session.tags.names():
+        with suppress(CorruptFileError):
+            held += [one] if (one := session.tags.find(name)) is not None else []
+    for one in sorted(held, key=lambda one: -one.snapshot.id):
+        if above < one.snapshot.id <= upto and is_whole(session, one.snapshot):
+            return one
+    return None
+
+
+def is_whole(session: TableSession, snapshot: Snapshot) -> bool:
+    """Whether the manifests of a snapshot are there and undamaged; any other error is raised."""
+    try:
+        session.live_entries(snapshot)
+    except (CorruptFileError, NotFoundError):
+        return False
+    return True
+
+
+def stands(session: TableSession, number: int) -> bool:
+    """Whether a snapshot can be read, and the one that it was made on is below it, expired, or torn."""
+    found = found_readable(session, number)
+    if found is None or named_base(found) is None:
+        return found is not None
+    if session.snapshots.earliest_hint() == number:
+        return True
+    try:
+        below = session.snapshots.find(number - 1)
+    except CorruptFileError:
+        return True
+    return below is not None and is_built_on(found, below)
+
+
+def found_readable(session: TableSession, number: int) -> Snapshot | None:
+    """Return a snapshot whose file is there and undamaged, or None."""
+    with suppress(CorruptFileError):
+        return session.snapshots.find(number)
+    return None
