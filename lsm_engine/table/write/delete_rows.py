@@ -126,7 +126,8 @@ def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
         )
     only_keys = replace(
         schema,
-        fields=schema.select(names),
+        # A null is refused, and names no row of the default.
+        fields=tuple(replace(field, default_value=None) for field in schema.select(names)),
         partition_keys=(),
         primary_keys=tuple(names),
         options=TableOptions(),

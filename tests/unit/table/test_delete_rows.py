@@ -59,6 +59,18 @@ def test_rows_are_known_by_a_column_without_nulls(catalog: lsm.Catalog) -> None:
     assert found(table) == [(2, 2)]
 
 
+def test_a_null_is_no_name_of_rows_of_the_default(catalog: lsm.Catalog) -> None:
+    columns = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = catalog.create_table("db.t", columns, options=MARKS)
+    table.append([{"k": None, "v": 1}])
+    table.alter(lsm.SetColumnDefault("k", "5"))
+    table = catalog["db.t"]
+    table.append([{"k": 5, "v": 2}, {"k": 7, "v": 3}])
+    with pytest.raises(lsm.InvalidInputError, match="without a value in key column 'k'"):
+        table.delete([{"k": None}])
+    assert table.scan().count() == 3
+
+
 def test_rows_are_known_by_the_columns_given(catalog: lsm.Catalog) -> None:
     table = filled(catalog)
     k, v, p = pc.field("k"), pc.field("v"), pc.field("p")
