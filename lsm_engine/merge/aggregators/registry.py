@@ -192,6 +192,8 @@ def _merge_map_with_time(given: _Given) -> Aggregator:
 
 def _list_agg(given: _Given) -> Aggregator:
     delimiter = given.text("list-agg-delimiter")
+    if delimiter == "" and given.flag("distinct"):
+        raise given.wrong("list-agg-delimiter", "nothing parts the tokens that 'distinct' compares")
     return ListAgg(
         delimiter="," if delimiter is None else delimiter, distinct=given.flag("distinct")
     )

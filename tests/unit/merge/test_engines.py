@@ -164,6 +164,14 @@ def test_a_retract_that_a_function_cannot_take_is_refused():
         ({"fields.a.ignore-retract": "perhaps"}, "true or false"),
         ({"ignore-delete": "true", "aggregation.remove-record-on-delete": "true"}, "contradict"),
         ({"fields.a.aggregate-function": "nested_update"}, "arrays of rows"),
+        (
+            {
+                "fields.u.aggregate-function": "listagg",
+                "fields.u.list-agg-delimiter": "",
+                "fields.u.distinct": "true",
+            },
+            "nothing parts the tokens",
+        ),
     ],
 )
 def test_configurations_that_cannot_be(options, message):
