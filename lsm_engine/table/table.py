@@ -22,7 +22,7 @@ from lsm_engine.table.compact import compact
 from lsm_engine.table.ddl import alter
 from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground import verbs_elsewhere
-from lsm_engine.table.ground.given_names import names_of
+from lsm_engine.table.ground.given_names import names_of, only_one
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.merge_builder import Merge, changed_where, merge_into
 from lsm_engine.table.table_changes import TableChanges
@@ -236,7 +236,7 @@ class Table(
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         if set is not None:
-            _only_one(rows, "rows", "set= and where=")
+            only_one(rows, "rows", "set= and where=")
             return changed_where(self.session, Action.UPDATE, where, identity, set)
         if rows is None or where is not None or isinstance(rows, Mapping):
             raise InvalidInputError("update takes rows, or set={column: value} with where=")
@@ -282,7 +282,7 @@ class Table(
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         if where is not None:
-            _only_one(keys, "keys", "where=")
+            only_one(keys, "keys", "where=")
             if self.schema.has_primary_key:
                 return changed_where(self.session, Action.DELETE, where, identity)
             return delete_rows.delete_where(self.session, where, identity)
@@ -347,6 +347,14 @@ class Table(
         self.session = self.session.with_schema(schema)
         return schema
 
+    def altering(self, *changes: SchemaChange) -> "Table":
+        """Return this table as `alter` would make it, to write rows that need the changes.
+
+        The first commit through it publishes the new schema; rows that are refused leave the table as
+        it was. Raises as `alter` does, CommitConflictError at the commit where others altered it first.
+        """
+        return Table(alter.altering(self.session, changes), self.location)
+
     # --- read ------------------------------------------------------------------------------------
 
     def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
@@ -389,8 +397,3 @@ class Table(
         A branch has snapshots, tags and a schema of its own. It reads and writes like any table.
         """
         return Table(branch.on_branch(self.session, name), self.location)
-
-
-def _only_one(given: Any, argument: str, other: str) -> None:
-    if given is not None:
-        raise InvalidInputError(f"{argument} and {other} both name rows; give one of them")

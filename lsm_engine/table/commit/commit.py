@@ -50,7 +50,7 @@ from lsm_engine.table.commit.commit_metadata import (
     write_metadata,
 )
 from lsm_engine.table.commit.preconditions import require
-from lsm_engine.table.commit.publish_snapshot import publish, report
+from lsm_engine.table.commit.publish_snapshot import publish, publish_schema, report
 from lsm_engine.table.commit.reassign_buckets import WriteAgain, reassigned
 from lsm_engine.table.commit.rebase import rebase_step
 from lsm_engine.table.commit.replaced import is_replaced, require_not_built_on
@@ -108,11 +108,11 @@ def propose(
 ) -> Snapshot | None:
     """Commit what is proposed; return the last snapshot made, None if there was nothing to commit.
 
-    A replay of a numbered commit returns the snapshot that it made. `write_again` writes rows of
-    dynamic buckets anew where others gave buckets to keys meanwhile; None: that is a conflict. Raises
-    CommitConflictError when nothing is visible and the staged files are deleted, CommitUnknownError
-    when it may be visible and all is left.
+    A replay of a numbered commit returns the snapshot that it made. `write_again` writes rows of dynamic
+    buckets anew where others gave keys buckets meanwhile; None: a conflict. Raises CommitConflictError when
+    nothing is visible and staged files are deleted, CommitUnknownError when it may be visible, all left.
     """
+    publish_schema(session, proposal.messages)
     uuids = [session.ids.new_id(), session.ids.new_id()]
     published: Snapshot | None = None
     planned_on = proposal.planned_on

@@ -5,20 +5,24 @@ deleted that the snapshot would name (format section 14).
 """
 
 import logging
+from collections.abc import Sequence
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
+    CommitConflictError,
     CommitUnknownError,
     ErrorKind,
     LsmError,
     NotFoundError,
     StorageError,
 )
+from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import PublishOutcome, resolve_publish
 from lsm_engine.plan.proposal import CommitOutcome
 from lsm_engine.table.commit import fence
 from lsm_engine.table.ground.components import CommittedFiles
+from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
 
 log = logging.getLogger(__name__)
@@ -36,14 +40,39 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
         counts = fence.confirm(session.snapshots, snapshot, base, lambda: _is_dropped(session))
     except LsmError as cause:
         raise _unknown(snapshot) from cause
-    if not counts and _is_dropped(session):
+    if not counts:
+        _require_there(session)
+    return CommitOutcome.LANDED if counts else CommitOutcome.LOST
+
+
+def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> None:
+    """Publish the schema that a write was planned with, if any, as its rows are accepted by now.
+
+    Raises CommitConflictError, the staged files deleted, where others have altered the table since.
+    """
+    before, schema = session.planned_from, session.schema
+    if before is None:
+        return
+    if not session.schemas.publish(schema):
+        discard(session.context(), messages)
+        raise CommitConflictError(
+            "others have altered the table since this write was planned, so that nothing was written; "
+            "open the table anew, and write again",
+            table=session.name,
+        )
+    _require_there(before)
+    session.planned_from = None
+    session.notify_altered(schema)
+
+
+def _require_there(session: TableSession) -> None:
+    if _is_dropped(session):
         raise NotFoundError(
             "the table was dropped since it was opened, so that nothing was committed; if it was made "
             "again, open it anew",
             kind=ErrorKind.NO_SUCH_TABLE,
             table=session.name,
         )
-    return CommitOutcome.LANDED if counts else CommitOutcome.LOST
 
 
 def _is_dropped(session: TableSession) -> bool:

@@ -35,7 +35,6 @@ from lsm_engine.table.compact.compact import carry_out
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
-from lsm_engine.table.ground.components import TableListener
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.partition_specs import PartitionTest
 from lsm_engine.table.ground.run_tasks import run_tasks
@@ -135,17 +134,13 @@ def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
             time_millis=session.clock.now_millis(),
         )
         if session.schemas.publish(schema):
-            session.notify(partial(_altered, session.name, schema))
+            session.notify_altered(schema)
             return schema
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
-
-
-def _altered(name: str, schema: TableSchema, listener: TableListener) -> None:
-    listener.altered(name, schema)
 
 
 def _compacted_base(

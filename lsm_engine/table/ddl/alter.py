@@ -51,32 +51,41 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     `schema/alteration.changed` raises, InvalidOptionError for deletes that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
-        newest = session.schemas.latest() or session.schema
+        schema = altering(session, changes).schema
         if not changes:
-            return newest
-        schema = changed(
-            newest,
-            changes,
-            has_data=session.snapshots.latest_id() is not None,
-            now_millis=session.clock.now_millis(),
-        )
-        check_columns(schema, newest.names)
-        check_keys(schema)
-        check_options(schema)
-        for change in changes:
-            if isinstance(change, SetOption | RemoveOption) and _obeys(change.key, newest, schema):
-                _require_no_deletes(session, change.key)
-        if any(isinstance(change, ChangeType) for change in changes):
-            _check_older_files(session, schema)
-            require_values_kept(session, schema)
+            return schema
         if session.schemas.publish(schema):
-            _notify(session, schema)
+            session.notify_altered(schema)
             return schema
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,
         table=session.name,
     )
+
+
+def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSession:
+    """Return the table with the next schema, which its first commit publishes; raises as `alter` does."""
+    newest = session.schemas.latest() or session.schema
+    session = session.with_schema(newest)
+    if not changes:
+        return session
+    schema = changed(
+        newest,
+        changes,
+        has_data=session.snapshots.latest_id() is not None,
+        now_millis=session.clock.now_millis(),
+    )
+    check_columns(schema, newest.names)
+    check_keys(schema)
+    check_options(schema)
+    for change in changes:
+        if isinstance(change, SetOption | RemoveOption) and _obeys(change.key, newest, schema):
+            _require_no_deletes(session, change.key)
+    if any(isinstance(change, ChangeType) for change in changes):
+        _check_older_files(session, schema)
+        require_values_kept(session, schema)
+    return session.planning(schema)
 
 
 def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
@@ -109,10 +118,6 @@ def _check_older_files(session: TableSession, schema: TableSchema) -> None:
     """Refuse a type that files of a former schema cannot be read as, whatever came in between."""
     for former in session.schemas.all():
         map_fields(former.fields, schema.fields)
-
-
-def _notify(session: TableSession, schema: TableSchema) -> None:
-    session.notify(lambda listener: listener.altered(session.name, schema))
 
 
 def require_values_kept(session: TableSession, schema: TableSchema) -> None:

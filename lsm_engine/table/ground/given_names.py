@@ -22,3 +22,9 @@ def names_of(given: object, argument: str) -> tuple[str, ...]:
 def is_whole(given: object) -> bool:
     """Whether somebody gave a whole number, NumPy's included; truth is none."""
     return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def only_one(given: object, argument: str, other: str) -> None:
+    """Raise InvalidInputError where two arguments that both name rows are given."""
+    if given is not None:
+        raise InvalidInputError(f"{argument} and {other} both name rows; give one of them")

@@ -61,6 +61,8 @@ class TableSession:
         """Storage, rooted at the table's directory."""
         self.clock: Clock = components.clock
         self.ids: IdSource = components.ids
+        self.planned_from: TableSession | None = None
+        """The table by the schema in force, where this one's is not published yet."""
         self.raw_files: dict[bool, tuple[object, Any]] = {}
         """What was read last, by snapshot and request, and its files if others may read them (table/read/scan)."""
 
@@ -137,6 +139,12 @@ class TableSession:
     def with_schema(self, schema: TableSchema) -> "TableSession":
         """Return the table as another schema sees it."""
         return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
+
+    def planning(self, schema: TableSchema) -> "TableSession":
+        """Return the table as a schema makes it that the first commit publishes (table/commit)."""
+        planned = self.with_schema(schema)
+        planned.planned_from = self
+        return planned
 
     def with_level_0(self) -> "TableSession":
         """Return the table as its newest rows are, those in level 0 among them.
@@ -298,6 +306,10 @@ class TableSession:
     def delete_quietly(self, paths: Iterable[str]) -> None:
         """Delete files that nothing names. One that cannot be deleted is an orphan, no error."""
         delete_quietly(self.file_io, paths)
+
+    def notify_altered(self, schema: TableSchema) -> None:
+        """Tell every listener of a schema that was published."""
+        self.notify(lambda listener: listener.altered(self.name, schema))
 
     def notify(self, what: Callable[[TableListener], None]) -> None:
         """Notify every listener; the failure of one is logged and undoes nothing."""

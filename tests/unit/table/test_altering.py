@@ -1,0 +1,115 @@
+"""Rows that need another schema: it is published once they are accepted, or not at all."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+
+COLUMNS = pa.schema(
+    [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False),
+     ("n", pa.int32()), ("old", pa.string())]
+)  # fmt: skip
+CHANGES = (lsm.AddColumn("new", "STRING"), lsm.ChangeType("n", "BIGINT"), lsm.DropColumn("old"))
+FITS = [{"p": 1, "k": 1, "n": 1 << 40, "new": "x"}]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[lsm.Table]:
+    with lsm.open_catalog(tmp_path) as catalog:
+        made = catalog.create_table(
+            "db.t", COLUMNS, primary_key=["p", "k"], partitioned_by="p", options={"bucket": "1"}
+        )
+        made.upsert([{"p": 1, "k": 1, "n": 1, "old": "a"}, {"p": 2, "k": 2, "n": 2, "old": "b"}])
+        yield made
+
+
+def files(table: lsm.Table) -> set[str]:
+    root = Path(table.location)
+    return {str(each.relative_to(root)) for each in root.rglob("*") if each.is_file()}
+
+
+WRITES: dict[str, Callable[[lsm.Table, Any], Any]] = {
+    "upsert": lambda table, rows: table.upsert(rows),
+    "overwrite": lambda table, rows: table.overwrite(rows, {"p": 1}),
+    "merge": lambda table, rows: (
+        table.merge(rows).when_matched_update_all().when_not_matched_insert_all().execute()
+    ),
+    "stream": lambda table, rows: _streamed(table, rows),
+}
+
+
+def _streamed(table: lsm.Table, rows: Any) -> None:
+    with table.writer() as writer:
+        writer.write(rows)
+        writer.commit()
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_write_publishes_the_schema_that_it_needs(table: lsm.Table, verb: str) -> None:
+    WRITES[verb](table.altering(*CHANGES), FITS)
+    opened = lsm.open_table(table.location)
+    assert opened.schema.names == ("p", "k", "n", "new")
+    assert opened.schema.id == 1
+    rows = opened.scan().to_arrow().sort_by("k").to_pylist()
+    assert rows == [*FITS, {"p": 2, "k": 2, "n": 2, "new": None}]
+    assert opened.latest_snapshot().schema_id == 1
+    assert opened.verify(deep=True).is_clean
+
+
+@pytest.mark.parametrize("verb", WRITES)
+@pytest.mark.parametrize(
+    "rows",
+    [[{"p": 1, "k": None, "n": 1}], [{"p": 1, "k": 1, "n": "x"}], [{"p": 1, "k": 1, "new": 2}]],
+)
+def test_refused_rows_leave_the_table_as_it_was(table: lsm.Table, verb: str, rows: Any) -> None:
+    before = files(table)
+    with pytest.raises(lsm.InvalidInputError):
+        WRITES[verb](table.altering(*CHANGES), rows)
+    assert files(table) == before
+    table.upsert([{"p": 1, "k": 3, "n": 3, "old": "c"}])
+    table.alter(lsm.AddColumn("other", "INT"))
+    assert table.scan(columns=["old"]).to_arrow()["old"].to_pylist().count("a") == 1
+
+
+def test_no_rows_publish_it_and_no_change_is_the_table(table: lsm.Table) -> None:
+    assert table.altering().upsert(FITS[:0]) is None
+    assert lsm.open_table(table.location).schema.id == 0
+    assert table.altering(*CHANGES).upsert(FITS[:0]) is None
+    assert lsm.open_table(table.location).schema.names == ("p", "k", "n", "new")
+
+
+def test_who_comes_second_is_refused_and_leaves_no_file(table: lsm.Table) -> None:
+    planned = table.altering(*CHANGES)
+    table.alter(lsm.AddColumn("first", "INT"))
+    before = files(table)
+    with pytest.raises(lsm.CommitConflictError, match="have altered the table"):
+        planned.upsert(FITS)
+    assert files(table) == before
+
+
+def test_a_table_that_is_dropped_meanwhile_takes_no_rows(table: lsm.Table) -> None:
+    planned = table.altering(*CHANGES)
+    shutil.rmtree(table.location)
+    with pytest.raises(lsm.LsmError):
+        planned.upsert(FITS)
+    assert not list(Path(table.location).rglob("snapshot-*"))
+
+
+def test_rows_that_wait_for_buckets_get_them_by_the_schema_in_force(tmp_path: Path) -> None:
+    with lsm.open_catalog(tmp_path) as catalog:
+        options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}
+        made = catalog.create_table(
+            "db.t", COLUMNS, primary_key=["p", "k"], partitioned_by="p", options=options
+        )
+        made.upsert([{"p": 1, "k": 1, "n": 1, "old": "a"}])
+        made.alter(lsm.SetOption("postpone.batch-write-fixed-bucket", "true"))
+        with pytest.raises(lsm.InvalidInputError):
+            made.altering(*CHANGES).upsert([{"p": 1, "k": None}])
+        assert "new" not in lsm.open_table(made.location).schema.names
+        made.altering(*CHANGES).upsert([{"p": 1, "k": 2, "n": 2, "new": "y"}])
+        assert lsm.open_table(made.location).count() == 2
