@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import dagster as dg
+import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark.sql import DataFrame
@@ -23,10 +24,14 @@ from lsm_engine import (
     Discard,
     ErrorKind,
     Executor,
+    FieldIds,
     InvalidInputError,
     LocalExecutor,
     NotFoundError,
     Staging,
+    arrow_type,
+    field_from_arrow,
+    type_text,
 )
 from lsm_engine.spark import FileRows, SparkExecutor, check_java, engine_settings, local_settings
 
@@ -179,6 +184,7 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
         "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
         "partitioned_by": (tuple(declaration.partitioned_by), tuple(table.schema.partition_keys)),
         "columns": (tuple(declaration.schema.names), tuple(table.schema.names)),
+        "types": _other_types(declaration.schema, table.schema),
     }
     for what, (declared, stored) in facts.items():
         if declared != stored:
@@ -190,6 +196,33 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
                 declared=declared,
                 stored=stored,
             )
+
+
+def _other_types(
+    declared: pa.Schema, stored: lsm.TableSchema
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return types of columns that are declared otherwise than they are stored, and the stored ones.
+
+    A length counts only where it is declared: Arrow has none of its own.
+    """
+    there = {field.name: field.type for field in stored.fields}
+    others = []
+    for field in declared:
+        kind, plain, own = _kind_of(field), _kind_of(field.remove_metadata()), there.get(field.name)
+        if own is None:
+            continue  # the names differ, which was told first
+        has_length = kind != plain and _text(kind) != _text(own)
+        if has_length or not arrow_type(kind).equals(arrow_type(own)):
+            others.append((field.name, _text(kind), _text(own)))
+    return {name: text for name, text, _ in others}, {name: text for name, _, text in others}
+
+
+def _kind_of(field: pa.Field) -> Any:
+    return field_from_arrow(field, FieldIds()).type
+
+
+def _text(kind: Any) -> str:
+    return type_text(kind).removesuffix(" NOT NULL")
 
 
 def resources_from(settings: Settings) -> dict[str, Any]:

@@ -9,11 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from lsm_assets.ledger.asset_partitions import kept_versions
-from lsm_assets.ledger.commits import NOTHING, data_version
+from lsm_assets.ledger.asset_partitions import versions_after
+from lsm_assets.ledger.commits import NOTHING
 from lsm_assets.ledger.frames import as_rows, load, nothing_as, schema_of
 from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
-from lsm_assets.ledger.recording import code_version_of, commit_identity, run_properties_of
+from lsm_assets.ledger.recording import (
+    code_version_of,
+    commit_identity,
+    partition_events,
+    run_properties_of,
+)
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
@@ -39,7 +44,6 @@ from lsm_assets.model.storage import (
     require_days,
     storage_of,
 )
-from lsm_assets.model.versions import TableVersion
 from lsm_assets.resources import LsmResource, check_declaration
 from lsm_engine import (
     AddColumn,
@@ -90,10 +94,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
         """Commit the rows; None means that the asset has nothing to write: it keeps its version."""
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
+        table = self.lsm.existing_table(keys_of(context.asset_key).name)
         if obj is None:
-            self._keep_version(context, definition, keys)
+            self._keep_version(context, definition, keys, table)
             return
-        rows = as_rows(obj)
+        rows = as_rows(obj, None if table is None else table.schema)
         run = context.step_context.dagster_run
         storage = storage_of(
             {MODE: self.mode, SCHEMA: self.schema_mode},
@@ -107,7 +112,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             require_days(templates, keys, declaration.schema)  # before anything is written
         if keys and storage.mode is WriteMode.OVERWRITE:
             _require_partitions(declaration, templates, keys, context.step_context.instance)
-        table = self._table(declaration, storage)
+        table = self._ready(declaration, storage, table)
+        before = table.latest_snapshot()
         inputs = pinned_inputs(context.step_context, self.lsm)
         identity = {
             **commit_identity(table, context.run_id, context.step_context.previous_attempt_count),
@@ -123,14 +129,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
         newest = snapshot or table.latest_snapshot()
-        version = self._version(context, declaration, table, keys)
-        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
-        if newest is None:
-            return
-        looked = survey(table, newest)
-        _count_partitions(context, table, declaration, newest, templates, keys)
-        context.add_output_metadata(
-            {
+        found: dict[str, Any] = {}
+        if newest is not None:
+            looked = survey(table, newest)
+            _count_partitions(context, table, declaration, newest, templates, keys)
+            found = {
                 **files_metadata(
                     declaration.keys, newest, looked.tree, level_count=looked.level_count
                 ),
@@ -144,7 +147,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
                     inputs=inputs_markdown(inputs, reasons_of(context.step_context, self.lsm)),
                 ),
             }
-        )
+        context.add_output_metadata(found)
+        self._set_versions(context, declaration, table, keys, before, found)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
@@ -184,8 +188,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             )
         return load(pinned.table, read, wanted, self.lsm)
 
-    def _table(self, declaration: TableDeclaration, storage: Storage) -> Table:
-        table = self.lsm.existing_table(declaration.name)
+    def _ready(self, declaration: TableDeclaration, storage: Storage, table: Table | None) -> Table:
+        """Return the table for rows of the declared columns; it is altered once they are accepted."""
         if table is None:
             return self.lsm.table(declaration)
         stored = table.schema.arrow
@@ -201,7 +205,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
             changes += [DropColumn(name) for name in stored.names if name not in given]
         if changes and storage.schema is not SchemaMode.REFUSE:
-            table.alter(*changes)
+            table = table.altering(*changes)
             stored = table.schema.arrow
         is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _TAKES_SOME_COLUMNS
         same = set(given) <= set(stored.names) if is_part else set(given) == set(stored.names)
@@ -216,33 +220,45 @@ class LsmIOManager(dg.ConfigurableIOManager):
         context: dg.OutputContext,
         definition: dg.PartitionsDefinition | None,
         keys: Sequence[str],
+        table: Table | None,
     ) -> None:
-        table, version = self.lsm.existing_table(keys_of(context.asset_key).name), NOTHING
-        if table is not None:
-            declaration = TableDeclaration(
-                name=table.name,
-                schema=table.schema.arrow,
-                primary_key=tuple(table.schema.primary_keys),
-                partitioned_by=tuple(table.schema.partition_keys),
-                partitions_def=definition,
-            )
-            version = self._version(context, declaration, table, keys)
-        context.step_context.set_data_version(context.asset_key, dg.DataVersion(version.text))
+        if table is None:
+            version = dg.DataVersion(NOTHING.text)
+            context.step_context.set_data_version(context.asset_key, version)
+            return
+        declaration = TableDeclaration(
+            name=table.name,
+            schema=table.schema.arrow,
+            primary_key=tuple(table.schema.primary_keys),
+            partitioned_by=tuple(table.schema.partition_keys),
+            partitions_def=definition,
+        )
+        self._set_versions(context, declaration, table, keys, table.latest_snapshot(), {})
 
-    def _version(
+    def _set_versions(
         self,
         context: dg.OutputContext,
         declaration: TableDeclaration,
         table: Table,
         keys: Sequence[str],
-    ) -> TableVersion:
-        """Return the data version: what it was, if nothing has changed the run's partitions since."""
-        lineage = self.lsm.catalog.lineage
-        instance = context.step_context.instance
-        kept = kept_versions(instance, declaration, table, lineage, keys) if keys else {}
-        if keys and len(kept) == len(keys) and len(set(kept.values())) == 1:
-            return next(iter(kept.values()))
-        return data_version(table, lineage)
+        before: Snapshot | None,
+        found: Mapping[str, Any],
+    ) -> None:
+        """Set the data version of the run, and of its partitions that have another; see `versions_after`."""
+        step, lineage = context.step_context, self.lsm.catalog.lineage
+        version, others = versions_after(
+            step.instance, declaration, table, lineage, keys, before.id if before else 0
+        )
+        step.set_data_version(context.asset_key, dg.DataVersion(version.text))
+        for event in partition_events(step, declaration, others, found):
+            context.log_event(event)
+        if others:
+            # Dagster's own events come later, and would give these the version of the run again.
+            definition, rest = (
+                context.asset_partitions_def,
+                [key for key in keys if key not in others],
+            )
+            context._asset_partitions_subset = definition.subset_with_partition_keys(rest)  # noqa: SLF001
 
 
 _TAKES_SOME_COLUMNS = (WriteMode.DELETE, WriteMode.MERGE)

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         FieldIds,
         arrow_fields,
         arrow_type,
+        field_from_arrow,
         sql_field,
     )
     from lsm_engine.schema.changes import (
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from lsm_engine.table.forget.forget_plan import ForgetPlan
     from lsm_engine.table.ground.bucket_context import Staging
     from lsm_engine.table.ground.executor import Discard, Executor, LocalExecutor
+    from lsm_engine.table.ground.incoming import open_rows
     from lsm_engine.table.history.expire import ExpiryReport
     from lsm_engine.table.history.orphans import OrphanReport
     from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff
@@ -215,12 +217,14 @@ __all__ = [
     "default_cache_root",
     "default_catalog_url",
     "doctor",
+    "field_from_arrow",
     "format_bytes",
     "format_millis",
     "given_options",
     "lineage_page",
     "millis_of",
     "open_catalog",
+    "open_rows",
     "open_table",
     "openlineage_events",
     "parse_millis",
@@ -336,12 +340,14 @@ _HOMES = {
     "default_cache_root": "io.process_directory",
     "default_catalog_url": "catalog.locations",
     "doctor": "table.doctor",
+    "field_from_arrow": "schema.arrow_types",
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "given_options": "base.table_options",
     "lineage_page": "catalog.lineage_page",
     "millis_of": "base.instant",
     "open_catalog": "table.warehouse",
+    "open_rows": "table.ground.incoming",
     "open_table": "table.open_table",
     "openlineage_events": "catalog.openlineage",
     "parse_millis": "base.units",

@@ -7,17 +7,18 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
-from lsm_assets.ledger.asset_partitions import kept_versions
-from lsm_assets.ledger.commits import data_version
+from lsm_assets.ledger.asset_partitions import versions_after
 from lsm_assets.ledger.feed import fed_meanwhile, feed_user, hold_back_partial_inputs
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import (
     commit_identity,
     dagster_run_of,
     files_event,
+    input_tags,
+    partition_events,
     recorded,
     run_properties,
-    unchanged_events,
+    table_event,
 )
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
@@ -44,6 +45,7 @@ def write_table(
     also when the writer had nothing to change.
     """
     table: lsm.Table = context.resources.lsm.table(declaration)
+    before = table.latest_snapshot()
     commits: list[Snapshot] = []
     for number, change in enumerate(changes_of(writer(context, table))):
         # A writer has read its inputs by the time that it yields.
@@ -61,11 +63,18 @@ def write_table(
         looked = survey(table, newest)
         yield files_event(declaration.keys, looked)
         yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
-    version, kept = _versions(context, declaration, table)
-    hold_back_partial_inputs(context.get_step_execution_context(), context.resources.lsm)
-    yield _materialised(context, declaration, table, newest, commits, version)
-    # Dagster gives all partitions of a run one version: those that keep theirs get it back.
-    yield from unchanged_events(context, declaration, kept, version)
+    lineage, step = context.resources.lsm.catalog.lineage, context.get_step_execution_context()
+    keys = context.partition_keys if declaration.partitions_def is not None else []
+    version, others = versions_after(
+        context.instance, declaration, table, lineage, keys, before.id if before else 0
+    )
+    hold_back_partial_inputs(step, context.resources.lsm)
+    result = _materialised(context, declaration, table, newest, commits, version)
+    yield result
+    yield from partition_events(step, declaration, others, result.metadata or {})
+    if others:  # what was recorded last stands for the whole of it
+        tags = input_tags(step, declaration.keys.asset(AssetKind.TABLE))
+        yield table_event(declaration, table, version, tags=tags)
 
 
 def _require_not_fed(
@@ -168,20 +177,6 @@ def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snaps
         following = table.snapshot(snapshot_id)
         if following.commit_user == made.commit_user:
             yield following
-
-
-def _versions(
-    context: dg.AssetExecutionContext, declaration: TableDeclaration, table: lsm.Table
-) -> tuple[TableVersion, Mapping[str, TableVersion]]:
-    """Return the data version of this run, and of its partitions that keep what they had."""
-    lineage = context.resources.lsm.catalog.lineage
-    version, kept = data_version(table, lineage), {}
-    if declaration.partitions_def is not None:
-        keys = context.partition_keys
-        kept = kept_versions(context.instance, declaration, table, lineage, keys)
-        if len(kept) == len(keys) and len(set(kept.values())) == 1:
-            version = next(iter(kept.values()))
-    return version, kept
 
 
 def _materialised(

@@ -1,6 +1,6 @@
 """The data versions of an asset's partitions: which of them commits have changed, whoever made them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import dagster as dg
@@ -31,23 +31,26 @@ def layout_of(
     does not fit is dropped, so that any directory may belong to any partition.
     """
 
-    @cache
-    def parts_of(values: tuple[str, ...]) -> frozenset[str]:
-        named = dict(zip(templates.columns, values, strict=True))
-        columns = table.schema.partition_keys
-        path = table.partition_path({column: named.get(column) for column in columns})
-        parts = zip(columns, path.split("/"), strict=True)
-        return frozenset(part for column, part in parts if column in named)
-
+    nothing = dict.fromkeys(keys, frozenset[str]())
+    if not templates.columns:
+        return PartitionLayout(parts=nothing, is_certain=templates.is_given)
     try:
-        found = {
-            key: parts_of(templates.values(key)) if templates.columns else frozenset[str]()
-            for key in keys
-        }
+        values = {key: templates.values(key) for key in nothing}
+        distinct = list(dict.fromkeys(values.values()))
+        named = dict(zip(templates.columns, zip(*distinct, strict=True), strict=True))
+        columns, unnamed = table.schema.partition_keys, [None] * len(distinct)
+        paths = table.partition_paths({name: named.get(name, unnamed) for name in columns})
     except InvalidInputError:
         if templates.is_given:
             raise
-        return PartitionLayout(parts=dict.fromkeys(keys, frozenset[str]()))
+        return PartitionLayout(parts=nothing)
+    at = [number for number, name in enumerate(columns) if name in named]
+    parts = (path.split("/") for path in paths)
+    of = {
+        row: frozenset(part[number] for number in at)
+        for row, part in zip(distinct, parts, strict=True)
+    }
+    found = {key: of[row] for key, row in values.items()}
     return PartitionLayout(parts=found, is_certain=templates.is_given)
 
 
@@ -109,28 +112,36 @@ def oldest_needed(
     return min((each.snapshot_id for each in needed if each.snapshot_id in live), default=None)
 
 
-def kept_versions(
+def versions_after(
     instance: dg.DagsterInstance,
     declaration: TableDeclaration,
     table: lsm.Table,
     lineage: Lineage,
-    partitions: Iterable[str],
-) -> dict[str, TableVersion]:
-    """Return those of a run's partitions whose rows nothing has changed since a version was recorded.
+    partitions: Sequence[str],
+    newest_before: int,
+) -> tuple[TableVersion, dict[str, TableVersion]]:
+    """Return the data version of a run, and of those of its partitions that have another.
 
-    Nor has the run itself, such as one that loads what is there already: they keep that version.
+    A partition has that of the last commit that changed its own rows: one after `newest_before`, the
+    snapshot that the run began with, or what is recorded of it. Nobody knows more of others: they have
+    the run's, which is that of all where they have one, else the table's.
     """
+    version = data_version(table, lineage)
+    if not partitions:
+        return version, {}
     key = declaration.keys.asset(AssetKind.TABLE)
     known = {
-        name: version
-        for name, version in recorded_versions(instance, key, list(partitions)).items()
-        if not is_taken_back(table, lineage, version)
+        name: recorded
+        for name, recorded in recorded_versions(instance, key, partitions).items()
+        if not is_taken_back(table, lineage, recorded)
     }
-    if not known:
-        return {}
-    start = min(version.snapshot_id for version in known.values())
-    moved = moved_since(instance, declaration, table, lineage, known, start)
-    return {name: version for name, version in known.items() if name not in moved}
+    start = min([newest_before, *(recorded.snapshot_id for recorded in known.values())])
+    known |= moved_since(instance, declaration, table, lineage, known, start)
+    found = [known.get(name, version) for name in partitions]
+    if len(set(found)) == 1:
+        return found[0], {}
+    others = zip(partitions, found, strict=True)
+    return version, {name: own for name, own in others if not own.is_same(version)}
 
 
 def writers(instance: dg.DagsterInstance, key: dg.AssetKey) -> WriterOf:

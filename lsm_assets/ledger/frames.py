@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import lsm_engine as lsm
 from lsm_assets.resources import LsmResource
-from lsm_engine import InvalidInputError
+from lsm_engine import InvalidInputError, TableSchema, open_rows
 
 Read = Mapping[str, Any]
 """Arguments of `Table.scan`: columns, where, and which state."""
@@ -79,15 +79,14 @@ def _name_of(wanted: Any) -> tuple[str, str]:
     return str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", "")
 
 
-def as_rows(value: Any) -> Any:
+def as_rows(value: Any, schema: TableSchema | None = None) -> Any:
     """Return what an asset returned as rows that a table takes: a lazy frame is computed.
 
-    A list of dictionaries has every column that any of them names. Raises InvalidInputError for what holds
-    no rows.
+    A list of dictionaries has every column that any of them names; `schema` tells maps from structures.
+    Raises InvalidInputError for what holds no rows.
     """
-    if isinstance(value, list) and all(isinstance(row, Mapping) for row in value):
-        names = dict.fromkeys(name for row in value for name in row)
-        return pa.table({name: [row.get(name) for row in value] for name in names})
+    if isinstance(value, list):
+        return open_rows(value, schema).read_all()
     if type(value).__module__.startswith("polars") and not hasattr(value, "__arrow_c_stream__"):
         return value.collect()
     if not hasattr(value, "__arrow_c_stream__") and not hasattr(value, "sparkSession"):

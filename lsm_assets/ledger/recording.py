@@ -94,8 +94,7 @@ def table_event(
     """
     keys = declaration.keys
     newest = table.latest_snapshot() if table is not None else None
-    if isinstance(declaration.partitions_def, dg.MultiPartitionsDefinition) and partition:
-        partition = declaration.partitions_def.get_partition_key_from_str(partition)
+    partition = _partition(declaration, partition)
     if table is None or newest is None:
         return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
     found = metadata.table_metadata(
@@ -108,6 +107,14 @@ def table_event(
         commits=commits,
     )
     return _event(keys.asset(AssetKind.TABLE), found, version.text, partition, tags)
+
+
+def _partition(declaration: TableDeclaration, name: str | None) -> str | None:
+    """Return the key of a partition as events name it."""
+    definition = declaration.partitions_def
+    if name is None or not isinstance(definition, dg.MultiPartitionsDefinition):
+        return name
+    return definition.get_partition_key_from_str(name)
 
 
 def inherited_tags(
@@ -131,22 +138,18 @@ def inherited_tags(
     return {name: value for name, value in tags.items() if name.startswith(_INHERITED)}
 
 
-def unchanged_events(
-    context: dg.AssetExecutionContext,
+def partition_events(
+    step: StepExecutionContext,
     declaration: TableDeclaration,
-    kept: Mapping[str, TableVersion],
-    newest: TableVersion,
+    others: Mapping[str, TableVersion],
+    found: Mapping[str, Any],
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield an event for each partition of this run that keeps a version other than that of the run.
-
-    Then one of the table, as what was recorded last stands for the whole of it.
-    """
-    tags = _input_tags(context, declaration)
-    others = {name: version for name, version in kept.items() if not version.is_same(newest)}
+    """Yield an event for each partition of a run that has another version than the run; Dagster gives all one."""
+    key = declaration.keys.asset(AssetKind.TABLE)
+    tags = input_tags(step, key) if others else {}
     for name, version in sorted(others.items()):
-        yield table_event(declaration, None, version, partition=name, tags=tags)
-    if others:
-        yield table_event(declaration, None, newest, tags=tags)
+        own = step.get_asset_metadata(asset_key=key, partition_key=name) or {}
+        yield _event(key, {**found, **own}, version.text, _partition(declaration, name), tags)
 
 
 def code_version_of(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
@@ -155,11 +158,9 @@ def code_version_of(step: StepExecutionContext, key: dg.AssetKey) -> str | None:
     return layer.get(key).code_version if layer.has(key) else None
 
 
-def _input_tags(context: dg.AssetExecutionContext, declaration: TableDeclaration) -> dict[str, str]:
+def input_tags(step: StepExecutionContext, key: dg.AssetKey) -> dict[str, str]:
     """Return the tags by which Dagster records the inputs and code of a materialisation."""
-    step = context.get_step_execution_context()
-    key = declaration.keys.asset(AssetKind.TABLE)
-    tags = {"dagster/code_version": code_version_of(step, key) or context.run.run_id}
+    tags = {"dagster/code_version": code_version_of(step, key) or step.run_id}
     for upstream in step.job_def.asset_layer.get(key).parent_keys:
         known = step.maybe_fetch_and_get_input_asset_version_info(upstream)
         version = known.data_version if known is not None else None

@@ -1,7 +1,6 @@
 """Which partitions of a table hold the rows of which partition of its asset, and whom a commit concerns."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 
 import dagster as dg
 
@@ -78,10 +77,12 @@ def templates_of(
 class _TimeKey(str):
     """A key of partitions by time: as text the key, with a format the time at which it begins."""
 
-    start: datetime
+    definition: dg.TimeWindowPartitionsDefinition
 
     def __format__(self, spec: str) -> str:
-        return self.start.strftime(spec) if spec else str(self)
+        if not spec:
+            return str(self)
+        return self.definition.start_time_for_partition_key(str(self)).strftime(spec)
 
 
 def _names_of(definition: dg.PartitionsDefinition, key: str) -> dict[str, str]:
@@ -98,7 +99,7 @@ def _key(definition: dg.PartitionsDefinition, key: str) -> str:
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return key
     found = _TimeKey(key)
-    found.start = definition.time_window_for_partition_key(key).start
+    found.definition = definition
     return found
 
 

@@ -5,7 +5,8 @@ so only the stored row identifies the partition.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,6 +26,31 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
 _TICKS_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
+def partition_paths(
+    stored: pa.Array,
+    fields: Sequence[DataField],
+    *,
+    default_name: str = "__DEFAULT_PARTITION__",
+    legacy_name: bool = True,
+) -> list[str]:
+    """Return partitions' directories below their table, without a slash at either end; "" if none.
+
+    `stored` are stored rows, `fields` the partition columns in order. NULL, empty and blank text become
+    `default_name`. `legacy_name`: values as Java prints its internal values (a date is its number of
+    days); otherwise as a cast to text gives them.
+    """
+    columns = decode_columns(stored, [field.type for field in fields])
+    paths = [""] * len(stored)
+    for field, column in zip(fields, columns, strict=True):
+        texts = _texts(column, scalar(field.type), legacy=legacy_name)
+        name = escape(field.name)
+        parts = (f"{name}={escape(text or default_name)}" for text in texts)
+        paths = [
+            f"{path}/{part}" if path else part for path, part in zip(paths, parts, strict=True)
+        ]
+    return paths
+
+
 def partition_path(
     stored: bytes,
     fields: Sequence[DataField],
@@ -32,19 +58,9 @@ def partition_path(
     default_name: str = "__DEFAULT_PARTITION__",
     legacy_name: bool = True,
 ) -> str:
-    """Return a partition's directory below its table, without a slash at either end; "" if none.
-
-    `stored` is the partition's stored row, `fields` the partition columns in order. NULL, empty and
-    blank text become `default_name`. `legacy_name`: values as Java prints its internal values
-    (a date is its number of days); otherwise as a cast to text gives them.
-    """
-    columns = decode_columns(pa.array([stored], pa.binary()), [field.type for field in fields])
-    return "/".join(
-        escape(field.name)
-        + "="
-        + escape(_text(column, scalar(field.type), legacy=legacy_name) or default_name)
-        for field, column in zip(fields, columns, strict=True)
-    )
+    """Return the directory of one partition, as `partition_paths` does."""
+    row = pa.array([stored], pa.binary())
+    return partition_paths(row, fields, default_name=default_name, legacy_name=legacy_name)[0]
 
 
 def escape(text: str) -> str:
@@ -52,25 +68,28 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def _text(column: pa.Array, kind: ScalarType, *, legacy: bool) -> str | None:
-    """Return a value's name, or None where the default name stands for it."""
-    if column.null_count:
-        return None
+def _texts(column: pa.Array, kind: ScalarType, *, legacy: bool) -> list[str | None]:
+    """Return the values' names; None where the default name stands for one."""
+    spell: Callable[..., str | None]
     if kind.root in TIMESTAMPS:
-        ticks = column.cast(pa.int64())[0].as_py()
-        per_second = _TICKS_PER_SECOND[column.type.unit]
-        nanos = ticks % per_second * (1_000_000_000 // per_second)
-        precision = None if legacy else kind.precision or 0
-        return timestamp_text(ticks // per_second, nanos, precision)
-    if kind.root is Root.DATE:
-        days = column.cast(pa.int32())[0].as_py()
-        return str(days) if legacy else date_text(days)
-    if kind.root is Root.TIME:
-        millis = column.cast(pa.int32())[0].as_py()
-        return str(millis) if legacy else time_text(millis, kind.precision or 0)
-    if kind.root in (Root.FLOAT, Root.DOUBLE):
-        return floating_text(column[0].as_py(), single=kind.root is Root.FLOAT)
-    return _plain_text(column[0].as_py(), kind, legacy=legacy)
+        spell = partial(_timestamp_text, kind, column.type.unit, legacy=legacy)
+        column = column.cast(pa.int64())
+    elif kind.root is Root.DATE:
+        spell, column = str if legacy else date_text, column.cast(pa.int32())
+    elif kind.root is Root.TIME:
+        spell = str if legacy else partial(time_text, precision=kind.precision or 0)
+        column = column.cast(pa.int32())
+    elif kind.root in (Root.FLOAT, Root.DOUBLE):
+        spell = partial(floating_text, single=kind.root is Root.FLOAT)
+    else:
+        spell = partial(_plain_text, kind=kind, legacy=legacy)
+    return [None if value is None else spell(value) for value in column.to_pylist()]
+
+
+def _timestamp_text(kind: ScalarType, unit: str, ticks: int, *, legacy: bool) -> str:
+    per_second = _TICKS_PER_SECOND[unit]
+    nanos = ticks % per_second * (1_000_000_000 // per_second)
+    return timestamp_text(ticks // per_second, nanos, None if legacy else kind.precision or 0)
 
 
 def _plain_text(value: object, kind: ScalarType, *, legacy: bool) -> str | None:

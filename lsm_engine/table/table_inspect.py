@@ -17,7 +17,8 @@ from lsm_engine.plan.retention import retention_of
 from lsm_engine.plan.retention_pins import RetentionSimulation
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
-from lsm_engine.table.ground.partition_specs import stored_partition
+from lsm_engine.table.ground.partition_specs import stored_partitions
+from lsm_engine.table.ground.schema_keys import partition_paths_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read, version_named
 from lsm_engine.table.inspect import (
@@ -86,9 +87,14 @@ class TableInspect:
 
         Given as it is stored in facts, or by its values: {"dt": "2024-01-01"}, all columns named.
         """
-        if not isinstance(partition, bytes):
-            partition = stored_partition(self.session.schema, partition)
-        return self.session.context().partition_path(partition)
+        if isinstance(partition, bytes):
+            return self.session.context().partition_path(partition)
+        return self.partition_paths({name: [value] for name, value in partition.items()})[0]
+
+    def partition_paths(self, columns: Mapping[str, Sequence[object]]) -> list[str]:
+        """Return the directories of partitions, given as the values of every partition column."""
+        schema = self.session.schema
+        return partition_paths_of(schema, stored_partitions(schema, columns))
 
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""

@@ -10,9 +10,10 @@ import pytest
 import lsm_engine as lsm
 from lsm_assets import table_io
 from lsm_assets.factory import lsm_table_assets
+from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_engine import CommitKind
-from tests.dagster.lake import MARKS
+from tests.dagster.lake import MARKS, version_id
 from tests.dagster.test_table_io import KEYED, ORDERS, TAKEN, Io
 from tests.dagster.test_table_io import io as io  # the fixture
 
@@ -168,6 +169,54 @@ def test_an_asset_without_partitions_overwrites_the_table(io: Io) -> None:
     assert run([SECOND]) == [SECOND]
     io.table().alter(lsm.SetOption("dynamic-partition-overwrite", "true"))
     assert run([FIRST]) == [FIRST, SECOND]
+
+
+def test_each_partition_of_a_run_has_the_version_of_its_own_rows(io: Io) -> None:
+    """A range that changed one day made the readers of all its days stale."""
+    made: dict[str, int] = {}
+
+    @dg.asset(
+        key=ORDERS,
+        partitions_def=DAYS,
+        metadata={**OF_TABLE, "lsm/options": {"write.skip-unchanged": "true"}},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def orders(context: dg.AssetExecutionContext) -> pa.Table | None:
+        days = context.partition_keys
+        return pa.table({"day": days, "id": [1] * len(days), "v": [made[day] for day in days]})
+
+    seen: list[int] = []
+
+    @dg.asset(
+        key=["shop", "reader"],
+        partitions_def=DAYS,
+        metadata=KEYED,
+        ins={"orders": dg.AssetIn(key=ORDERS)},
+    )
+    def reader(orders: pa.Table) -> None:
+        seen.append(orders["v"].to_pylist()[0])
+
+    def versions(**how: Any) -> dict[str, int]:
+        assert io.run(orders, reader, selection=[orders], **how).success
+        found = recorded_versions(io.instance, ORDERS)
+        return {day: version.snapshot_id for day, version in found.items()}
+
+    made.update({FIRST: 1, SECOND: 1, THIRD: 1})
+    assert versions(tags=SPAN) == {FIRST: 1, SECOND: 1, THIRD: 1}
+    made[SECOND] = 2
+    assert versions(tags=SPAN) == {FIRST: 1, SECOND: 2, THIRD: 1}
+    outside = pa.table({"day": [THIRD], "id": [1], "v": [9]})
+    io.table().upsert(outside)
+    made[FIRST] = 3
+    made[THIRD] = 9
+    assert versions(tags=SPAN) == {FIRST: 4, SECOND: 2, THIRD: 3}
+    assert versions(partition_key=SECOND) == {FIRST: 4, SECOND: 2, THIRD: 3}
+
+    io.run(orders, reader, selection=[reader], partition_key=THIRD)
+    assert seen == [9]
+    last = io.instance.get_latest_materialization_event(ORDERS).asset_materialization
+    assert version_id(last.tags["dagster/data_version"]) == 4
+    assert last.metadata["dagster/table_name"].value == "shop.orders"
 
 
 def declared(**how: Any) -> TableDeclaration:

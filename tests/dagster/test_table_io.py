@@ -101,7 +101,7 @@ def test_a_list_has_the_columns_of_all_its_rows(io: Io) -> None:
     rows = [{"id": 1}, {"id": 2, "name": "b"}, {"name": "c", "id": 3}]
     io.run(orders_of(lambda: rows))
     assert [(row["id"], row["name"]) for row in io.rows()] == [(1, None), (2, "b"), (3, "c")]
-    with pytest.raises(lsm.InvalidInputError, match="returned list, which holds no rows"):
+    with pytest.raises(lsm.InvalidInputError, match="has to hold dictionaries"):
         io.run(orders_of(lambda: [(4, "d")]))
 
 

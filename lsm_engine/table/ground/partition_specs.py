@@ -28,24 +28,26 @@ class PartitionTest:
         return any(bool(mask[0]) for mask in masks)
 
 
-def stored_partition(schema: TableSchema, spec: Mapping[str, object]) -> bytes:
-    """Return the stored row of one partition, whose spec has to name every partition column.
+def stored_partitions(
+    schema: TableSchema, columns: Mapping[str, Sequence[object]]
+) -> Sequence[bytes]:
+    """Return the stored rows of partitions, given as the values of every partition column.
 
     Raises InvalidInputError for other names, and for values that do not fit.
     """
     fields = schema.select(schema.partition_keys)
-    if set(spec) != set(schema.partition_keys):
+    if set(columns) != set(schema.partition_keys):
         raise InvalidInputError(
             "a partition is named by all its columns: "
             + (", ".join(schema.partition_keys) or "none"),
             kind=ErrorKind.NO_SUCH_COLUMN,
-            given=sorted(spec),
+            given=sorted(columns),
         )
     try:
-        columns = [pa.array([spec[field.name]]).cast(arrow_type(field.type)) for field in fields]
+        cast = [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(
-            f"no partition has these values: {error}", given=dict(spec)
-        ) from error
+        shown = {name: values[0] for name, values in columns.items()} if len(fields) else {}
+        raise InvalidInputError(f"no partition has these values: {error}", given=shown) from error
+    count = len(cast[0]) if cast else 1
     types = [field.type for field in fields]
-    return encode_stored(columns, types, reserve_null_wide=True, row_count=1)[0]
+    return encode_stored(cast, types, reserve_null_wide=True, row_count=count)

@@ -1,10 +1,13 @@
 """What a schema defines for stored rows: how keys compare, and the directory of a partition."""
 
+from collections.abc import Sequence
 from functools import lru_cache
+
+import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.codec.key_order import KeyOrder, key_order
-from lsm_engine.codec.partition_path import partition_path
+from lsm_engine.codec.partition_path import partition_path, partition_paths
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField
 
@@ -23,11 +26,22 @@ def partition_path_of(
 
     `legacy_name`: how values are spelled; None: by the table's option.
     """
-    if legacy_name is None:
-        legacy_name = schema.options[core_options.PARTITION_LEGACY_NAME]
+    fields, default_name, by_option = _spelling(schema)
+    legacy = by_option if legacy_name is None else legacy_name
+    return _path(partition, fields, default_name=default_name, legacy_name=legacy)
+
+
+def partition_paths_of(schema: TableSchema, partitions: Sequence[bytes]) -> list[str]:
+    """Return the directories of many partitions, as `partition_path_of` does."""
+    fields, default_name, legacy = _spelling(schema)
+    stored = pa.array(partitions, pa.binary())
+    return partition_paths(stored, fields, default_name=default_name, legacy_name=legacy)
+
+
+def _spelling(schema: TableSchema) -> tuple[tuple[DataField, ...], str, bool]:
     fields = tuple(schema.select(schema.partition_keys))
     default_name = schema.options[core_options.PARTITION_DEFAULT_NAME]
-    return _path(partition, fields, default_name=default_name, legacy_name=legacy_name)
+    return fields, default_name, schema.options[core_options.PARTITION_LEGACY_NAME]
 
 
 @lru_cache(maxsize=4096)

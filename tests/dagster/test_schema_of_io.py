@@ -1,0 +1,92 @@
+"""Columns under the I/O manager and in declarations: altered by rows that are accepted, compared by type."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.resources import check_declaration
+from tests.dagster.lake import MARKS, ORDERS, SCHEMA
+from tests.dagster.test_table_io import ROWS, Io, orders_of
+from tests.dagster.test_table_io import io as io  # the fixture
+
+pytestmark = MARKS
+
+
+@pytest.mark.parametrize("how", ["evolve", "match"])
+@pytest.mark.parametrize("mode", ["upsert", "overwrite", "merge", "delete"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_refused_write_leaves_the_columns_as_they_were(
+    io: Io, how: str, mode: str, is_stream: bool
+) -> None:
+    """A row without a key was refused, and the table had lost a column and its values for good."""
+    io.run(orders_of(lambda: ROWS))
+    wrong = pa.table({"id": pa.array([4, None]), "more": [0.5, 0.5]})
+    rows = {False: lambda: wrong, True: wrong.to_reader}[is_stream]
+    kept = {"lsm/schema": how, "lsm/mode": mode}
+    with pytest.raises(lsm.InvalidInputError, match="id"):
+        io.run(orders_of(rows, metadata=kept))
+    assert io.table().schema.id == 0
+    assert io.rows() == ROWS.to_pylist()
+    fits = pa.table({"id": [4], "more": [0.5]})
+    assert io.run(orders_of(lambda: fits, metadata={"lsm/schema": how})).success
+    assert io.table().schema.names == (
+        ("id", "name", "more") if how == "evolve" else ("id", "more")
+    )
+
+
+def test_dictionaries_are_maps_where_the_table_says_so(io: Io) -> None:
+    kinds = pa.schema([("id", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    io.wired["lsm"].catalog.create_table("shop.orders", kinds, primary_key="id")
+    rows = [{"id": 1, "tags": {"a": 1}}, {"id": 2, "tags": {"b": 2, "c": 3}}, {"id": 3}]
+    io.run(orders_of(lambda: rows))
+    assert [row["tags"] for row in io.rows()] == [[("a", 1)], [("b", 2), ("c", 3)], None]
+    more = [{"id": 3, "tags": {"d": 4}, "note": "new"}]
+    io.run(orders_of(lambda: more, metadata={"lsm/schema": "evolve"}))
+    assert io.rows()[2] == {"id": 3, "tags": [("d", 4)], "note": "new"}
+
+
+SAME: dict[str, tuple[pa.DataType | pa.Field, str]] = {
+    "any length": (pa.string(), "VARCHAR(10)"),
+    "large text": (pa.large_string(), "STRING"),
+    "one length": (lsm.sql_field("v", "VARCHAR(10)"), "VARCHAR(10)"),
+    "nested": (pa.list_(pa.struct([("x", pa.int32())])), "ARRAY<ROW<x INT>>"),
+}
+OTHER: dict[str, tuple[pa.DataType | pa.Field, str]] = {
+    "width": (pa.int64(), "INT"),
+    "text for a number": (pa.string(), "BIGINT"),
+    "zone": (pa.timestamp("us", "UTC"), "TIMESTAMP(6)"),
+    "scale": (pa.decimal128(10, 2), "DECIMAL(10, 3)"),
+    "another length": (lsm.sql_field("v", "VARCHAR(10)"), "VARCHAR(20)"),
+    "nested": (pa.list_(pa.struct([("x", pa.int64())])), "ARRAY<ROW<x INT>>"),
+}
+
+
+def declared(kind: Any) -> TableDeclaration:
+    field = kind if isinstance(kind, pa.Field) else pa.field("v", kind)
+    return replace(ORDERS, schema=pa.schema([SCHEMA.field("id"), field]))
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_a_type_as_it_is_declared_is_taken(io: Io, case: str) -> None:
+    kind, stored = SAME[case]
+    columns = {"id": "BIGINT NOT NULL", "v": stored}
+    table = io.wired["lsm"].catalog.create_table("shop.orders", columns, primary_key="id")
+    check_declaration(declared(kind), table)
+    io.wired["lsm"].table(declared(kind))
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_a_type_that_is_declared_otherwise_is_named(io: Io, case: str) -> None:
+    kind, stored = OTHER[case]
+    columns = {"id": "BIGINT NOT NULL", "v": stored}
+    io.wired["lsm"].catalog.create_table("shop.orders", columns, primary_key="id")
+    with pytest.raises(
+        lsm.InvalidInputError, match="another types than its asset declares"
+    ) as told:
+        io.wired["lsm"].table(declared(kind))
+    assert told.value.facts["stored"] == {"v": stored}
+    assert list(told.value.facts["declared"]) == ["v"]
