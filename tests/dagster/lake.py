@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.utils import make_new_run_id
 
 from lsm_assets.factory import LsmTableAssets
 from lsm_assets.model.declaration import TableDeclaration
@@ -91,6 +92,18 @@ class Lake:
             told = sensor.evaluate_tick(context)
         self.cursors[name] = told.cursor
         return told
+
+    def run_of(self, request: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
+        """Record a run that the daemon has launched for a request, and how it ended just now."""
+        run_key = {"dagster/run_key": request.run_key or ""}
+        run = dg.DagsterRun("__ASSET_JOB", make_new_run_id(), tags={**request.tags, **run_key})
+        self.instance.add_run(run)
+        kind = {
+            dg.DagsterRunStatus.FAILURE: dg.DagsterEventType.RUN_FAILURE,
+            dg.DagsterRunStatus.SUCCESS: dg.DagsterEventType.RUN_SUCCESS,
+            dg.DagsterRunStatus.CANCELED: dg.DagsterEventType.RUN_CANCELED,
+        }[status]
+        self.instance.report_dagster_event(dg.DagsterEvent(kind.value, run.job_name), run.run_id)
 
     def sync(self) -> Any:
         """Tick the sync sensor, and do what the daemon does with its answer."""

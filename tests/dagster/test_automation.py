@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -12,6 +13,7 @@ from lsm_assets.assets.compaction import reason_of
 from lsm_assets.automation import sync_sensor
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.versions import version_of
+from lsm_assets.resources import CLOCK
 from tests.dagster.lake import KEYS, MARKS, SCHEMA, Lake, rows, version_id
 
 pytestmark = MARKS
@@ -43,6 +45,51 @@ def test_a_requested_compaction_settles_the_matter(lake: Lake) -> None:
     (event,) = lake.events(AssetKind.COMPACTION)
     assert event.metadata["lsm/reason"].value == request.tags["lsm/reason"]
     assert not lake.tick("lsm_compaction").run_requests
+
+
+class Later:
+    """The system's clock, ahead by some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now_millis(self) -> int:
+        return lsm.SystemClock().now_millis() + int(1_000 * self.seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(lsm.SystemClock(), name)
+
+
+def test_a_compaction_that_failed_is_asked_for_again_ever_more_rarely(lake: Lake) -> None:
+    lake.write(*(rows(number) for number in range(6)))
+    (request,) = lake.tick("lsm_compaction").run_requests
+
+    def told(after: float) -> dg.SensorResult:
+        before = CLOCK.set(Later(after))
+        try:
+            return lake.tick("lsm_compaction")
+        finally:
+            CLOCK.reset(before)
+
+    assert not told(1e6).run_requests  # not while no run has ended
+    minutes, keys = [5, 10, 20, 40, 80, 160, 320, 360, 360], [request.run_key]
+    for wait in minutes:
+        lake.run_of(request, dg.DagsterRunStatus.FAILURE)
+        early = told(60 * wait - 30)
+        assert not early.run_requests
+        assert "shop.orders has failed, and is asked for again at" in early.skip_message
+        (request,) = told(60 * wait + 30).run_requests
+        assert f"the last {len(keys)} failed" in request.tags["lsm/reason"]
+        keys.append(request.run_key)
+    assert len(set(keys)) == len(keys)
+    lake.run_of(request, dg.DagsterRunStatus.SUCCESS)
+    assert not told(1e6).run_requests
+
+    lake.write(rows(7))  # a commit begins anew
+    (request,) = told(0).run_requests
+    assert "failed" not in request.tags["lsm/reason"]
+    lake.run_of(request, dg.DagsterRunStatus.CANCELED)
+    assert not told(1e6).run_requests
 
 
 def test_the_declared_condition_compacts_when_its_check_fails(lake: Lake) -> None:
