@@ -2,21 +2,27 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.parquet as pq
+from click.testing import CliRunner
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
 import lsm_engine as lsm
 from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.pinning import pinned_table
+from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_engine.cli.main import lsm as command
 from tests.dagster.lake import Lake
+from tests.interop.clients import Client
 
 READER, ALL = dg.AssetKey("reader"), dg.AssetKey("reader_of_all")
 
@@ -84,8 +90,16 @@ LAYOUTS = {
 class History:
     """One history: `step` does something at random, `check` compares every status with the model."""
 
-    def __init__(self, at: Path, instance: dg.DagsterInstance, layout: Layout, seed: int) -> None:
+    def __init__(
+        self,
+        at: Path,
+        instance: dg.DagsterInstance,
+        layout: Layout,
+        seed: int,
+        clients: Sequence[Client] = (),
+    ) -> None:
         self.random, self.layout, self.log = random.Random(seed), layout, []
+        self.clients, self.at = clients, at
         columns = {"id": pa.int64(), "asset": pa.string(), **layout.columns}
         self.schema = pa.schema(
             [
@@ -165,9 +179,9 @@ class History:
 
     def step(self) -> None:
         act = self.random.choices(
-            [self.write, self.reload, self.outside, self.outside_same, self.compact, self.expire,
-             self.roll_back, self.read, self.read_all],
-            [4, 1, 4, 1, 1, 1, 2, 5, 1],
+            [self.write, self.reload, self.outside, self.outside_same, self.overwrite, self.branch,
+             self.compact, self.expire, self.roll_back, self.read, self.read_all],
+            [4, 1, 4, 1, 1, 1, 1, 1, 2, 5, 1],
         )[0]  # fmt: skip
         self.log.append(act.__name__)
         act()
@@ -190,12 +204,11 @@ class History:
         self.run(self.key, partition_key=keys[0])
         self._committed(touched, dict.fromkeys(changed, value), outside=False)
         for key in keys:
-            since = self.recorded.get(key, -1)
-            is_moved = key in changed or key not in self.recorded or self._taken_back(key)
-            if is_moved or any(
-                at > since and outside and key in of for at, _, of, outside in self.commits
-            ):
+            since = self._outside_since(key)
+            if key in changed or key not in self.recorded or self._taken_back(key):
                 self._move(key)
+            elif since:
+                self._move(key, since[-1])
         self.log.append((keys, value, sorted(changed)))
 
     def outside(self) -> None:
@@ -208,19 +221,65 @@ class History:
             self._outside([key], self.now[key])
 
     def _outside(self, keys: list[str], value: int) -> None:
-        changed = {key for key in keys if self.now.get(key) != value}
-        self.table.upsert(self.rows(keys, value))
+        client = self.random.choice([None, "lsm", *self.clients])
+        # Only ours compare rows with those that are there.
+        changed = {key for key in keys if isinstance(client, Client) or self.now.get(key) != value}
+        rows = self.rows(keys, value)
+        if client is None:
+            self.table.upsert(rows)
+        elif isinstance(client, Client):
+            client.write(self.table.location, rows)
+        else:
+            self._by_command(rows)
         touched = set().union(*(self.layout.share(key) for key in changed)) if changed else set()
         self._committed(touched, dict.fromkeys(changed, value), outside=True)
-        self.log.append((keys, value, sorted(changed)))
+        self.log.append((getattr(client, "name", client), keys, value, sorted(changed)))
 
-    def _committed(self, touched: set[str], values: dict[str, int], *, outside: bool) -> None:
+    def _by_command(self, rows: pa.Table) -> None:
+        file = self.at.parent / "rows.parquet"
+        pq.write_table(rows, file)
+        words = ["--warehouse", str(self.at), "upsert", "shop.events", str(file)]
+        done = CliRunner().invoke(command, words)
+        assert done.exit_code == 0, done.output
+
+    def overwrite(self) -> None:
+        """Replace a directory by the rows of one of the keys that share it."""
+        (key,), value = self._chosen(), self.random.randrange(1_000_000)
+        self.table.overwrite(self.rows([key], value), dict(self.layout.values[key]))
+        shared = self.layout.share(key)
+        self._committed(shared, {key: value}, outside=True, gone=shared - {key})
+        self.log.append((key, value))
+
+    def branch(self) -> None:
+        """Write on a branch, and fast-forward the table to it."""
+        if self.table.latest_snapshot() is None:
+            return
+        keys, value = self._chosen(), self.random.randrange(1_000_000)
+        name = f"fix-{self.clock}"
+        self.table.create_tag(name)
+        self.table.create_branch(name, tag=name)
+        self.table.branch(name).upsert(self.rows(keys, value))
+        self.sync()  # the table itself is as it was
+        self.table.fast_forward(name)
+        self.table.delete_branch(name)
+        self.table.delete_tag(name)
+        self._committed(self.layout.share(keys[0]), {keys[0]: value}, outside=True)
+        self.log.append((keys, value))
+
+    def _committed(
+        self,
+        touched: set[str],
+        values: dict[str, int],
+        *,
+        outside: bool,
+        gone: AbstractSet[str] = frozenset(),
+    ) -> None:
         if not values:
             return
         newest = self.table.latest_snapshot()
         assert newest is not None
         self.clock += 1
-        self.now = {**self.now, **values}
+        self.now = {key: one for key, one in self.now.items() if key not in gone} | values
         self.commits.append((self.clock, newest.id, touched, outside))
         self.contents[newest.id] = self.now
 
@@ -275,6 +334,11 @@ class History:
         newest = self.commits[-1][0] if self.commits else 0
         self.recorded[key] = newest if to is None else to
 
+    def _outside_since(self, key: str) -> list[int]:
+        """Return the outside commits to a key's rows after what is recorded of it."""
+        since = self.recorded.get(key, -1)
+        return [at for at, _, of, outside in self.commits if at > since and outside and key in of]
+
     def _taken_back(self, key: str) -> bool:
         at = self.recorded[key]
         return at > 0 and at not in {clock for clock, *_ in self.commits}
@@ -286,10 +350,7 @@ class History:
             alone = self.layout.share(key) == {key}
             if key not in self.recorded and not alone:
                 continue
-            since = self.recorded.get(key, -1)
-            changed = [
-                at for at, _, of, outside in self.commits if at > since and outside and key in of
-            ]
+            changed = self._outside_since(key)
             if key in self.recorded and self._taken_back(key):
                 self._move(key)
             elif changed:
@@ -306,6 +367,10 @@ class History:
             for key in self.layout.keys
         }
         instance = self.lake.instance
+        ids = {0: 0} | {at: number for at, number, *_ in self.commits}
+        versions = recorded_versions(instance, self.key)
+        told = {key: version.snapshot_id for key, version in versions.items()}
+        assert told == {key: ids[at] for key, at in self.recorded.items()}, self.log
         graph, loading = self.lake.repository.asset_graph, LoadingContextForTest(instance)
         resolver = CachingStaleStatusResolver(instance, graph, loading)
         found = {key: resolver.get_status(READER, key) for key in self.layout.keys}

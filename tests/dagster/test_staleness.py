@@ -12,6 +12,9 @@ import lsm_engine as lsm
 from lsm_assets.ledger.recording import recorded_versions
 from tests.dagster.lake import MARKS, ORDERS
 from tests.dagster.staleness_model import LAYOUTS, READER, History
+from tests.interop.clients import Client
+from tests.interop.conftest import java as java
+from tests.interop.conftest import pypaimon as pypaimon
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
 
@@ -26,6 +29,19 @@ DAYS = dg.StaticPartitionsDefinition(["a"])
 def test_a_random_history(tmp_path: Path, name: str, seed: int) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         history = History(tmp_path / "lake", instance, LAYOUTS[name], seed)
+        for _ in range(STEPS):
+            history.step()
+            history.check()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("seed", range(HISTORIES if HISTORIES > 1 else 0))
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_random_history_with_other_clients(
+    tmp_path: Path, name: str, seed: int, pypaimon: Client, java: Client
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        history = History(tmp_path / "lake", instance, LAYOUTS[name], seed, [pypaimon, java])
         for _ in range(STEPS):
             history.step()
             history.check()
