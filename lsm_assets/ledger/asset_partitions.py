@@ -1,7 +1,7 @@
 """The data versions of an asset's partitions: which of them commits have changed, whoever made them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 
 import dagster as dg
 
@@ -21,18 +21,35 @@ from lsm_assets.model.pins import CommitFacts
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import InvalidInputError, Lineage
 
+_REMEMBERED_MAX = 200_000
+"""Partitions whose directories a process remembers from tick to tick: some 100 MB."""
+_remembered: dict[Hashable, PartitionLayout] = {}
+
 
 def layout_of(
     table: lsm.Table, templates: PartitionTemplates, keys: Iterable[str]
 ) -> PartitionLayout:
-    """Return where a table keeps the partitions of its asset.
+    """Return where a table keeps the partitions of its asset, as it was worked out last where nothing differs.
 
     Raises InvalidInputError for given templates whose values no partition column can hold; a guess that
     does not fit is dropped, so that any directory may belong to any partition.
     """
+    wanted, schema = tuple(keys), table.schema
+    spelled = (templates.definition, tuple(templates.columns.items()), templates.is_given)
+    known = (table.location, schema.id, schema.time_millis, *spelled, wanted)
+    found = _remembered.get(known)
+    if found is None:
+        found = _remembered[known] = _layout(table, templates, wanted)
+        while sum(len(each.parts) for each in list(_remembered.values())) > _REMEMBERED_MAX:
+            _remembered.pop(next(iter(list(_remembered))), None)
+    return found
 
+
+def _layout(
+    table: lsm.Table, templates: PartitionTemplates, keys: Sequence[str]
+) -> PartitionLayout:
     nothing = dict.fromkeys(keys, frozenset[str]())
-    if not templates.columns:
+    if not templates.columns or not keys:
         return PartitionLayout(parts=nothing, is_certain=templates.is_given)
     try:
         values = {key: templates.values(key) for key in nothing}
@@ -70,7 +87,7 @@ def moved_since(
     templates, key = declaration.templates, declaration.keys.asset(AssetKind.TABLE)
     if templates is None:
         return {}
-    everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
+    everything = _keys_now(templates.definition, instance)
     layout = layout_of(table, templates, dict.fromkeys([*everything, *recorded]))
     commits = _without_gaps(commits_since(table, lineage, snapshot_id), snapshot_id)
     return moved_partitions(recorded, commits, writers(instance, key), layout)
@@ -87,8 +104,20 @@ def recorded_partitions(
     definition = declaration.partitions_def
     if not known or definition is None:
         return known
-    present = definition.get_partition_keys(dynamic_partitions_store=instance)
-    return {name: known[name] for name in known.keys() & set(present)}
+    return {name: known[name] for name in known.keys() & set(_keys_now(definition, instance))}
+
+
+def _keys_now(definition: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return definition.get_partition_keys(dynamic_partitions_store=instance)
+    last = definition.get_last_partition_key()
+    return () if last is None else _keys_until(definition, last)
+
+
+@lru_cache(maxsize=32)
+def _keys_until(definition: dg.TimeWindowPartitionsDefinition, last: str) -> tuple[str, ...]:
+    # Listing those of five years of hours takes a quarter of a second.
+    return tuple(definition.get_partition_keys())
 
 
 def oldest_needed(

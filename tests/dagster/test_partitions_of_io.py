@@ -210,13 +210,13 @@ def test_each_partition_of_a_run_has_the_version_of_its_own_rows(io: Io) -> None
     made[FIRST] = 3
     made[THIRD] = 9
     assert versions(tags=SPAN) == {FIRST: 4, SECOND: 2, THIRD: 3}
+    last = io.instance.get_latest_materialization_event(ORDERS).asset_materialization
+    assert version_id(last.tags["dagster/data_version"]) == 4
+    assert last.metadata["dagster/table_name"].value == "shop.orders"
     assert versions(partition_key=SECOND) == {FIRST: 4, SECOND: 2, THIRD: 3}
 
     io.run(orders, reader, selection=[reader], partition_key=THIRD)
     assert seen == [9]
-    last = io.instance.get_latest_materialization_event(ORDERS).asset_materialization
-    assert version_id(last.tags["dagster/data_version"]) == 4
-    assert last.metadata["dagster/table_name"].value == "shop.orders"
 
 
 def declared(**how: Any) -> TableDeclaration:

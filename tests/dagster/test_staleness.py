@@ -1,7 +1,9 @@
 """Exactly the readers whose input partitions were written are stale, whoever wrote them."""
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
@@ -9,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.recording import recorded_versions
-from tests.dagster.lake import MARKS, ORDERS
+from lsm_assets.model.keys import AssetKind
+from tests.dagster.lake import MARKS, ORDERS, SCHEMA, Lake, rows
 from tests.dagster.staleness_model import LAYOUTS, READER, History
 from tests.interop.clients import Client
 from tests.interop.conftest import java as java
@@ -103,3 +107,54 @@ def test_of_a_run_that_changed_some_partitions_the_others_keep_their_version(
         history.lake.sync()
         back = recorded_versions(instance, history.key)
         assert {key for key in back if back[key] != after[key]} == {"b/c"}
+
+
+def test_directories_of_partitions_are_worked_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = dg.HourlyPartitionsDefinition("2024-01-01-00:00", "2024-03-01-00:00")
+    columns = [("hour", pa.timestamp("ms")), ("id", pa.int64())]
+    schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
+    declaration = replace(
+        ORDERS,
+        schema=schema,
+        primary_key=("hour", "id"),
+        partitioned_by=("hour",),
+        partitions_def=hours,
+        partition_columns={"hour": "{key:%Y-%m-%d %H:00:00}"},
+    )
+    spelled = lsm.Table.partition_paths
+    calls: list[int] = []
+
+    def counted(self: lsm.Table, given: Mapping[str, Sequence[object]]) -> list[str]:
+        calls.append(len(given["hour"]))
+        return spelled(self, given)
+
+    monkeypatch.setattr(lsm.Table, "partition_paths", counted)
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(declaration)])
+        table = lake.lsm.table(declaration)
+        for hour in range(3):
+            at = datetime(2024, 1, 2, hour)  # noqa: DTZ001 -- as the column has none
+            table.upsert(pa.table({"hour": [at], "id": [1]}, schema=schema))
+            lake.sync()
+        known = recorded_versions(instance, declaration.keys.asset(AssetKind.TABLE))
+    found = {key: version.snapshot_id for key, version in known.items()}
+    assert found == {"2024-01-02-00:00": 1, "2024-01-02-01:00": 2, "2024-01-02-02:00": 3}
+    assert calls == [60 * 24]
+
+
+def test_an_asset_that_has_no_partitions_yet_is_looked_at(tmp_path: Path) -> None:
+    places = dg.DynamicPartitionsDefinition(name="places")
+    declaration = replace(
+        ORDERS,
+        primary_key=("id", "name"),
+        schema=pa.schema([SCHEMA.field(0), SCHEMA.field(1).with_nullable(False)]),
+        partitioned_by=("name",),
+        partitions_def=places,
+        partition_columns={"name": "{key}"},
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        lake = Lake(tmp_path / "lake", instance, [lsm_table_assets(declaration)])
+        lake.lsm.table(declaration).upsert(rows(1))
+        assert lake.sync().asset_events
