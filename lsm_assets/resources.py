@@ -24,13 +24,12 @@ from lsm_engine import (
     Discard,
     ErrorKind,
     Executor,
-    FieldIds,
     InvalidInputError,
     LocalExecutor,
     NotFoundError,
     Staging,
     arrow_type,
-    field_from_arrow,
+    type_of_field,
     type_text,
 )
 from lsm_engine.spark import FileRows, SparkExecutor, check_java, engine_settings, local_settings
@@ -208,17 +207,17 @@ def _other_types(
     there = {field.name: field.type for field in stored.fields}
     others = []
     for field in declared:
-        kind, plain, own = _kind_of(field), _kind_of(field.remove_metadata()), there.get(field.name)
+        kind, plain, own = (
+            type_of_field(field),
+            type_of_field(field.remove_metadata()),
+            there.get(field.name),
+        )
         if own is None:
             continue  # the names differ, which was told first
         has_length = kind != plain and _text(kind) != _text(own)
         if has_length or not arrow_type(kind).equals(arrow_type(own)):
             others.append((field.name, _text(kind), _text(own)))
     return {name: text for name, text, _ in others}, {name: text for name, _, text in others}
-
-
-def _kind_of(field: pa.Field) -> Any:
-    return field_from_arrow(field, FieldIds()).type
 
 
 def _text(kind: Any) -> str:

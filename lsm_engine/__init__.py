@@ -7,8 +7,7 @@
     table.upsert(rows)
     table.scan(where=lsm.col("price") > 5).to_arrow()
 
-Everything works in one process on Arrow data. `lsm_engine.spark` runs the same verbs on Spark. The
-rooms and which may use which: docs/architecture.md.
+Everything works in one process on Arrow data; `lsm_engine.spark` runs it on Spark (docs/architecture.md).
 """
 
 from importlib import import_module
@@ -70,11 +69,10 @@ if TYPE_CHECKING:
     from lsm_engine.plan.retention_pins import RetentionSimulation
     from lsm_engine.prune.where import Predicate, col
     from lsm_engine.schema.arrow_types import (
-        FieldIds,
         arrow_fields,
         arrow_type,
-        field_from_arrow,
         sql_field,
+        type_of_field,
     )
     from lsm_engine.schema.changes import (
         AddColumn,
@@ -152,7 +150,6 @@ __all__ = [
     "Executor",
     "ExpiredError",
     "ExpiryReport",
-    "FieldIds",
     "FileCommit",
     "FileExplanation",
     "Follower",
@@ -217,7 +214,6 @@ __all__ = [
     "default_cache_root",
     "default_catalog_url",
     "doctor",
-    "field_from_arrow",
     "format_bytes",
     "format_millis",
     "given_options",
@@ -236,6 +232,7 @@ __all__ = [
     "snapshot_ranges",
     "sql_field",
     "sweep_process_directories",
+    "type_of_field",
     "type_of_text",
     "type_text",
     "unsupported_options",
@@ -266,7 +263,6 @@ _HOMES = {
     "ExpiredError": "base.errors",
     "ExpiryReport": "table.history.expire",
     "FOUND_COLUMN": "table.find.lookup",
-    "FieldIds": "schema.arrow_types",
     "FileCommit": "plan.file_history",
     "FileExplanation": "plan.file_history",
     "Follower": "table.changes.follow",
@@ -340,7 +336,6 @@ _HOMES = {
     "default_cache_root": "io.process_directory",
     "default_catalog_url": "catalog.locations",
     "doctor": "table.doctor",
-    "field_from_arrow": "schema.arrow_types",
     "format_bytes": "base.units",
     "format_millis": "base.units",
     "given_options": "base.table_options",
@@ -359,6 +354,7 @@ _HOMES = {
     "snapshot_ranges": "plan.file_history",
     "sql_field": "schema.arrow_types",
     "sweep_process_directories": "io.process_directory",
+    "type_of_field": "schema.arrow_types",
     "type_of_text": "schema.type_text",
     "type_text": "schema.types",
     "unsupported_options": "base.table_options",

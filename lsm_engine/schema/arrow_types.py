@@ -187,6 +187,11 @@ def _type_of(field: pa.Field, column: str, ids: FieldIds) -> DataType:
     )
 
 
+def type_of_field(field: pa.Field) -> DataType:
+    """Return the type that a new column for an Arrow field has; raises as `field_from_arrow` does."""
+    return _type_of(field, field.name, FieldIds())
+
+
 def field_from_arrow(field: pa.Field, ids: FieldIds) -> DataField:
     """Return a new column for an Arrow field, nested ids included.
 
