@@ -308,7 +308,7 @@ class TableSession:
         delete_quietly(self.file_io, paths)
 
     def notify_altered(self, schema: TableSchema) -> None:
-        """Tell every listener of a schema that was published."""
+        """Notify every listener of a schema that was published."""
         self.notify(lambda listener: listener.altered(self.name, schema))
 
     def notify(self, what: Callable[[TableListener], None]) -> None:
