@@ -46,7 +46,7 @@ from lsm_engine.schema.options_of_columns import (
     with_name,
 )
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.type_text import type_of_text
+from lsm_engine.schema.type_text import type_of_column
 from lsm_engine.schema.types import (
     ArrayType,
     DataField,
@@ -87,19 +87,12 @@ def _apply(
         case RenameColumn():
             return _renamed(schema, change)
         case MoveColumn():
-            return replace(schema, fields=_moved(schema.fields, change))
+            return _within(schema, change.name, lambda some: _moved(some, change))
         case AddColumn():
-            path = _path(change.name)
-            return replace(
-                schema,
-                fields=_edited(schema.fields, path[:-1], lambda some: _added(some, change, ids)),
-            )
+            return _within(schema, change.name, lambda some: _added(some, change, ids))
         case DropColumn():
             _require_free(schema, change.name, "dropped")
-            path = _path(change.name)
-            return replace(
-                schema, fields=_edited(schema.fields, path[:-1], lambda some: _without(some, path))
-            )
+            return _within(schema, change.name, lambda some: _without(some, _path(change.name)))
         case ChangeType() | SetNullable() | SetColumnComment() | SetColumnDefault():
             return _with_field(schema, change, ids)
         case _:  # what a program passes that no checker has seen
@@ -120,6 +113,10 @@ def _path(name: Path) -> tuple[str, ...]:
 
 def _text(name: Path) -> str:
     return ".".join(_path(name))
+
+
+def _within(schema: TableSchema, name: Path, edit: Callable[[Fields], Fields]) -> TableSchema:
+    return replace(schema, fields=_edited(schema.fields, _path(name)[:-1], edit))
 
 
 def _edited(fields: Fields, path: tuple[str, ...], edit: Callable[[Fields], Fields]) -> Fields:
@@ -178,9 +175,8 @@ def _added(fields: Fields, change: AddColumn, ids: FieldIds) -> Fields:
 
 def _type(wanted: pa.DataType | type | str, column: str, ids: FieldIds) -> DataType:
     if isinstance(wanted, str):
-        return with_ids(type_of_text(wanted), ids)
-    kind = given_type(wanted, column)
-    return type_from_arrow(kind, nullable=True, column=column, ids=ids)
+        return with_ids(type_of_column(column, wanted), ids)
+    return type_from_arrow(given_type(wanted, column), nullable=True, column=column, ids=ids)
 
 
 def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None) -> Fields:
@@ -191,7 +187,7 @@ def _placed(fields: Fields, field: DataField, *, first: bool, after: str | None)
 
 
 def _moved(fields: Fields, change: MoveColumn) -> Fields:
-    at = _index(fields, change.name)
+    at = _index(fields, _path(change.name)[-1])
     rest = (*fields[:at], *fields[at + 1 :])
     return _placed(rest, fields[at], first=change.first, after=change.after)
 

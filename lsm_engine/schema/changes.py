@@ -82,9 +82,9 @@ class SetColumnDefault:
 
 @_change
 class MoveColumn:
-    """A column's place among the others."""
+    """A column's place among the others; that of a field within a column, among its neighbours."""
 
-    name: str
+    name: Path
     first: bool = False
     after: str | None = None
 

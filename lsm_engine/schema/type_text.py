@@ -79,6 +79,11 @@ def column_of_text(name: str, kind: str) -> pa.Field:
     return field
 
 
+def type_of_column(name: str, kind: str) -> DataType:
+    """Return the type of a column that is declared so; raises as `column_of_text`."""
+    return field_from_arrow(column_of_text(name, kind), FieldIds()).type
+
+
 def arrow_of_text(name: str, kind: str) -> pa.DataType:
     """Return the Arrow type that holds a type's text; UnsupportedError where it would be another one.
 

@@ -134,10 +134,6 @@ def _path(statement: Statement) -> Path:
     return tuple(name.split(".")) if "." in name else name
 
 
-def _dotted(path: Path) -> str:
-    return path if isinstance(path, str) else ".".join(path)
-
-
 def _added(column: Statement) -> Iterator[SchemaChange]:
     name = _path(column)
     declared = _declared(column)
@@ -165,15 +161,14 @@ def _added(column: Statement) -> Iterator[SchemaChange]:
 
 def _altered(statement: Statement) -> SchemaChange:
     path = _path(statement)
-    name = _dotted(path)
     if statement.takes("TYPE"):
         return ChangeType(path, _kind(_declared(statement)))
     if statement.takes("COMMENT"):
         return SetColumnComment(path, statement.literal())
     if statement.takes("FIRST"):
-        return MoveColumn(name, first=True)
+        return MoveColumn(path, first=True)
     if statement.takes("AFTER"):
-        return MoveColumn(name, after=statement.name())
+        return MoveColumn(path, after=statement.name())
     if statement.takes("DROP", "NOT", "NULL"):
         return SetNullable(path)
     if statement.takes("SET", "NOT", "NULL"):

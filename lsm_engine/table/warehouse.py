@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError, NotFoundError
+from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere, StaysHere, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
@@ -31,7 +31,7 @@ from lsm_engine.io.warehouse import (
 )
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.given_columns import columns_of
-from lsm_engine.table.ddl.create import create_table, refuse_beside_drop
+from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.ddl.open_session import open_directory_of_table
 from lsm_engine.table.ground.components import Components
 from lsm_engine.table.ground.executor import Executor, LocalExecutor
@@ -244,13 +244,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
             clock=self._clock,
             is_unknown=lambda: not self._exists(table_name),
         )
-        self.name_table(table_name, created)
-        try:
-            refuse_beside_drop(file_io, is_made=True)
-        except AlreadyExistsError:
-            self._names.drop_table(table_name, ignore_missing=True)
-            raise
-        return self.table(name)
+        return self._named(table_name, created)
 
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""

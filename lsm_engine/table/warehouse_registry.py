@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from lsm_engine.base.errors import InvalidInputError, LsmError
+from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError, LsmError
 from lsm_engine.catalog.names import DATABASE_SUFFIX, TableName
 from lsm_engine.catalog.sql_catalog import SqlCatalog
 from lsm_engine.io.file_io import FileIO
@@ -18,6 +18,7 @@ from lsm_engine.io.warehouse import (
     table_directories,
 )
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ddl.create import refuse_beside_drop
 from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.table.lineage_listener import rebuild_lineage, record_commits
 from lsm_engine.table.table import Table
@@ -42,11 +43,11 @@ class CatalogRegistry(ABC):
     def register_table(self, name: str) -> Table:
         """Name a table whose directory is already in the warehouse, at "<database>.db/<table>".
 
-        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken.
+        Raises NotFoundError if there is none, AlreadyExistsError if the name is taken, or while the table
+        that was there is being dropped.
         """
         table_name = TableName.parse(name)
-        self.name_table(table_name.checked(), self._schema_of(table_name))
-        return self.table(name)
+        return self._named(table_name.checked(), self._schema_of(table_name))
 
     def unregister_table(self, name: str) -> None:
         """Take a table's name and lineage out of the catalog; its files, if there are any, stay."""
@@ -200,6 +201,16 @@ class CatalogRegistry(ABC):
         """
         self._names.outbox.drain(patiently=True)
         return record_commits(self.table(name).session, self._names.lineage, snapshot_ids)
+
+    def _named(self, name: TableName, schema: TableSchema) -> Table:
+        """Name a table and open it; where a drop takes its files meanwhile, it loses the name again."""
+        self.name_table(name, schema)
+        try:
+            refuse_beside_drop(self._directory(self._names.table_location(name)), is_made=True)
+        except AlreadyExistsError:
+            self._names.drop_table(name, ignore_missing=True)
+            raise
+        return self.table(str(name))
 
     def _directory(self, location: str) -> FileIO:
         return open_directory(location, storage=self._storage)

@@ -14,7 +14,7 @@ import pytest
 from lsm_engine.base.errors import AlreadyExistsError, NotFoundError
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import FileStatus, StoreFacts
-from lsm_engine.table import warehouse
+from lsm_engine.table import warehouse_registry
 from lsm_engine.table.ddl import create
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.warehouse import Catalog
@@ -206,7 +206,7 @@ def test_without_a_look_for_the_sign_a_drop_deletes_a_new_table(
     history: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model can fail."""
-    for module in (create, warehouse):
+    for module in (create, warehouse_registry):
         monkeypatch.setattr(module, "refuse_beside_drop", lambda file_io, **_: None)
     with pytest.raises(AssertionError, match="a drop deleted it"):
         explore(HISTORIES[history], old_table())

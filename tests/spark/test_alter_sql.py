@@ -39,6 +39,8 @@ def test_columns_are_added_changed_moved_renamed_and_dropped(spark, run):
         "ALTER TABLE shop.orders ADD COLUMNS (note STRING COMMENT 'why' AFTER id, d DECIMAL(9, 2) DEFAULT 1.50)"
     )
     run("ALTER TABLE shop.orders ADD COLUMN place.z DOUBLE")
+    run("ALTER TABLE shop.orders ALTER COLUMN place.z FIRST")
+    assert run.table().schema.arrow.field("place").type.names == ["z", "x"]
     for refused in ("ADD COLUMN place.y INT DEFAULT 5", "ALTER COLUMN place.x SET DEFAULT 5"):
         with pytest.raises(InvalidInputError, match=r"'place\.[xy]' is a field within a column"):
             run(f"ALTER TABLE shop.orders {refused}")

@@ -29,6 +29,7 @@ from lsm_engine.schema.options_of_columns import names_column
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
+from lsm_engine.table.ground.live_files import sorted_run_counts
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import prune_files
 
@@ -42,13 +43,15 @@ _OBEYED = (
 )
 _OBEYED_OF_COLUMNS = ("ignore-retract", "aggregate-function", "sequence-group")
 """Options by which -U and -D rows in files count."""
+_COMBINE = ("aggregate-function", "sequence-group")
+"""How options end by which several versions of a key become one."""
 
 
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
     """Publish the next schema of a table and return it; with no change, the present one.
 
     Changes apply to the newest schema there is, in order, all or none. Raises what
-    `schema/alteration.changed` raises, InvalidOptionError for deletes that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
+    `schema/alteration.changed` raises, InvalidOptionError for rows in files that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
         schema = altering(session, changes).schema
@@ -82,6 +85,8 @@ def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSes
     for change in changes:
         if isinstance(change, SetOption | RemoveOption) and _obeys(change.key, newest, schema):
             _require_no_deletes(session, change.key)
+            if change.key.endswith(_COMBINE):
+                _require_merged(session, change.key)
     if any(isinstance(change, ChangeType) for change in changes):
         _check_older_files(session, schema)
         require_values_kept(session, schema)
@@ -110,6 +115,22 @@ def _require_no_deletes(session: TableSession, key: str) -> None:
             "which leaves none",
             key=key,
             file=holding[0],
+            table=session.name,
+        )
+
+
+def _require_merged(session: TableSession, key: str) -> None:
+    """Refuse to combine older rows otherwise: some have been combined already, and who knows which."""
+    latest = session.snapshots.latest()
+    metas = [] if latest is None else session.manifest_metas(latest)
+    counts = sorted_run_counts(session.manifests, metas)
+    waiting = sum(1 for count in counts.values() if count > 1)
+    if session.schema.has_primary_key and waiting:
+        raise InvalidOptionError(
+            f"rows of {counted(waiting, 'bucket')} are not merged yet, and another {key!r} would merge "
+            "them otherwise than those that compactions have merged already; call table.compact(full=True) "
+            "first: what is there counts as the first value then",
+            key=key,
             table=session.name,
         )
 

@@ -1,0 +1,112 @@
+"""What `alter` refuses so that rows stay what they are, and what it takes as `create_table` does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+
+COLUMNS = {"id": "BIGINT", "v": "BIGINT", "g": "BIGINT"}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[lsm.Catalog]:
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (
+            {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+            lsm.SetOption("fields.v.aggregate-function", "max"),
+        ),
+        (
+            {"merge-engine": "aggregation", "fields.default-aggregate-function": "sum"},
+            lsm.SetOption("fields.default-aggregate-function", "max"),
+        ),
+        (
+            {"merge-engine": "partial-update"},
+            lsm.SetOption("fields.g.sequence-group", "v"),
+        ),
+    ],
+)
+def test_rows_that_are_not_merged_yet_keep_their_function(
+    catalog: lsm.Catalog, options: dict[str, str], change: lsm.SetOption
+) -> None:
+    """Half of the rows of a key had been summed by a compaction, and then the greatest was taken."""
+    table = catalog.create_table(
+        "db.t", COLUMNS, primary_key="id", options={"write-only": "true", **options}
+    )
+    table.upsert([{"id": 1, "v": 5, "g": 1}])
+    table.alter(lsm.SetOption("num-sorted-run.compaction-trigger", "4"))
+    table.upsert([{"id": 1, "v": 2, "g": 1}])
+    before = table.to_arrow()
+    with pytest.raises(lsm.InvalidOptionError, match="rows of 1 bucket are not merged") as refused:
+        table.alter(change)
+    assert refused.value.facts["key"] == change.key
+    assert catalog["db.t"].to_arrow() == before
+    table.compact(full=True)
+    table.alter(change)
+    assert catalog["db.t"].to_arrow() == before
+
+
+@pytest.mark.parametrize("text", ["TIMESTAMP(5)", "TIME(4)", "TIMESTAMP(1)", "ARRAY<TIMESTAMP(5)>"])
+def test_types_that_a_new_table_cannot_have_are_refused_for_new_columns(
+    catalog: lsm.Catalog, text: str
+) -> None:
+    with pytest.raises(lsm.UnsupportedError, match="would become"):
+        catalog.create_table("db.c", {"id": "BIGINT", "x": text}, primary_key="id")
+    table = catalog.create_table("db.t", {"id": "BIGINT", "x": "TIMESTAMP(3)"}, primary_key="id")
+    for change in (lsm.AddColumn("y", text), lsm.ChangeType("x", text)):
+        with pytest.raises(lsm.UnsupportedError, match="would become"):
+            table.alter(change)
+    assert table.schema.id == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["TIME", "TIMESTAMP", "VARCHAR(9)", "ARRAY<ROW<a CHAR(3), b INT>>"]
+)
+def test_a_new_column_has_the_type_that_a_new_table_would_have(
+    catalog: lsm.Catalog, text: str
+) -> None:
+    wanted = catalog.create_table("db.c", {"id": "BIGINT", "x": text}, primary_key="id")
+    table = catalog.create_table("db.t", {"id": "BIGINT"}, primary_key="id")
+    table.alter(lsm.AddColumn("x", text))
+    kinds = [lsm.type_text(one.schema.field("x").type) for one in (table, wanted)]
+    assert kinds[0] == kinds[1]
+
+
+def test_a_field_within_a_column_moves_among_its_neighbours(catalog: lsm.Catalog) -> None:
+    place = pa.struct([("street", pa.string()), ("zip", pa.int32()), ("town", pa.string())])
+    columns = pa.schema([("id", pa.int64()), ("place", place)])
+    table = catalog.create_table("db.t", columns, primary_key="id")
+    row = {"id": 1, "place": {"street": "a", "zip": 2, "town": "c"}}
+    table.upsert([row])
+    table.alter(lsm.MoveColumn(("place", "zip"), first=True))
+    table.alter(lsm.MoveColumn(("place", "street"), after="town"))
+    assert [field.name for field in table.schema.arrow.field("place").type] == [
+        "zip",
+        "town",
+        "street",
+    ]
+    table.upsert([row | {"id": 2}])
+    assert table.to_arrow().sort_by("id")["place"].to_pylist() == [row["place"]] * 2
+    with pytest.raises(lsm.NotFoundError, match="no column"):
+        table.alter(lsm.MoveColumn(("place", "none"), first=True))
+
+
+def test_a_table_that_is_being_dropped_gets_no_name(catalog: lsm.Catalog) -> None:
+    table = catalog.create_table("db.t", COLUMNS, primary_key="id")
+    catalog.unregister_table("db.t")
+    sign = ".lsm-being-dropped-1"
+    table.session.file_io.replace(sign, b"")
+    with pytest.raises(lsm.AlreadyExistsError, match="being dropped") as refused:
+        catalog.register_table("db.t")
+    assert refused.value.facts["path"] == sign
+    assert catalog.list_tables() == []
+    table.session.file_io.delete(sign)
+    assert catalog.register_table("db.t").count() == 0
