@@ -24,11 +24,16 @@ _LEFT, _WIDTH, _FLAG = 20, 1000, 110
 _NAME_MAX = 16
 TAGS_MAX = 200
 """Tags that a page lists, those of the newest snapshots."""
+TAGS_NAMED = 5
+"""Tags of one snapshot that are named beside it."""
 
 
 @record
 class History:
-    """One page of a table's snapshots, newest first, out of `total`; `tags` are those of all."""
+    """One page of a table's snapshots, newest first, out of `total`; `tags` are those of all.
+
+    `problems`: what of it cannot be read.
+    """
 
     table: str
     snapshots: Sequence[Snapshot]
@@ -36,6 +41,7 @@ class History:
     total: int
     newer: int | None
     older: int | None
+    problems: Sequence[str] = ()
 
 
 def history_page(shown: History) -> Html:
@@ -43,16 +49,19 @@ def history_page(shown: History) -> Html:
     name, snapshots = shown.table, shown.snapshots
     tags = sorted(shown.tags, key=lambda tag: -tag.snapshot.id)
     span = f"{snapshots[-1].id} to {snapshots[0].id} of " if snapshots else ""
+    rows = _snapshot_rows(name, snapshots, tags)
+    columns = [each for each in _SNAPSHOTS if any(row[each.name] is not None for row in rows)]
     cut = f", the newest {TAGS_MAX} of {len(tags):,}" if len(tags) > TAGS_MAX else ""
     return parts.table_page(
         name,
         "Snapshots",
         "",
+        [element("p", problem, class_="problem") for problem in shown.problems],
         _time_line(name, snapshots, tags),
         parts.rows_table(
-            _SNAPSHOTS,
-            _snapshot_rows(name, snapshots, tags),
-            empty="nothing has been committed yet",
+            columns,
+            rows,
+            empty="" if shown.problems else "nothing has been committed yet",
             links={"snapshot_id": lambda row: table_address(name, "snapshot", row["snapshot_id"])},
         ),
         parts.pager(
@@ -65,7 +74,7 @@ def history_page(shown: History) -> Html:
         parts.rows_table(
             _TAGS,
             map(_tag_row, tags[:TAGS_MAX]),
-            empty="no tags",
+            empty="" if shown.problems else "no tags",
             links={
                 "tag": lambda row: table_address(name, "tag", row["tag"]),
                 "snapshot_id": lambda row: table_address(name, "snapshot", row["snapshot_id"]),
@@ -96,7 +105,7 @@ def _snapshot_rows(
             "kind": element("span", each.commit_kind.value, class_=each.commit_kind.value),
             "rows": each.total_record_count,
             "change": each.delta_record_count,
-            "tags": _tag_links(name, tagged.get(each.id, ())),
+            "tags": _tag_links(name, tagged[each.id]) if each.id in tagged else None,
             "by": each.commit_user,
             "operation": each.operation,
         }
@@ -105,9 +114,11 @@ def _snapshot_rows(
 
 
 def _tag_links(name: str, tags: Iterable[str]) -> Html:
-    return element(
-        "span", [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in tags]
-    )
+    """Return links to the first of a snapshot's tags, and how many more there are."""
+    found = list(tags)
+    links = [[parts.link(tag, table_address(name, "tag", tag)), " "] for tag in found[:TAGS_NAMED]]
+    more = f"and {len(found) - TAGS_NAMED:,} more" if len(found) > TAGS_NAMED else None
+    return element("div", links, more, class_="tags")
 
 
 def _tag_row(tag: Tag) -> dict[str, Any]:
@@ -189,6 +200,7 @@ class SnapshotFacts:
     before: int | None
     after: int | None
     dagster_run: str | None = None
+    problem: str | None = None
 
 
 def snapshot_page(shown: SnapshotFacts, tag: Tag | None = None) -> Html:
@@ -238,7 +250,8 @@ def _changes(shown: SnapshotFacts) -> list[Html]:
         text = (
             "The snapshot before this one cannot be read, so what changed is not known from files."
         )
-        return [element("h2", "Files that changed"), element("p", text, class_="dim")]
+        why = element("p", shown.problem or text, class_="problem" if shown.problem else "dim")
+        return [element("h2", "Files that changed"), why]
     cut = f", {len(shown.changes):,} of {shown.change_count:,}"
     heading = "Files that changed" + (cut if len(shown.changes) < shown.change_count else "")
     return [

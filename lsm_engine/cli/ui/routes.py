@@ -4,6 +4,7 @@ import base64
 import hashlib
 import logging
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -192,6 +193,8 @@ class Site:
                 **links,
             }
         facts = {key: str(fact) for key, fact in error.facts.items()}
+        if status == 500 and parts[:1] == ["t"]:
+            facts["what says more"] = self._line(shlex.join(["doctor", parts[1].partition("@")[0]]))
         return _html(error_page(heading, error.message, facts, links), status)
 
 

@@ -1,6 +1,6 @@
 """The facts of pages, read from a catalog: a table opened per request, in as few reads as a page needs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +20,7 @@ from lsm_engine import (
 )
 from lsm_engine.cli.commands.explain import key_of
 from lsm_engine.cli.commands.look import schema_rows, system_rows
+from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.ui.history_pages import History, SnapshotFacts
 from lsm_engine.cli.ui.key_page import KeyAnswer, KeyFacts
 from lsm_engine.cli.ui.table_list import TableFacts, TableList, TableState, keys_text
@@ -49,6 +50,7 @@ def list_of_tables(
     if catalog.is_in_memory:
         catalog.register_found_tables()  # names of tables that came since
     known = [name for name in catalog.list_tables() if searched.lower() in name.lower()]
+    page = min(page, max(0, len(known) - 1) // TABLES_PER_PAGE)
     shown = known[page * TABLES_PER_PAGE :][:TABLES_PER_PAGE]
     return TableList(
         warehouse=catalog.warehouse,
@@ -70,14 +72,16 @@ def state_of(catalog: Catalog, name: str) -> TableState:
 
 def _state(table: Table, name: str) -> TableState:
     report = doctor(table, depth="shallow")
+    newest = None
     try:
+        newest = table.latest_snapshot()
         buckets = table.pressure()
     except LsmError as error:  # the doctor's finding, which goes into more detail
-        return TableState(name=name, report=report, problem=error.message)
+        return TableState(name=name, report=report, newest=newest, problem=error.message)
     return TableState(
         name=name,
         report=report,
-        newest=table.latest_snapshot(),
+        newest=newest,
         debt_bytes=sum(each.debt_bytes for each in buckets),
         due=sum(each.compactable for each in buckets),
     )
@@ -96,9 +100,16 @@ def overview(table: Table, name: str) -> TableFacts:
         state=_state(table, name),
         facts=facts,
         schema=schema_rows(schema),
-        options=list(system_rows(table.system("options"))),
+        options=[{"key": key, "value": text} for key, text in sorted(schema.options.texts.items())],
         branches=() if "@" in name else table.branches(),
-        consumers=list(system_rows(table.system("consumers"))),
+        consumers=[
+            {
+                "consumer": each.name,
+                "next": each.next_snapshot_id,
+                "since": utc_text(each.modified_millis),
+            }
+            for each in table.consumers()
+        ],
     )
 
 
@@ -108,23 +119,32 @@ def history(table: Table, name: str, newest: int | None) -> History:
     start = 0 if newest is None else sum(1 for each in ids if each > newest)
     shown = ids[start : start + SNAPSHOTS_PER_PAGE]
     with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-ui") as pool:
-        snapshots = [one for one in pool.map(lambda each: _found(table, each), shown) if one]
+        found = list(pool.map(lambda each: _found(table, each), shown))
+    tags: Sequence[Tag] = ()
+    problems = [one for one in found if isinstance(one, str)]
+    try:
+        tags = table.tags()
+    except LsmError as error:
+        problems.append(f"tags cannot be read: {error}")
     after = start + SNAPSHOTS_PER_PAGE
     return History(
         table=name,
-        snapshots=snapshots,
-        tags=table.tags(),
+        snapshots=[one for one in found if isinstance(one, Snapshot)],
+        tags=tags,
+        problems=problems,
         total=len(ids),
         newer=ids[max(0, start - SNAPSHOTS_PER_PAGE)] if start else None,
         older=ids[after] if after < len(ids) else None,
     )
 
 
-def _found(table: Table, snapshot_id: int) -> Snapshot | None:
+def _found(table: Table, snapshot_id: int) -> Snapshot | str | None:
     try:
         return table.snapshot(snapshot_id)
     except NotFoundError:  # expired since it was listed
         return None
+    except LsmError as error:
+        return f"snapshot {snapshot_id} cannot be read: {error}"
 
 
 def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts:
@@ -132,28 +152,33 @@ def snapshot_facts(table: Table, name: str, snapshot: Snapshot) -> SnapshotFacts
     ids = table.snapshot_ids()
     older = [each for each in ids if each < snapshot.id]
     newer = [each for each in ids if each > snapshot.id]
-    count, changes = 0, None
-    if snapshot.id in ids and (snapshot.id == 1 or (older and older[-1] == snapshot.id - 1)):
-        diff = table.diff_snapshots(snapshot.id - 1 or None, snapshot.id)
-        kinds = (("added", diff.added), ("removed", diff.removed), ("moved", diff.moved))
-        count = sum(rows.num_rows for _, rows in kinds)
-        changes = [
-            {"change": word, **row} for word, rows in kinds for row in plain_rows(rows[:ROWS_MAX])
-        ]
+    count, changes, problem = 0, None, None
+    lists: list[dict[str, Any]] = []
+    try:
+        if snapshot.id in ids and (snapshot.id == 1 or (older and older[-1] == snapshot.id - 1)):
+            diff = table.diff_snapshots(snapshot.id - 1 or None, snapshot.id)
+            kinds = (("added", diff.added), ("removed", diff.removed), ("moved", diff.moved))
+            count = sum(rows.num_rows for _, rows in kinds)
+            changes = [
+                {"change": word, **row}
+                for word, rows in kinds
+                for row in plain_rows(rows[:ROWS_MAX])
+            ]
+        if snapshot.id in ids:
+            lists = list(plain_rows(table.system("manifest_lists", snapshot_id=snapshot.id)))
+    except LsmError as error:
+        problem = str(error)
     return SnapshotFacts(
         table=name,
         snapshot=snapshot,
         tags=[tag.name for tag in table.tags() if tag.snapshot.id == snapshot.id],
-        manifest_lists=_manifest_lists(table, snapshot) if snapshot.id in ids else (),
+        manifest_lists=lists,
         changes=changes,
         change_count=count,
+        problem=problem,
         before=max(older, default=None),
         after=min(newer, default=None),
     )
-
-
-def _manifest_lists(table: Table, snapshot: Snapshot) -> list[dict[str, Any]]:
-    return list(plain_rows(table.system("manifest_lists", snapshot_id=snapshot.id)))
 
 
 def snapshot_at(table: Table, query: Mapping[str, str]) -> tuple[Snapshot | None, str]:

@@ -112,7 +112,7 @@ class TableFacts:
 
 def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
     """Return the page of one table. `line` completes a command with what names this catalog."""
-    name, newest = shown.state.name, shown.state.newest
+    name = shown.state.name
     report = shown.state.report
     branches = [
         element("li", parts.link(each, table_address(f"{name.partition('@')[0]}@{each}")))
@@ -127,7 +127,7 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
         parts.findings(report, line) if report else None,
         parts.looked_at(line, name.partition("@")[0]),
         element("h2", "Newest snapshot"),
-        _newest(name, newest),
+        _newest(shown.state),
         element("h2", "Columns"),
         parts.rows_table(_SCHEMA, shown.schema, empty="no columns"),
         element("h2", "Options"),
@@ -139,10 +139,13 @@ def overview_page(shown: TableFacts, line: Callable[[str], str]) -> Html:
     )
 
 
-def _newest(name: str, newest: Snapshot | None) -> Html:
+def _newest(state: TableState) -> Html:
+    newest = state.newest
     if newest is None:
-        return element("p", "nothing has been committed yet", class_="dim")
-    number_ = parts.link(newest.id, table_address(name, "snapshot", newest.id))
+        nothing = "nothing has been committed yet"
+        text = f"cannot be read: {state.problem}" if state.problem else nothing
+        return element("p", text, class_="dim")
+    number_ = parts.link(newest.id, table_address(state.name, "snapshot", newest.id))
     chosen = ("committed", "commit_kind", "commit_user", "total_record_count", "operation")
     facts = snapshot_facts(newest)
     return parts.fact_list({"snapshot": number_, **{key: facts.get(key) for key in chosen}})
@@ -151,10 +154,7 @@ def _newest(name: str, newest: Snapshot | None) -> Html:
 def _consumers(consumers: Sequence[Mapping[str, Any]]) -> Html | None:
     if not consumers:
         return None
-    columns = [
-        words("consumer_id", "consumer"), code("next_snapshot_id", "reads next"),
-        words("last_update_time", "since (UTC)"),
-    ]  # fmt: skip
+    columns = [words("consumer"), code("next", "reads next"), words("since", "since (UTC)")]
     return joined([element("h2", "Consumers"), parts.rows_table(columns, consumers, empty="")])
 
 
