@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import fixed_values
@@ -204,7 +205,11 @@ class Conformer:
             column = fitted(field.name, batch.column(index), target)
         default = self._defaults.get(field.name)
         if column.null_count and default is not None:
-            column = pc.fill_null(column, default)
+            found = pc.fill_null(column, default)
+            if index >= 0 and field.type.nullable:  # what an update states stands, be it null
+                is_update = fixed_values(kinds, np.int8) == RowKind.UPDATE_AFTER
+                found = pc.if_else(pa.array(is_update), column, found)
+            column = found
         if column.null_count:
             self._check_nulls(field, column, kinds)
         _check_length(field, column)

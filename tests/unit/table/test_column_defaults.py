@@ -43,6 +43,23 @@ def test_new_rows_get_defaults_and_old_ones_stay(table: lsm.Table) -> None:
     assert by_key(again)[4] == (None, "none", Decimal("1.50"))
 
 
+def test_updates_leave_nulls_as_they_are(table: lsm.Table) -> None:
+    """UPDATE and MERGE write whole rows: a null that nobody named became the default."""
+    table.upsert([{"k": 1, "n": None, "s": "a"}, {"k": 2, "n": 3, "s": "b"}])
+    table.alter(lsm.SetColumnDefault("n", "7"), lsm.SetColumnDefault("s", "none"))
+    table.update(set={"d": Decimal("2.00")}, where="k = 1")
+    table.update(set={"s": None}, where="k = 2")
+    wanted = {1: (None, "a", Decimal("2.00")), 2: (3, None, None)}
+    assert by_key(table) == wanted
+    source = pa.table({"k": pa.array([1, 4]), "s": ["m", "m"]})
+    merge = table.merge(source, on="k").when_matched_update(set={"s": "source.s"})
+    merge.when_not_matched_insert(values={"k": "source.k"}).execute()
+    assert by_key(table) == wanted | {1: (None, "m", Decimal("2.00")), 4: (7, "none", None)}
+    table.upsert([{"k": 5, "n": None, "_row_kind": "+U"}, {"k": 6, "n": None, "_row_kind": "+I"}])
+    assert by_key(table)[5] == (None, "none", None)
+    assert by_key(table)[6] == (7, "none", None)
+
+
 def test_what_is_no_value_is_refused(table: lsm.Table) -> None:
     for name, value in (("n", "seven"), ("n", "3000000000"), ("d", "x"), ("k", "1")):
         with pytest.raises(lsm.InvalidInputError, match=name):
