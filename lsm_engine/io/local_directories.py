@@ -2,9 +2,20 @@
 
 import os
 import tempfile
+from itertools import chain
 
 _NAMED_BY_SPARK = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")
 """Lists with commas: of Spark, which sets it for each Python worker, and of YARN's containers."""
+
+
+def local_directories() -> list[str]:
+    """Return every directory that processes of this environment may keep local files in.
+
+    Those that `SPARK_LOCAL_DIRS` and `LOCAL_DIRS` name, in this order, and the system's place for temporary files.
+    """
+    named = [os.environ.get(name, "").split(",") for name in _NAMED_BY_SPARK]
+    spread = [[os.path.abspath(each.strip()) for each in one if each.strip()] for one in named]
+    return [*chain.from_iterable(map(_from_own, spread)), tempfile.gettempdir()]
 
 
 def local_directory() -> str:
@@ -13,14 +24,14 @@ def local_directory() -> str:
     One of those that `SPARK_LOCAL_DIRS`, else `LOCAL_DIRS`, names, where either does: processes are spread over
     them, and one that cannot be written to is passed over. Else the system's place for temporary files.
     """
-    for name in _NAMED_BY_SPARK:
-        named = [each.strip() for each in os.environ.get(name, "").split(",")]
-        directories = [os.path.abspath(each) for each in named if each]
-        first = os.getpid() % len(directories) if directories else 0
-        for directory in (*directories[first:], *directories[:first]):
-            if _takes_files(directory):
-                return directory
-    return tempfile.gettempdir()
+    *named, last = local_directories()
+    return next(filter(_takes_files, named), last)
+
+
+def _from_own(directories: list[str]) -> list[str]:
+    """Return the same directories, that of this process first."""
+    first = os.getpid() % len(directories) if directories else 0
+    return [*directories[first:], *directories[:first]]
 
 
 def _takes_files(directory: str) -> bool:

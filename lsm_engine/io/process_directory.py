@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from lsm_engine.base.errors import LsmError, StorageError
 from lsm_engine.base.record import record
-from lsm_engine.io.local_directories import local_directory
+from lsm_engine.io.local_directories import local_directories, local_directory
 from lsm_engine.io.storage_errors import to_storage_error
 
 _PROCESS = "process-"
@@ -78,7 +78,16 @@ class LeftFiles:
 
 def default_root() -> str:
     """Return the default directory of a user's lookup files."""
-    return os.path.join(local_directory(), f"lsm-lookup-{os.getuid()}")
+    return _root_in(local_directory())
+
+
+def default_roots() -> list[str]:
+    """Return the default directories that processes of a user have made on this machine."""
+    return list(filter(os.path.isdir, dict.fromkeys(map(_root_in, local_directories()))))
+
+
+def _root_in(directory: str) -> str:
+    return os.path.join(directory, f"lsm-lookup-{os.getuid()}")
 
 
 def processes_of(root: str | None = None) -> list[LeftFiles]:

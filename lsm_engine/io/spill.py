@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lsm_engine.io.local_directories import local_directory
+from lsm_engine.io.local_directories import local_directories, local_directory
 from lsm_engine.io.storage_errors import to_storage_error
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -17,10 +17,10 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _PREFIX = "lsm-spill-"
 
 
-def sweep_spills(directory: str | None = None) -> int:
-    """Remove the rows that processes which died had spilled to a directory; return how many areas."""
-    swept = 0
-    for area in Path(directory or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep_spills() -> None:
+    """Remove the rows that processes which died had spilled to any of the local directories."""
+    areas = (Path(directory).glob(f"{_PREFIX}*") for directory in local_directories())
+    for area in set(chain.from_iterable(areas)):
         pid = area.name.removeprefix(_PREFIX).partition("-")[0]
         if area.is_symlink() or not pid.isdigit() or area.stat().st_uid != os.getuid():
             continue
@@ -28,8 +28,6 @@ def sweep_spills(directory: str | None = None) -> int:
             for path in area.glob("*.arrow"):
                 path.unlink(missing_ok=True)
             area.rmdir()
-            swept += 1
-    return swept
 
 
 def _is_alive(pid: int) -> bool:
@@ -56,13 +54,9 @@ class SpilledRows:
 
 
 class SpillArea:
-    """A directory of one writer, made on first use, readable by its owner alone.
+    """A local directory (io/local_directories) of one writer, made on first use, readable by its owner alone."""
 
-    `directory` None: see io/local_directories.
-    """
-
-    def __init__(self, directory: str | None = None) -> None:
-        self._parent = directory
+    def __init__(self) -> None:
         self._directory: Path | None = None
         self._count = 0
 
@@ -95,9 +89,7 @@ class SpillArea:
 
     def _new_path(self) -> Path:
         if self._directory is None:
-            made = tempfile.mkdtemp(
-                prefix=f"{_PREFIX}{os.getpid()}-", dir=self._parent or local_directory()
-            )
+            made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=local_directory())
             self._directory = Path(made)  # mkdtemp gives it mode 0700
         path = self._directory / f"{self._count}.arrow"
         self._count += 1

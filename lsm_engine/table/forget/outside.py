@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
-from lsm_engine.io.process_directory import processes_of, sweep
+from lsm_engine.io.process_directory import default_roots, processes_of, sweep
 from lsm_engine.io.spill import sweep_spills
 from lsm_engine.table.find.lookup import process_cache
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, shown_text
@@ -67,7 +68,8 @@ def outside_of(session: TableSession, keys: StoredKeys, traces: Iterable[Trace])
 def clear_outside(session: TableSession, keys: StoredKeys) -> None:
     """Take keys out of the catalog; remove this process's lookup files, and what dead ones left."""
     process_cache().close()
-    sweep()
+    for root in default_roots():
+        sweep(root)
     sweep_spills()
     for one in _holders(session):
         one.forget_keys(session.name, keys)
@@ -79,7 +81,7 @@ def _holders(session: TableSession) -> list[KeyHolder]:
 
 def _lookup_files(session: TableSession) -> Iterator[str]:
     """Yield the processes that live and keep lookup files that may be of the table, but for this one."""
-    for left in processes_of():
+    for left in chain.from_iterable(map(processes_of, default_roots())):
         tables = left.state.get("tables")
         held = tables if isinstance(tables, dict) else {}
         is_other = left.is_alive and left.state.get("pid") != os.getpid()

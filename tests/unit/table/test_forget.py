@@ -360,6 +360,27 @@ def test_lookup_files_and_rows_spilled_by_the_dead(
     assert not files_with(tmp_path, TEXT)
 
 
+def test_rows_spilled_to_any_of_sparks_directories_by_the_dead(
+    catalog: lsm.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories = [tmp_path / "of_spark_a", tmp_path / "of_spark_b"]
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, directories)))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for directory in directories:
+        area = directory / f"lsm-spill-{dead.pid}-x"
+        left = directory / f"lsm-lookup-{os.getuid()}" / "process-x"
+        left.mkdir(parents=True)
+        left.parent.chmod(0o700)
+        area.mkdir()
+        area.joinpath("0.arrow").write_bytes(TEXT)
+        left.joinpath("1.lookup").write_bytes(TEXT)
+    table = created(catalog)
+    table.upsert(with_person(1))
+    forgotten(table, {"k": PERSON})
+    assert not files_with(tmp_path, TEXT)
+
+
 def test_a_value_of_other_rows_stays_and_is_reported(catalog: lsm.Catalog, tmp_path: Path) -> None:
     table = created(catalog, **PLAIN)
     table.upsert([*with_person(1), {"k": "friend", "v": 1, "note": f"knows {PERSON}"}])
