@@ -1,52 +1,45 @@
 """What a function over the versions of one column has to offer."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+
+import numpy as np
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools
 from lsm_engine.merge.versions import Folded, Versions
 
-NOTHING_LOST: Bools | None = None
-"""The answer of functions whose result always stands for what was folded."""
 
-
-class Aggregator(Protocol):
+@record
+class Aggregator(ABC):
     """Folds a column of versions, oldest to newest, to one value per key. Pure.
 
     A retract takes its value back. Folding some neighbouring versions first, then the result with
     the others, must give the same; where a retract forbids that, `needs_full_history` is true.
+    `takes_retracts`: whether a value can be taken back. `may_need_full_history`: whether
+    `needs_full_history` can ever hold. `keeps_single_row`: whether folding one version that adds gives
+    its value back. `needs`: columns to read beside the one that is folded.
     """
 
-    @property
-    def takes_retracts(self) -> bool:
-        """Whether a value can be taken back."""
-        ...
+    takes_retracts: bool = False
+    may_need_full_history: bool = False
+    keeps_single_row: bool = False
+    needs: tuple[str, ...] = ()
 
-    @property
-    def may_need_full_history(self) -> bool:
-        """Whether `needs_full_history` can ever hold."""
-        ...
-
-    @property
-    def keeps_single_row(self) -> bool:
-        """Whether folding one version that adds gives its value back."""
-        ...
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Columns to read beside the one that is folded."""
-        ...
-
+    @abstractmethod
     def fold(self, versions: Versions, name: str) -> Folded:
         """Return each key's value; a key may have no version here, its value is then null."""
-        ...
 
     def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
         """Return the keys whose folded value cannot stand for their versions; None: no key's.
 
-        Asked only if some version retracts. A retract may reach below what is folded here.
+        Asked only if some version retracts. A retract may reach below what is folded here: those of
+        which some version takes a value back, if that can happen at all.
         """
-        ...
+        if not self.may_need_full_history or versions.retracts is None:
+            return None
+        flags = versions.retracts & versions.valid(name)
+        return np.bincount(versions.group_of_each[flags], minlength=versions.group_count) > 0
 
 
 def refuse_retracts(versions: Versions, name: str, function: str) -> None:

@@ -6,14 +6,14 @@ import pyarrow.compute as pc
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs, Words
 from lsm_engine.kernels.fold_entries import NO_LIMIT, latest_of_keys, remaining
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, refuse_retracts
+from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
 from lsm_engine.merge.aggregators.entries import Codes, Entries, as_lists, codes_of, paired
 from lsm_engine.merge.ranks import words_of
 from lsm_engine.merge.versions import Computed, Folded, Versions
 
 
 @record
-class Collect:
+class Collect(Aggregator):
     """The elements of all arrays, in order; `distinct` keeps the first of equal ones.
 
     A retract takes the oldest element that equals each of its own, as far as there is one.
@@ -21,9 +21,7 @@ class Collect:
 
     distinct: bool = False
     takes_retracts: bool = True
-    may_need_full_history: bool = True
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
+    may_need_full_history: bool = True  # an element to take may lie in an older array
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -34,19 +32,13 @@ class Collect:
         lists = entries.lists(np.flatnonzero(kept), versions.schema.field(name).type)
         return Computed(values=lists)
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """An element to take may lie in an older array."""
-        return groups_with_retracts(versions, name)
-
 
 @record
-class MergeMap:
+class MergeMap(Aggregator):
     """The union of all maps; the newest value of a key stands, a retract removes its keys."""
 
     takes_retracts: bool = True
-    may_need_full_history: bool = True
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
+    may_need_full_history: bool = True  # a key to remove may lie in an older map
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -55,13 +47,9 @@ class MergeMap:
         chosen = latest(entries, keys, entries.retracts)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """A key to remove may lie in an older map."""
-        return groups_with_retracts(versions, name)
-
 
 @record
-class MergeMapWithKeyTime:
+class MergeMapWithKeyTime(Aggregator):
     """The union of maps of structs; of each key the value whose `time_field` is newest.
 
     A null value removes its key from what is older; a value without a time is passed over unless
@@ -69,10 +57,6 @@ class MergeMapWithKeyTime:
     """
 
     time_field: str
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -93,11 +77,6 @@ class MergeMapWithKeyTime:
         words = (ranks * len(ranks) - np.arange(len(ranks)) + len(ranks)).view(np.uint64)
         chosen = latest(entries, codes_of(entries.values.field(0)), removes, words)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
 
 
 def left_over(entries: Entries, codes: Codes, *, once: bool, every: bool = False) -> Bools:
@@ -125,14 +104,6 @@ def latest(
     words = np.zeros(len(ids), np.uint64) if words is None else words
     latest_of_keys(ids, entries.groups, removes, words, limit, current, sizes)
     return np.sort(current[current >= 0])
-
-
-def groups_with_retracts(versions: Versions, name: str) -> Bools | None:
-    """Return the groups of which some version takes a value back."""
-    if versions.retracts is None:
-        return None
-    flags = versions.retracts & versions.valid(name)
-    return np.bincount(versions.group_of_each[flags], minlength=versions.group_count) > 0
 
 
 def _rows_of(versions: Versions, name: str) -> Longs:

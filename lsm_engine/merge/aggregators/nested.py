@@ -10,8 +10,8 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Words
 from lsm_engine.kernels.fold_entries import NO_LIMIT
 from lsm_engine.kernels.groups import last_valid_of_each
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, refuse_retracts
-from lsm_engine.merge.aggregators.containers import groups_with_retracts, latest, left_over
+from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
+from lsm_engine.merge.aggregators.containers import latest, left_over
 from lsm_engine.merge.aggregators.entries import Codes, Entries, codes_of, paired
 from lsm_engine.merge.ranks import words_of
 from lsm_engine.merge.versions import Computed, Folded, Versions
@@ -27,7 +27,7 @@ class NullKeys(Enum):
 
 
 @record
-class NestedUpdate:
+class NestedUpdate(Aggregator):
     """Nested rows of all versions. With a `nested_key` the newest row of each key stands.
 
     Newest is the last, or the last of those with the greatest `nested_sequence`. No row is added
@@ -39,9 +39,7 @@ class NestedUpdate:
     count_limit: int = NO_LIMIT
     null_keys: NullKeys = NullKeys.MERGE
     takes_retracts: bool = True
-    may_need_full_history: bool = True
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
+    may_need_full_history: bool = True  # a row to take may lie in an older array
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
@@ -59,10 +57,6 @@ class NestedUpdate:
         chosen = latest(entries, keys, entries.retracts, words, self.count_limit)
         return Computed(values=entries.lists(chosen, kind))
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """A row to take may lie in an older array."""
-        return groups_with_retracts(versions, name)
-
     def _limited(self, entries: Entries, kept: Bools) -> np.ndarray:
         positions = np.flatnonzero(kept)
         groups = entries.groups[positions]
@@ -71,15 +65,11 @@ class NestedUpdate:
 
 
 @record
-class NestedPartialUpdate:
+class NestedPartialUpdate(Aggregator):
     """One nested row per `nested_key`: the newest value of each field that is not null."""
 
     nested_key: tuple[str, ...]
     null_keys: NullKeys = NullKeys.MERGE
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError for a null key if `null_keys` refuses them."""
@@ -98,11 +88,6 @@ class NestedPartialUpdate:
             fields.append(child.take(pa.array(at, mask=at < 0)))
         rows = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
         return Computed(values=entries.lists_of(rows, entries.groups[order][starts], kind))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
 
 
 def with_keys(

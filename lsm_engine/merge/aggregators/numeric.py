@@ -23,7 +23,7 @@ from lsm_engine.kernels.fold_numbers import (
     sum_wide,
 )
 from lsm_engine.kernels.pick_rows import NO_FLAGS
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST
+from lsm_engine.merge.aggregators.aggregator import Aggregator
 from lsm_engine.merge.versions import Computed, Folded, Versions, fixed_width
 
 _NARROW_DIGITS = 18
@@ -32,13 +32,11 @@ WIDEST_PRODUCT = 25
 
 
 @record
-class Sum:
+class Sum(Aggregator):
     """The sum; a retract subtracts, from nothing as well. Null where no version has a value."""
 
     takes_retracts: bool = True
-    may_need_full_history: bool = False
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError, naming column and key, where a sum does not fit."""
@@ -47,20 +45,14 @@ class Sum:
             return Computed(values=_wide_sums(versions, name, kind))
         return Computed(values=_folded(SUM, versions, name, kind))
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """A negative sum stands for what it takes back."""
-        del versions, name
-        return NOTHING_LOST
-
 
 @record
-class Product:
+class Product(Aggregator):
     """The product; a retract divides, whole numbers towards zero. Dividing nothing leaves nothing."""
 
     takes_retracts: bool = True
-    may_need_full_history: bool = True
+    may_need_full_history: bool = True  # what a quotient rounds off cannot be made good
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator. InvalidInputError where a product does not fit, or a divisor is zero."""
@@ -68,13 +60,6 @@ class Product:
         if pa.types.is_decimal(kind):
             return Computed(values=_decimal_products(versions, name, kind))
         return Computed(values=_folded(PRODUCT, versions, name, kind))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """What a quotient rounds off, or a divisor meets nothing to divide, cannot be made good."""
-        if versions.retracts is None:
-            return None
-        flags = versions.retracts & versions.valid(name)
-        return np.bincount(versions.group_of_each[flags], minlength=versions.group_count) > 0
 
 
 def extremes(versions: Versions, name: str, *, least: bool) -> pa.Array | None:

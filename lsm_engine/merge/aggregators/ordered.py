@@ -5,20 +5,18 @@ import numpy as np
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.kernels.pick_rows import pick_greatest, pick_valid
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, refuse_retracts
+from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
 from lsm_engine.merge.aggregators.numeric import extremes
 from lsm_engine.merge.ranks import words_of
 from lsm_engine.merge.versions import NEWEST, Computed, Folded, Picked, Versions, last_rows
 
 
 @record
-class LastValue:
+class LastValue(Aggregator):
     """The newest value, null or not; a retract leaves null."""
 
     takes_retracts: bool = True
-    may_need_full_history: bool = False
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -31,20 +29,14 @@ class LastValue:
         picked[retracted] = -1
         return Picked(positions=picked)
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """Nothing: the newest version decides, whatever came before."""
-        del versions, name
-        return NOTHING_LOST
-
 
 @record
-class LastNonNull:
+class LastNonNull(Aggregator):
     """The newest value that is not null; the retract of such a value leaves null."""
 
     takes_retracts: bool = True
     may_need_full_history: bool = True
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -71,13 +63,10 @@ class LastNonNull:
 
 
 @record
-class FirstValue:
+class FirstValue(Aggregator):
     """The oldest value, null or not."""
 
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -86,20 +75,12 @@ class FirstValue:
             positions=np.where(np.diff(versions.offsets) > 0, versions.offsets[:-1], np.int64(-1))
         )
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
-
 
 @record
-class FirstNonNull:
+class FirstNonNull(Aggregator):
     """The oldest value that is not null."""
 
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -109,22 +90,14 @@ class FirstNonNull:
             return Computed(values=values)
         return Picked(positions=valid_rows_of(versions, name, backwards=False))
 
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
-
 
 @record
-class Extreme:
+class Extreme(Aggregator):
     """The greatest value, or the `least`; false is below true. Nulls are passed over."""
 
     function: str
     least: bool = False
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
     keeps_single_row: bool = True
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -135,11 +108,6 @@ class Extreme:
         picked = np.empty(versions.group_count, np.int64)
         pick_greatest(words, valid, versions.offsets, self.least, False, picked)  # noqa: FBT003
         return Picked(positions=picked)
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
 
 
 def valid_rows_of(versions: Versions, name: str, *, backwards: bool) -> Longs:

@@ -7,9 +7,8 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError
 from lsm_engine.base.option import names
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bools
 from lsm_engine.kernels.fold_entries import NO_LIMIT
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, Aggregator
+from lsm_engine.merge.aggregators.aggregator import Aggregator
 from lsm_engine.merge.aggregators.containers import Collect, MergeMap, MergeMapWithKeyTime
 from lsm_engine.merge.aggregators.nested import NestedPartialUpdate, NestedUpdate, NullKeys
 from lsm_engine.merge.aggregators.numeric import WIDEST_PRODUCT, Product, Sum
@@ -47,31 +46,15 @@ _BY_OLDER_NAME = {"first_not_null_value": "first_non_null_value"}
 
 
 @record
-class IgnoringRetracts:
-    """A function that does not see retracts: `fields.<c>.ignore-retract`."""
+class IgnoringRetracts(Aggregator):
+    """A function that does not see retracts, so that they change nothing: `fields.<c>.ignore-retract`."""
 
     inner: Aggregator
     takes_retracts: bool = True
-    may_need_full_history: bool = False
-
-    @property
-    def keeps_single_row(self) -> bool:
-        """Whether folding one version that adds gives its value back."""
-        return self.inner.keeps_single_row
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Columns to read beside the one that is folded."""
-        return self.inner.needs
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
         return of_adds(versions, partial(self.inner.fold, name=name))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """Retracts change nothing."""
-        del versions, name
-        return NOTHING_LOST
 
 
 def aggregator_of(schema: TableSchema, field: DataField, function: str) -> Aggregator:
@@ -98,7 +81,9 @@ def aggregator_of(schema: TableSchema, field: DataField, function: str) -> Aggre
         )
     given = _Given(schema=schema, field=field)
     made = build(given)
-    return IgnoringRetracts(inner=made) if given.flag("ignore-retract") else made
+    if not given.flag("ignore-retract"):
+        return made
+    return IgnoringRetracts(inner=made, keeps_single_row=made.keeps_single_row, needs=made.needs)
 
 
 @record

@@ -12,8 +12,7 @@ import pyroaring
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bools
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, refuse_retracts
+from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
 from lsm_engine.merge.versions import Computed, Folded, Versions
 
 _HLL_LG_MAX_K = 12
@@ -30,14 +29,10 @@ class Bitmaps(Enum):
 
 
 @record
-class Union:
+class Union(Aggregator):
     """The union of all values. A value that is not of the format is an InvalidInputError."""
 
     format: Bitmaps
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -59,11 +54,6 @@ class Union:
                     key=kept.key(group),
                 ) from cause
         return Computed(values=pa.array(made, versions.schema.field(name).type))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
 
 
 def _united_32(values: Sequence[bytes]) -> bytes:

@@ -6,13 +6,13 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools
-from lsm_engine.merge.aggregators.aggregator import NOTHING_LOST, refuse_retracts
+from lsm_engine.merge.aggregators.aggregator import Aggregator, refuse_retracts
 from lsm_engine.merge.aggregators.entries import codes_of, first_of_equals
 from lsm_engine.merge.versions import Computed, Folded, Versions, kept_offsets
 
 
 @record
-class ListAgg:
+class ListAgg(Aggregator):
     """Texts that are not blank, joined in order. `distinct` adds only tokens that are not there yet.
 
     Tokens are what the delimiter separates, compared whole; those of the first text all stay.
@@ -20,10 +20,6 @@ class ListAgg:
 
     delimiter: str = ","
     distinct: bool = False
-    takes_retracts: bool = False
-    may_need_full_history: bool = False
-    keeps_single_row: bool = False
-    needs: tuple[str, ...] = ()
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
@@ -37,11 +33,6 @@ class ListAgg:
         joined = pc.binary_join(lists, self.delimiter)
         empty = pa.array(np.diff(kept.offsets) == 0)
         return Computed(values=pc.if_else(empty, pa.scalar(None, column.type), joined))
-
-    def needs_full_history(self, versions: Versions, name: str) -> Bools | None:
-        """No retracts, no loss."""
-        del versions, name
-        return NOTHING_LOST
 
     def _tokens(self, texts: pa.Array, versions: Versions) -> tuple[pa.Array, np.ndarray]:
         split = pc.split_pattern(texts, self.delimiter)
