@@ -1,12 +1,16 @@
 """What verification finds: problems, the files and roots that they concern, and what is left of those."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.record import record
 from lsm_engine.table.integrity.stakes import FileStake
 
 MAIN = "main"
+T = TypeVar("T")
+K = TypeVar("K", int, str)
 
 
 @record
@@ -85,6 +89,14 @@ def _ranges(numbers: Iterable[int]) -> tuple[str, ...]:
         else:
             runs.append([number])
     return tuple(" to ".join(str(end) for end in run) for run in runs)
+
+
+def readable(names: Iterable[K], find: Callable[[K], T | None]) -> Iterator[tuple[K, T]]:
+    """Yield what is there and can be read, by its name or id; what cannot is a finding of its own."""
+    for name in names:
+        with suppress(LsmError):
+            if (found := find(name)) is not None:
+                yield name, found
 
 
 class Findings:

@@ -23,7 +23,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.findings import Root
+from lsm_engine.table.integrity.findings import Root, readable
 from lsm_engine.table.integrity.origins import identity, is_there, older_versions
 from lsm_engine.table.read.split_read import BucketReader
 from lsm_engine.table.tags.roots import Roots
@@ -78,7 +78,10 @@ def _changelogs(
         pa.types.is_floating(arrow_type(session.schema.field(name).type)) for name in _keys(session)
     ):
         return  # Arrow orders NaN and zeros in another way
-    listed = {one.id: one for one in _readable(session)}
+    listed = {
+        **dict(readable(session.changelogs.ids(), session.changelogs.find)),
+        **dict(readable(session.snapshots.listed_ids(), session.snapshots.find)),
+    }
     for number in sorted(listed):
         if number <= above:
             continue
@@ -98,21 +101,6 @@ def _changelogs(
                 and is_there(session, entry)
             ):
                 yield entry
-
-
-def _readable(session: TableSession) -> Iterator[Snapshot]:
-    stores = (
-        (session.changelogs.ids, session.changelogs.find),
-        (session.snapshots.listed_ids, session.snapshots.find),
-    )
-    for ids, find in stores:
-        for number in ids():
-            try:
-                found = find(number)
-            except LsmError:
-                continue
-            if found is not None:
-                yield found
 
 
 def _keys(session: TableSession) -> list[str]:

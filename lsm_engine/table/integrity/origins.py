@@ -9,7 +9,7 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.integrity.findings import Root
+from lsm_engine.table.integrity.findings import Root, readable
 from lsm_engine.table.tags import roots
 
 Identity = tuple[bytes, int, str]
@@ -40,26 +40,12 @@ def every_root(session: TableSession) -> Iterator[tuple[TableSession, Root, Snap
     found: list[tuple[TableSession, Root, Snapshot]] = []
     for branch in roots.branches(session):
         name = branch.paths.branch_name
-        for number in branch.snapshots.listed_ids():
-            snapshot = _read(branch, number)
-            if snapshot is not None:
-                found.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
-        for tag_name in branch.tags.names():
-            try:
-                tag = branch.tags.find(tag_name)
-            except LsmError:
-                continue
-            if tag is not None:
-                found.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
+        for number, snapshot in readable(branch.snapshots.listed_ids(), branch.snapshots.find):
+            found.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
+        for tag_name, tag in readable(branch.tags.names(), branch.tags.find):
+            found.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
     found += _of_trash(session)
     yield from sorted(found, key=lambda one: -one[2].id)
-
-
-def _read(branch: TableSession, number: int) -> Snapshot | None:
-    try:
-        return branch.snapshots.find(number)
-    except LsmError:
-        return None
 
 
 def _of_trash(session: TableSession) -> list[tuple[TableSession, Root, Snapshot]]:

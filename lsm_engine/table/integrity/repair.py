@@ -78,14 +78,12 @@ def remove_unexisting_files(
     session.options.require_writable()
     base = session.snapshots.latest()
     lost = [] if base is None else _lost(session, base)
-    stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
     names = {entry.identity for entry in lost}
 
     def missing(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return [] if on is None else [e for e in _lost(session, on) if e.identity in names]
 
-    made = propose(session, _taking(identity, missing)) if lost and not dry_run else None
-    return _given_up("missing files", stakes, made, dry_run=dry_run)
+    return _given_up(session, identity, "missing files", lost, missing, dry_run=dry_run)
 
 
 def remove_damaged_files(
@@ -105,15 +103,21 @@ def remove_damaged_files(
         live = [] if on is None else session.live_entries(on)
         return [entry for entry in live if session.data_path(entry) in bad]
 
-    lost = damaged(base)
-    stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
-    made = propose(session, _taking(identity, damaged)) if lost and not dry_run else None
-    return _given_up("damaged files", stakes, made, dry_run=dry_run)
+    return _given_up(session, identity, "damaged files", damaged(base), damaged, dry_run=dry_run)
 
 
 def _given_up(
-    what: str, stakes: tuple[FileStake, ...], made: Snapshot | None, *, dry_run: bool
+    session: TableSession,
+    identity: CommitIdentity,
+    what: str,
+    lost: Sequence[ManifestEntry],
+    choose: Callable[[Snapshot | None], Sequence[ManifestEntry]],
+    *,
+    dry_run: bool,
 ) -> RepairReport:
+    """Take files out of the newest state, as `choose` then finds them, and tell what they held."""
+    stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
+    made = propose(session, _taking(identity, choose)) if lost and not dry_run else None
     paths = tuple(one.path for one in stakes)
     return RepairReport(what=what, found=paths, dry_run=dry_run, snapshot=made, lost=stakes)
 

@@ -4,10 +4,8 @@ No file names the oldest and the newest, and the hints that do so hold a number 
 EARLIEST hides snapshots, one that is lost looks as if it had expired, or had never been committed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidOptionError, LsmError
@@ -18,10 +16,10 @@ from lsm_engine.plan.retention import kept_of_passed, retention_of
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.expire_changelogs import changelogs_outlive
+from lsm_engine.table.integrity.findings import readable
 from lsm_engine.table.integrity.verify_report import VerifyReport
 from lsm_engine.table.tags.tag import is_there
 
-T = TypeVar("T")
 _FEW = 1000  # ids from a hint on, which may be garbage, that are looked at
 
 
@@ -105,7 +103,7 @@ def _astray(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
     With LATEST lost only they show that some are lost; with a branch's tag in the place of main's only its snapshot.
     A warning: a tag may come back from the trash after a rollback, and Java's leaves consumers.
     """
-    tags = list(_readable(session.tags.names(), session.tags.find))
+    tags = [tag for _, tag in readable(session.tags.names(), session.tags.find)]
     there = {one.id: one for one in snapshots}
     others = [
         f"warning: tag {tag.name!r} is of another snapshot {tag.snapshot.id} than the one that is there: it is "
@@ -120,7 +118,7 @@ def _astray(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
             f"consumer {one.name!r} goes on at snapshot {one.next_snapshot_id}",
             one.next_snapshot_id - 1,
         )
-        for one in _readable(session.consumers.names(), session.consumers.find)
+        for _, one in readable(session.consumers.names(), session.consumers.find)
     ]
     try:
         newest = session.snapshots.latest_id() or 0  # after them
@@ -131,14 +129,6 @@ def _astray(session: TableSession, snapshots: Sequence[Snapshot]) -> list[str]:
         for text, reached in named
         if reached > newest
     ]
-
-
-def _readable(names: Iterable[str], find: Callable[[str], T | None]) -> Iterator[T]:
-    """Yield what can be read; the rest is a finding of its own."""
-    for name in names:
-        with suppress(LsmError):
-            if (found := find(name)) is not None:
-                yield found
 
 
 def _kept(
@@ -164,7 +154,7 @@ def _needed(session: TableSession) -> Iterator[int]:
     """Yield the snapshots that consumers keep; one that cannot be read is a finding of its own."""
     if session.options[core_options.CONSUMER_CHANGELOG_ONLY]:
         return
-    for one in _readable(session.consumers.names(), session.consumers.find):
+    for _, one in readable(session.consumers.names(), session.consumers.find):
         yield one.next_snapshot_id
 
 
