@@ -8,6 +8,8 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import SimpleStats
 
+Bucket = tuple[bytes, int]
+"""(partition, bucket): what holds one LSM tree. The partition is a stored row."""
 FileIdentity = tuple[bytes, int, int, str]
 """(partition, bucket, level, file name): what a DELETE entry must match."""
 
@@ -47,6 +49,14 @@ class ManifestFileMeta:
     total_buckets: int | None = None
     extra_files: tuple[str, ...] | None = None
     checksum: int | None = None  # of the manifest's bytes
+
+
+def by_bucket(entries: Iterable[ManifestEntry]) -> dict[Bucket, list[ManifestEntry]]:
+    """Return entries by the bucket that their files are of, in the order given."""
+    found: dict[Bucket, list[ManifestEntry]] = {}
+    for entry in entries:
+        found.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return found
 
 
 def fold(entries: Iterable[ManifestEntry], *, strict: bool = True) -> list[ManifestEntry]:

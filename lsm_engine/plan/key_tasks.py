@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 
 from lsm_engine.base.record import record
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 
 
 @record
@@ -25,15 +25,12 @@ def file_shares(
     With `task_rows_max` None a bucket is never cut; otherwise a share has at most so many rows, if
     its files are not larger. Files that lie side by side in the order given stay together.
     """
-    by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in entries:
-        by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
     total = sum(entry.file.row_count for entry in entries)
     most = total
     if task_rows_max is not None:
         most = max(1, min(task_rows_max, -(-total // task_count)))
     shares = []
-    for (partition, bucket), files in sorted(by_bucket.items()):
+    for (partition, bucket), files in sorted(by_bucket(entries).items()):
         for part in _cut(files, most):
             rows = sum(entry.file.row_count for entry in part)
             shares.append(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from lsm_engine.base.record import record
 from lsm_engine.base.units import format_bytes
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 
 
 @record
@@ -44,12 +44,14 @@ def pressures(
     live: Iterable[ManifestEntry], *, run_trigger: int, stop_trigger: int
 ) -> tuple[BucketPressure, ...]:
     """Return the pressure of every bucket with live files, the most urgent first."""
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    for entry in live:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
     found = [
-        pressure_of(partition, bucket, files, run_trigger=run_trigger, stop_trigger=stop_trigger)
-        for (partition, bucket), files in buckets.items()
+        pressure_of(
+            *bucket,
+            [entry.file for entry in entries],
+            run_trigger=run_trigger,
+            stop_trigger=stop_trigger,
+        )
+        for bucket, entries in by_bucket(live).items()
     ]
     return tuple(
         sorted(found, key=lambda one: (-one.run_count, -one.debt_bytes, one.partition, one.bucket))

@@ -7,7 +7,7 @@ for rows as they were at one snapshot: who changed them since decides what they 
 from collections.abc import Iterable
 
 from lsm_engine.base.modes import EntryKind, FileSource
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 from lsm_engine.plan.commit import CommitPlan
 from lsm_engine.plan.conflicts import Conflict, ConflictReason
 from lsm_engine.plan.row_ids import row_ids_of
@@ -28,10 +28,7 @@ def find_row_id_conflict(
     if not placed:
         return None
     gone = {entry.identity for entry in plan.delta if entry.kind is EntryKind.DELETE}
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in live:
-        if entry.identity not in gone:
-            buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    buckets = by_bucket(entry for entry in live if entry.identity not in gone)
     for entry in placed:
         wrong = _wrong(entry, buckets.get((entry.partition, entry.bucket), ()), planned_on_id)
         if wrong is not None:

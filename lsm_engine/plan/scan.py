@@ -8,7 +8,7 @@ from lsm_engine.mergetree.sections import sections
 from lsm_engine.mergetree.sorted_run import KeyOrder
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 from lsm_engine.plan.row_ids import column_groups
 
 Run = tuple[DataFileMeta, ...]
@@ -128,7 +128,7 @@ def plan_splits(
     """
     splits: list[Split] = []
     skipped = 0
-    for entries in _by_bucket(live):
+    for _, entries in sorted(by_bucket(live).items()):
         lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
         files = [entry.file for entry in entries if entry.file.level >= lowest]
         found = _sections(files, key_order, mode)
@@ -166,18 +166,11 @@ def read_files(
     """Return the live files that a read sees, and those on levels that it does not reach."""
     seen: list[ManifestEntry] = []
     unseen: list[ManifestEntry] = []
-    for entries in _by_bucket(live):
+    for _, entries in sorted(by_bucket(live).items()):
         lowest = first_level(mode, reach, max(entry.file.level for entry in entries))
         for entry in entries:
             (seen if entry.file.level >= lowest else unseen).append(entry)
     return seen, unseen
-
-
-def _by_bucket(live: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in live:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return [buckets[key] for key in sorted(buckets)]
 
 
 def _sections(files: Sequence[DataFileMeta], key_order: KeyOrder, mode: ReadMode) -> list[Section]:

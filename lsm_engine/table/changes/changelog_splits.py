@@ -9,7 +9,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import Bucket, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import (
@@ -41,7 +41,6 @@ from lsm_engine.table.changes.change_range import (
 from lsm_engine.table.changes.read_changes import ROW_KIND, SNAPSHOT_ID, ChangedRows, read_changes
 from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.bucket_context import BucketContext
-from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import ReadRows

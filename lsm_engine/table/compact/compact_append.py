@@ -14,6 +14,7 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.commit_message import CommitMessage, CompactIncrement
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
+from lsm_engine.meta.manifest import by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.append_compaction import AppendSizes, append_groups, row_range_groups
 from lsm_engine.plan.row_ids import column_groups, row_ids_of
@@ -64,14 +65,9 @@ def plan_append_compaction(
         min_file_count=options[core_options.COMPACTION_MIN_FILE_NUM],
     )
     vectors = session.vector_files(base)
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    totals: dict[tuple[bytes, int], int] = {}
-    for entry in session.live_entries(base, holds):
-        bucket = (entry.partition, entry.bucket)
-        buckets.setdefault(bucket, []).append(entry.file)
-        totals[bucket] = entry.total_buckets
     work = []
-    for bucket, files in buckets.items():
+    for bucket, entries in by_bucket(session.live_entries(base, holds)).items():
+        files = [entry.file for entry in entries]
         index = vectors.get(bucket, ())
         if session.schema.evolves_data:
             groups = row_range_groups(files, sizes, full=full)
@@ -88,7 +84,7 @@ def plan_append_compaction(
                 AppendWork(
                     partition=bucket[0],
                     bucket=bucket[1],
-                    total_buckets=totals[bucket],
+                    total_buckets=entries[-1].total_buckets,
                     groups=tuple(groups),
                     vectors=index,
                 )

@@ -18,6 +18,7 @@ from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
 from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
+from lsm_engine.meta.manifest import by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import emits_moves
 from lsm_engine.prune.stored_stats import stored_bounds
@@ -135,17 +136,12 @@ class _Planner:
                 return []
             holds = _in(due)
         vectors = session.vector_files(base)
-        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-        totals: dict[tuple[bytes, int], int] = {}
-        for entry in session.live_entries(base, holds):
-            if entry.bucket < 0:
-                continue  # rows that wait for a bucket are no tree
-            key = (entry.partition, entry.bucket)
-            buckets.setdefault(key, []).append(entry.file)
-            totals[key] = entry.total_buckets
         count = session.options.level_count
         work = []
-        for key, files in buckets.items():
+        for key, entries in by_bucket(session.live_entries(base, holds)).items():
+            if key[1] < 0:
+                continue  # rows that wait for a bucket are no tree
+            files = [entry.file for entry in entries]
             levels = Levels.of(files, level_count=count, key_order=self._key_order)
             vector_files = vectors.get(key, ())
             found = self._steps(levels, key, frozenset(vector_places(vector_files)))
@@ -154,7 +150,7 @@ class _Planner:
                     BucketWork(
                         partition=key[0],
                         bucket=key[1],
-                        total_buckets=totals[key],
+                        total_buckets=entries[-1].total_buckets,
                         reason=found.unit.reason.value,
                         steps=found.steps,
                         older=found.older,

@@ -1,6 +1,7 @@
 """Alter: the newest schema → the next one → one atomic create of its file, again if somebody was first."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.option import Option
 from lsm_engine.base.units import counted
-from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
+from lsm_engine.io.data_file_reader import DataFileReader
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import from_expression
@@ -200,9 +201,8 @@ def _lost_in(
     old = next((one.type for one in stored.fields if one.id == field.id), None)
     if old is None or not loses_somewhere(old, field.type):
         return 0
-    columns = ReadColumns(file_schema=stored, read_schema=schema, names=(field.name,))
-    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-    with open_data_file(context.file_io, path, entry.file, columns) as reader:
+    own = replace(context, schema=schema)
+    with own.open_file(entry.partition, entry.bucket, entry.file, (field.name,)) as reader:
         return sum(_lost_in_group(reader, group) for group in range(reader.row_group_count))
 
 

@@ -15,7 +15,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.record_key_bloom import RecordKeys, read_key_footer
-from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
+from lsm_engine.io.data_file_reader import DataFileReader
 from lsm_engine.io.key_footers import key_pieces, record_keys
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
 from lsm_engine.kernels.hashing import bucket_of
@@ -262,14 +262,13 @@ def _place_of(entry: ManifestEntry) -> FilePlace:
 def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
     """Open a data file for its key columns, sequence numbers and row kinds, and nothing else."""
     schema = context.schema
-    columns = ReadColumns(
-        file_schema=context.schemas[entry.file.schema_id],
-        read_schema=schema,
-        names=(*schema.trimmed_primary_keys, SEQUENCE_NUMBER, VALUE_KIND),
+    return context.open_file(
+        entry.partition,
+        entry.bucket,
+        entry.file,
+        (*schema.trimmed_primary_keys, SEQUENCE_NUMBER, VALUE_KIND),
+        verify_checksums=schema.options[core_options.PAGE_CHECKSUM],
     )
-    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-    checked = schema.options[core_options.PAGE_CHECKSUM]
-    return open_data_file(context.file_io, path, entry.file, columns, verify_checksums=checked)
 
 
 def read_keys(reader: DataFileReader, schema: TableSchema) -> FileKeys:

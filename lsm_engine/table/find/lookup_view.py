@@ -20,13 +20,13 @@ from lsm_engine.lookup.sort_store import BlockCache
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import Bucket, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import ReadMode
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
-from lsm_engine.table.ground.deletion_vectors import Bucket, BucketVectors
+from lsm_engine.table.ground.deletion_vectors import BucketVectors
 from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
 

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
@@ -195,11 +194,7 @@ def matching_rows(
     batch, places = KeyBatch.of(keys.columns, types)
     context = session.context(entry.file.schema_id for entry in entries)
     for entry in entries:
-        columns = ReadColumns(
-            file_schema=context.schemas[entry.file.schema_id], read_schema=schema, names=names
-        )
-        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-        with open_data_file(context.file_io, path, entry.file, columns) as reader:
+        with context.open_file(entry.partition, entry.bucket, entry.file, names) as reader:
             positions, numbers, begin = [], [], 0
             for rows in reader.batches():
                 some, found = match_keys(rows, batch, names)

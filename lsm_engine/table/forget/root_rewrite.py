@@ -12,6 +12,7 @@ from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.index_file import IndexFileMeta
+from lsm_engine.meta.manifest import Bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, SameState
@@ -19,7 +20,6 @@ from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.commit.commit_metadata import MetadataWriter
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
 from lsm_engine.table.forget.state_rewrite import KeyFiles, StateChange, change_state
-from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import require_writable
 from lsm_engine.table.tags.removal import carry_out

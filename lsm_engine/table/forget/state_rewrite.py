@@ -16,17 +16,16 @@ from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import Bucket, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.find.row_locations import MatchingRows, matching_rows
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
-from lsm_engine.table.ground.deletion_vectors import Bucket, BucketDeletions, BucketVectors
+from lsm_engine.table.ground.deletion_vectors import BucketDeletions, BucketVectors
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.split_read import BucketReader
 from lsm_engine.table.stage.dynamic_buckets import listed_hashes, write_hashes
@@ -139,10 +138,7 @@ def _rewritten(
     file = entry.file
     if len(dropped) == file.row_count:
         return None
-    schema = context.schemas[file.schema_id]
-    own = replace(context, schema=schema)
-    columns = ReadColumns(file_schema=schema, read_schema=schema)
-    path = context.data_file(entry.partition, entry.bucket, file.file_name)
+    own = replace(context, schema=context.schemas[file.schema_id])
     writer = own.new_files(
         entry.partition,
         entry.bucket,
@@ -152,7 +148,7 @@ def _rewritten(
         first_sequence_number=file.min_sequence_number,
     )
     try:
-        with open_data_file(context.file_io, path, file, columns) as reader:
+        with own.open_file(entry.partition, entry.bucket, file) as reader:
             for rows in reader.without(dropped).batches():
                 writer.write(rows)
         (made,) = writer.close()

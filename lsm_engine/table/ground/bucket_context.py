@@ -8,10 +8,12 @@ from lsm_engine.base.errors import UnsupportedError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.io.clock import Clock, IdSource
+from lsm_engine.io.data_file_reader import DataFileReader, ReadColumns, open_data_file
 from lsm_engine.io.data_file_writer import DataFileWriter
 from lsm_engine.io.file_io import FileIO, check_name
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.io.written_file import CHANGELOG_PREFIX, DATA_PREFIX, NewFiles
+from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -61,6 +63,29 @@ class BucketContext:
             return path  # no writer had a legacy name for such a partition
         other = f"{self.paths.bucket_directory(legacy, bucket)}/{name}"
         return other if self.file_io.exists(other) else path
+
+    def open_file(
+        self,
+        partition: bytes,
+        bucket: int,
+        file: DataFileMeta,
+        names: tuple[str, ...] | None = None,
+        *,
+        with_positions: bool = False,
+        verify_checksums: bool = True,
+    ) -> DataFileReader:
+        """Open a data file of a bucket, to be read as `schema`; the caller closes it.
+
+        `names`, `with_positions` as in ReadColumns; raises as `open_data_file` does.
+        """
+        columns = ReadColumns(
+            file_schema=self.schemas[file.schema_id],
+            read_schema=self.schema,
+            names=names,
+            with_positions=with_positions,
+        )
+        path = self.data_file(partition, bucket, file.file_name)
+        return open_data_file(self.file_io, path, file, columns, verify_checksums=verify_checksums)
 
     def new_files(
         self,

@@ -22,10 +22,10 @@ from lsm_engine.meta.index_file import (
     VectorPlace,
     vector_places,
 )
+from lsm_engine.meta.manifest import Bucket
 from lsm_engine.store.indexes import DeletionVectorStore
 from lsm_engine.table.ground.bucket_context import BucketContext
 
-Bucket = tuple[bytes, int]
 _FRAME_GUESS_BYTES = 32
 
 

@@ -17,7 +17,7 @@ from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
@@ -33,7 +33,6 @@ from lsm_engine.store.tags import TagStore
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.components import Components, TableListener
 from lsm_engine.table.ground.deletion_vectors import (
-    Bucket,
     places_by_bucket,
     vector_files_by_bucket,
 )

@@ -9,11 +9,10 @@ import pyarrow as pa
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
-from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.live_files import (
     bucket_pairs,
     level_facts,

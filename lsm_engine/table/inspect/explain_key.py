@@ -16,6 +16,7 @@ from lsm_engine.merge.rule_texts import column_rule_texts, row_rule_text
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
+from lsm_engine.meta.manifest import Bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_history import FACTS, POSITION, KeyExplanation
 from lsm_engine.plan.scan import ReadMode
@@ -27,7 +28,7 @@ from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules, read_mode
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.inspect.file_origins import Bucket, FileOrigins, origins_of
+from lsm_engine.table.inspect.file_origins import FileOrigins, origins_of
 from lsm_engine.table.inspect.key_outcome import MARK, KeyOutcome, outcome_of
 from lsm_engine.table.read.prune_files import prune_files
 from lsm_engine.table.read.split_read import BucketReader

@@ -15,7 +15,7 @@ from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.ground.live_files import (
     FILE_NAME,
@@ -25,7 +25,6 @@ from lsm_engine.table.ground.live_files import (
 )
 from lsm_engine.table.ground.session import TableSession
 
-Bucket = tuple[bytes, int]
 """(partition, bucket)."""
 BISECTED_FROM = 200
 """Snapshots from which on bisection reads less than all deltas are."""

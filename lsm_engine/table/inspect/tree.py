@@ -3,6 +3,7 @@
 from lsm_engine.base.record import record
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.ground.session import TableSession
 
@@ -44,17 +45,14 @@ def bucket_trees(session: TableSession, snapshot: Snapshot | None = None) -> lis
     base = snapshot or session.snapshots.latest()
     if base is None:
         return []
-    files: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    for entry in session.live_entries(base):
-        files.setdefault((entry.partition, entry.bucket), []).append(entry.file)
     context = session.context()
     trees = [
         BucketTree(
             partition=context.partition_path(partition),
             bucket=bucket,
-            runs=_runs(session, found),
+            runs=_runs(session, [entry.file for entry in entries]),
         )
-        for (partition, bucket), found in files.items()
+        for (partition, bucket), entries in by_bucket(session.live_entries(base)).items()
     ]
     return sorted(trees, key=lambda tree: (tree.partition, tree.bucket))
 

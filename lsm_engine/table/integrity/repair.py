@@ -115,7 +115,7 @@ def _given_up(
     *,
     dry_run: bool,
 ) -> RepairReport:
-    """Take files out of the newest state, as `choose` then finds them, and tell what they held."""
+    """Take files out of the newest state, as `choose` then finds them, and report what they held."""
     stakes = tuple(stake_of(entry, session.schema, session.data_path(entry)) for entry in lost)
     made = propose(session, _taking(identity, choose)) if lost and not dry_run else None
     paths = tuple(one.path for one in stakes)

@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import LsmError
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.mergetree.levels import Levels
-from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, LEVEL, PARTITION
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding
@@ -39,13 +38,10 @@ def _overlaps(session: TableSession, entries: Iterable[ManifestEntry]) -> list[F
     order = session.key_order
     assert order is not None
     context = session.context()
-    buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-    for entry in entries:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
     found = []
-    for (partition, bucket), files in buckets.items():
+    for (partition, bucket), held in by_bucket(entries).items():
         try:
-            Levels.of(files, level_count=1, key_order=order)
+            Levels.of([entry.file for entry in held], level_count=1, key_order=order)
         except LsmError as error:
             where = context.bucket_directory(partition, bucket)
             found.append(Finding(text=f"{where}: {error}"))

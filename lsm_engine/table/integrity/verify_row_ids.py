@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.codec.manifest import entries_of
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -88,16 +87,10 @@ class RowIdVerification:
         """Return the ids that a file stores as runs [first, end) of ids that follow each other."""
         name = entry.file.file_name
         if name not in self._stored:
-            session = self._session
-            context = session.context([entry.file.schema_id])
-            columns = ReadColumns(
-                file_schema=context.schemas[entry.file.schema_id],
-                read_schema=session.schema,
-                names=(ROW_ID,),
-            )
+            context = self._session.context([entry.file.schema_id])
             try:
-                with open_data_file(
-                    session.file_io, session.data_path(entry), entry.file, columns
+                with context.open_file(
+                    entry.partition, entry.bucket, entry.file, (ROW_ID,)
                 ) as reader:
                     ids = np.sort(one_array(reader.read().column(ROW_ID)).to_numpy())
             except LsmError:

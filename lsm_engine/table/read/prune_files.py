@@ -15,7 +15,7 @@ from lsm_engine.codec.binary_row import encode_rows
 from lsm_engine.codec.manifest import WITHOUT_STATS, entries_of
 from lsm_engine.kernels.hashing import bucket_of, murmur32
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta, by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import PruneCounts, prune_counts
 from lsm_engine.plan.row_ids import column_groups
@@ -261,12 +261,9 @@ class _Pruning:
     def _replaced(self, entries: Sequence[ManifestEntry]) -> dict[str, frozenset[int]]:
         """Return, by file name, the columns that newer files have: its statistics do not count."""
         schemas = self._session.context(entry.file.schema_id for entry in entries).schemas
-        buckets: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-        for entry in entries:
-            buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
         found: dict[str, frozenset[int]] = {}
-        for files in buckets.values():
-            for group in column_groups(files):
+        for held in by_bucket(entries).values():
+            for group in column_groups(entry.file for entry in held):
                 if len(group) > 1:
                     found |= replaced_columns(group, self._schema, schemas)
         return found

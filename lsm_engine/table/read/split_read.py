@@ -13,7 +13,6 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
 from lsm_engine.base.record import record
 from lsm_engine.codec.deletion_vector import DeletionVector
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
 from lsm_engine.io.data_formats import format_of
 from lsm_engine.io.spill import SpillArea
@@ -321,17 +320,10 @@ class BucketReader:
         `part`: only the row groups whose first row is one of these. `kept_by`: only rows that its filter
         keeps; where nothing has to be merged. `deleted`: rows to leave out (None: by its own vector).
         """
-        schema = self._context.schema
-        columns = ReadColumns(
-            file_schema=self._context.schemas[file.schema_id],
-            read_schema=schema,
-            names=tuple(names),
-        )
-        path = self._context.data_file(self._partition, self._bucket, file.file_name)
-        checked = schema.options[core_options.PAGE_CHECKSUM]
+        checked = self._context.schema.options[core_options.PAGE_CHECKSUM]
         deleted = deleted or self._vectors.of(file.file_name)
-        with open_data_file(
-            self._context.file_io, path, file, columns, verify_checksums=checked
+        with self._context.open_file(
+            self._partition, self._bucket, file, tuple(names), verify_checksums=checked
         ) as reader:
             if deleted is not None:
                 reader.without(deleted)

@@ -13,11 +13,10 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.manifest_rows import rows_of
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import Bools, fixed_values, one_array
 from lsm_engine.kernels.row_kinds import Kinds, retracts
 from lsm_engine.mergetree.levels import newest_first
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Packing, plan_splits
@@ -35,12 +34,9 @@ def count_changes(
     """Return what new files do to the rows of a snapshot. Of several versions of a key the newest
     counts.
     """
-    by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in delta:
-        if entry.kind is EntryKind.ADD and entry.bucket >= 0:
-            by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
+    added = [entry for entry in delta if entry.kind is EntryKind.ADD and entry.bucket >= 0]
     total = RowCounts()
-    for files in by_bucket.values():
+    for files in by_bucket(added).values():
         files.sort(key=lambda entry: newest_first(entry.file))
         for at, entry in enumerate(files):
             total += _changes_of(session, base, entry, files[:at])
@@ -76,13 +72,8 @@ def _keys_and_kinds(session: TableSession, entry: ManifestEntry) -> tuple[pa.Rec
     schema = session.schema
     context = session.context([entry.file.schema_id])
     names = tuple(dict.fromkeys((*schema.primary_keys, *schema.partition_keys)))
-    columns = ReadColumns(
-        file_schema=context.schemas[entry.file.schema_id],
-        read_schema=schema,
-        names=(*names, VALUE_KIND),
-    )
-    path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-    with open_data_file(context.file_io, path, entry.file, columns) as reader:
+    wanted = (*names, VALUE_KIND)
+    with context.open_file(entry.partition, entry.bucket, entry.file, wanted) as reader:
         rows = reader.read()
     keys = pa.RecordBatch.from_arrays([one_array(rows.column(name)) for name in names], list(names))
     return keys, fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)

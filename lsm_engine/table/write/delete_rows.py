@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.table_options import TableOptions
-from lsm_engine.io.data_file_reader import POSITION, ReadColumns, open_data_file
+from lsm_engine.io.data_file_reader import POSITION
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import Bucket, ManifestEntry
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -32,7 +32,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import ArrayType, MapType, RowType
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import matching_rows, rows_deleted_by_vectors
-from lsm_engine.table.ground.deletion_vectors import Bucket, BucketDeletions
+from lsm_engine.table.ground.deletion_vectors import BucketDeletions
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import require_writable
@@ -87,26 +87,23 @@ def _commit_marks(
     if before is not None:
         return before
     require_writable(session)
-    tries = session.options[core_options.COMMIT_MAX_RETRIES]
-    while True:
+
+    def attempt(_: int) -> WriteResult | None:
         base = session.snapshots.latest()
         if base is None:
             return None
         messages, count = _marked(session, base, find(base))
         if not messages:
             return None
-        try:
-            return write.land(
-                messages,
-                planned_on=base,
-                properties=RowCounts(deleted=count).properties,
-                overwritten=lambda _: (),
-            )
-        except CommitConflictError:
-            # Others deleted rows or moved them to other files: look where they are now.
-            if not tries:
-                raise
-            tries -= 1
+        return write.land(
+            messages,
+            planned_on=base,
+            properties=RowCounts(deleted=count).properties,
+            overwritten=lambda _: (),
+        )
+
+    # Others may delete rows or move them to other files: then it is looked where they are by then.
+    return write.again(attempt)
 
 
 def columns_asked(schema: TableSchema, keys: Any) -> pa.RecordBatch:
@@ -176,14 +173,9 @@ def _rows_where(session: TableSession, predicate: Predicate, base: Snapshot) -> 
     context = session.context(entry.file.schema_id for entry in entries)
     names = tuple(name for name in session.readable_columns.names if name in columns_of(predicate))
     for entry in entries:
-        columns = ReadColumns(
-            file_schema=context.schemas[entry.file.schema_id],
-            read_schema=session.schema,
-            names=names,
-            with_positions=True,
-        )
-        path = context.data_file(entry.partition, entry.bucket, entry.file.file_name)
-        with open_data_file(context.file_io, path, entry.file, columns) as reader:
+        with context.open_file(
+            entry.partition, entry.bucket, entry.file, names, with_positions=True
+        ) as reader:
             kept = [
                 rows.column(POSITION).to_numpy()[matches(predicate, rows)]
                 for rows in map(pa.Table.from_batches, ([one] for one in reader.batches()))

@@ -6,7 +6,6 @@ Where rows changed in between, the commit is given up, and the rows are looked a
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, ErrorKind
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
@@ -33,25 +32,28 @@ def write_looked_up(
     before = write.replayed()
     if before is not None:
         return before
-    for _ in range(1 + session.options[core_options.COMMIT_MAX_RETRIES]):
+
+    def attempt(_: int) -> WriteResult | None:
         base = write.base()
         staged = stage_on(base)
         if staged is None:
             return None
         messages, counts = staged
-        try:
-            return write.land(
-                messages,
-                planned_on=base,
-                properties=as_merged(session.schema, counts).properties,
-                requires=RowsUnchanged(on=base),
-            )
-        except CommitConflictError as error:
-            if error.kind is not ErrorKind.ROWS_CHANGED:
-                raise
-    raise CommitConflictError(
-        "other writers kept changing rows between the look and the commit; nothing of this write is "
-        "visible, try again or raise 'commit.max-retries'",
-        kind=ErrorKind.RETRIES_EXHAUSTED,
-        table=session.name,
-    )
+        return write.land(
+            messages,
+            planned_on=base,
+            properties=as_merged(session.schema, counts).properties,
+            requires=RowsUnchanged(on=base),
+        )
+
+    try:
+        return write.again(attempt, only=ErrorKind.ROWS_CHANGED)
+    except CommitConflictError as error:
+        if error.kind is not ErrorKind.ROWS_CHANGED:
+            raise
+        raise CommitConflictError(
+            "other writers kept changing rows between the look and the commit; nothing of this write is "
+            "visible, try again or raise 'commit.max-retries'",
+            kind=ErrorKind.RETRIES_EXHAUSTED,
+            table=session.name,
+        ) from error

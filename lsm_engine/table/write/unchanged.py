@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
-from lsm_engine.io.data_file_reader import ReadColumns, open_data_file
 from lsm_engine.kernels.arrow_views import fixed_values, one_array
 from lsm_engine.kernels.row_kinds import retracts
 from lsm_engine.meta.commit_message import CommitMessage
@@ -55,13 +54,8 @@ def _rows_of(
     session: TableSession, message: CommitMessage, file: DataFileMeta
 ) -> Iterable[pa.RecordBatch]:
     context = session.context([file.schema_id])
-    columns = ReadColumns(
-        file_schema=context.schemas[file.schema_id],
-        read_schema=session.schema,
-        names=(*session.schema.names, VALUE_KIND),
-    )
-    path = context.data_file(message.partition, message.bucket, file.file_name)
-    with open_data_file(context.file_io, path, file, columns) as reader:
+    names = (*session.schema.names, VALUE_KIND)
+    with context.open_file(message.partition, message.bucket, file, names) as reader:
         for batch in reader.batches():
             for start in range(0, batch.num_rows, _ROWS):
                 yield batch.slice(start, _ROWS)

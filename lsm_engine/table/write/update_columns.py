@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError, ErrorKind, InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
@@ -21,7 +21,7 @@ from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Longs, one_array
 from lsm_engine.meta.commit_message import CommitMessage, DataIncrement
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.row_ids import column_groups, row_ids_of
@@ -65,8 +65,8 @@ def update_columns(
     require_writable(session)
     if not given.num_rows:
         return None
-    tries = session.options[core_options.COMMIT_MAX_RETRIES]
-    while True:
+
+    def attempt(_: int) -> WriteResult | None:
         base = session.snapshots.latest()
         work = _planned(session, base, given)
         files = [file for item in work for file in item.files]
@@ -77,13 +77,10 @@ def update_columns(
             label=f"update columns of {session.name}",
             discard=partial(discard, context),
         )
-        try:
-            return write.land(messages, planned_on=base)
-        except CommitConflictError:
-            # Others joined the files, or gave the rows other values: look at what they are now.
-            if not tries:
-                raise
-            tries -= 1
+        return write.land(messages, planned_on=base)
+
+    # Others may join the files, or give the rows other values: then it is looked at what they are by then.
+    return write.again(attempt)
 
 
 def _given(session: TableSession, rows: Any) -> pa.Table:
@@ -135,12 +132,10 @@ def _narrowed(schema: TableSchema, names: tuple[str, ...]) -> TableSchema:
 def _planned(session: TableSession, base: Snapshot | None, rows: pa.Table) -> list[ColumnWork]:
     """Return the ranges that hold the rows; raises InvalidInputError for rows that are nowhere."""
     ids = one_array(rows.column(ROW_ID)).to_numpy()
-    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
-    for entry in [] if base is None else session.live_entries(base):
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    live = [] if base is None else session.live_entries(base)
     found = np.zeros(len(ids), np.bool_)
     work = []
-    for (partition, bucket), entries in buckets.items():
+    for (partition, bucket), entries in by_bucket(live).items():
         for files in column_groups(entry.file for entry in entries):
             held = row_ids_of(files[0])
             low, high = np.searchsorted(ids, (held.start, held.stop)).tolist()

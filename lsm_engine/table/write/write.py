@@ -21,6 +21,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import CommitKind, LookupCompact
 from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.meta.manifest import Bucket
 from lsm_engine.meta.row_counts import row_counts_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -38,7 +39,6 @@ from lsm_engine.table.commit.commit import (
 from lsm_engine.table.compact.compact import compact_due
 from lsm_engine.table.compact.postponed_buckets import PostponedRows
 from lsm_engine.table.ground.bucket_context import Staging
-from lsm_engine.table.ground.deletion_vectors import Bucket
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.ground.live_files import newest_sequence_numbers
@@ -118,20 +118,31 @@ class Write:
         session = self._session
         looks = session.schema.bucket_mode.policy.crosses_partitions
         again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
-        tries = session.options[core_options.COMMIT_MAX_RETRIES] if again else 0
-        while True:
+
+        def attempt(tries: int) -> WriteResult | None:
             base = self.base()
             messages = stage(session, rows, base, deletes=deletes)
             requires = RowsUnchanged(on=base) if looks else None
+            return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
+
+        # Keys were looked for in a state that may not be the newest any more.
+        return self.again(attempt, only=ErrorKind.ROWS_CHANGED) if again else attempt(0)
+
+    def again(
+        self, attempt: Callable[[int], WriteResult | None], *, only: ErrorKind | None = None
+    ) -> WriteResult | None:
+        """Return what an attempt does, made anew after each conflict, with how many are left.
+
+        After `commit.max-retries` the conflict is raised, and at once if it is not of the kind `only`.
+        """
+        left = self._session.options[core_options.COMMIT_MAX_RETRIES]
+        while True:
             try:
-                return self.land(
-                    messages, planned_on=base, requires=requires, tries_again=tries > 0
-                )
+                return attempt(left)
             except CommitConflictError as conflict:
-                # Keys were looked for in a state that is not the newest any more.
-                if conflict.kind is not ErrorKind.ROWS_CHANGED or not tries:
+                if not left or only not in (None, conflict.kind):
                     raise
-                tries -= 1
+                left -= 1
 
     def base(self) -> Snapshot | None:
         """Return the newest state, once older rows that wait for a bucket have theirs."""
