@@ -820,7 +820,9 @@ FIELD_OPTIONS = (
         doc="Nested rows with a null in their key: merge (a value like others), ignore or error.",
     ),
     FieldOption(
-        suffix="count-limit", guards=READ, doc="Rows that a nested_update holds at most.",
+        suffix="count-limit", guards=READ,
+        doc="Rows that a nested_update holds at most. Which of more they are depends on what is merged "
+        "first, also of those that replace one that is held.",
     ),
     FieldOption(
         suffix="ts-field", guards=READ,
