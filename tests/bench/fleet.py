@@ -49,6 +49,10 @@ def fill(warehouse: Path, tables: int, partitions: int) -> None:
         catalog.rebuild()
 
 
+_TICKS_MAX = 10_000
+"""More than any round takes, also on a busy machine, where a tick looks at one table."""
+
+
 @dataclass
 class Ticks:
     """Rounds of one sensor: each until every table had its turn."""
@@ -60,7 +64,7 @@ class Ticks:
     def round(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> int:
         """Tick until the turn is at the beginning again; return how many ticks that took."""
         sensor = definitions.get_repository_def().get_sensor_def(self.name)
-        for count in range(1, 1_000):
+        for count in range(1, _TICKS_MAX):
             with dg.build_sensor_context(
                 instance=instance, cursor=self.cursor, definitions=definitions, sensor_name=self.name,
                 resources={"lsm": (definitions.resources or {})["lsm"]},
