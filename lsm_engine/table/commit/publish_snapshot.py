@@ -50,8 +50,8 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
 
     Raises CommitConflictError, the staged files deleted, where others have altered the table since.
     """
-    before, schema = session.planned_from, session.schema
-    if before is None:
+    schema = session.schema
+    if not session.is_planned:
         return
     if not session.schemas.publish(schema):
         discard(session.context(), messages)
@@ -60,8 +60,10 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
             "open the table anew, and write again",
             table=session.name,
         )
-    _require_there(before)
-    session.planned_from = None
+    if _is_dropped(session):  # the file would keep a new table from being made
+        session.delete_quietly([session.paths.schema_file(schema.id)])
+    _require_there(session)
+    session.is_planned = False
     session.notify_altered(schema)
 
 
@@ -77,7 +79,7 @@ def _require_there(session: TableSession) -> None:
 
 def _is_dropped(session: TableSession) -> bool:
     """Whether the directory holds another table by now, or none: schema files are never changed."""
-    known = session.schema
+    known = session.known
     try:
         there = session.schemas.load(known.id)
     except NotFoundError:

@@ -60,8 +60,8 @@ class TableSession:
         """Storage, rooted at the table's directory."""
         self.clock: Clock = components.clock
         self.ids: IdSource = components.ids
-        self.planned_from: TableSession | None = None
-        """The table by the schema in force, where this one's is not published yet."""
+        self.known, self.is_planned = schema, False
+        """The schema whose file shows that this is still the table, and whether this one's has yet to be published."""
         self.raw_files: dict[bool, tuple[object, Any]] = {}
         """What was read last, by snapshot and request, and its files if others may read them (table/read/scan)."""
 
@@ -142,8 +142,13 @@ class TableSession:
     def planning(self, schema: TableSchema) -> "TableSession":
         """Return the table as a schema makes it that the first commit publishes (table/commit)."""
         planned = self.with_schema(schema)
-        planned.planned_from = self
+        planned.known, planned.is_planned = self.schema, True
         return planned
+
+    @property
+    def in_force(self) -> "TableSession":
+        """The table by the schema that is published."""
+        return self.with_schema(self.known) if self.is_planned else self
 
     def with_level_0(self) -> "TableSession":
         """Return the table as its newest rows are, those in level 0 among them.

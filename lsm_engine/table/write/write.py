@@ -146,7 +146,7 @@ class Write:
 
     def base(self) -> Snapshot | None:
         """Return the newest state, once older rows that wait for a bucket have theirs."""
-        PostponedRows(self._session.planned_from or self._session, self._upkeep).before_write()
+        PostponedRows(self._session.in_force, self._upkeep).before_write()
         return self._session.newest_of_writer()
 
     def land(

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.store.snapshots import SnapshotStore
 
 COLUMNS = pa.schema(
     [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False),
@@ -98,6 +100,27 @@ def test_a_table_that_is_dropped_meanwhile_takes_no_rows(table: lsm.Table) -> No
     with pytest.raises(lsm.LsmError):
         planned.upsert(FITS)
     assert not list(Path(table.location).rglob("snapshot-*"))
+    assert not list(Path(table.location).rglob("schema-*"))
+
+
+@pytest.mark.parametrize("store", [SchemaStore, SnapshotStore])
+def test_a_drop_that_listed_the_schemas_before_is_noticed(
+    table: lsm.Table, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, publish = table.altering(*CHANGES), store.publish
+
+    def meanwhile(self: Any, document: Any) -> Any:
+        for path in (*Path(table.location, "schema").glob("schema-0"), *snapshots()):
+            path.unlink()
+        return publish(self, document)
+
+    def snapshots() -> list[Path]:
+        return list(Path(table.location, "snapshot").iterdir())
+
+    monkeypatch.setattr(store, "publish", meanwhile)
+    with pytest.raises(lsm.NotFoundError, match="was dropped"):
+        planned.upsert(FITS)
+    assert not [path for path in snapshots() if path.name.startswith("snapshot-")]
 
 
 def test_rows_that_wait_for_buckets_get_them_by_the_schema_in_force(tmp_path: Path) -> None:
