@@ -77,7 +77,12 @@ def current_settings() -> Settings:
     return settings_from(os.environ)
 
 
+def served_lineage() -> str | None:
+    """Return the address of a lineage that a server shows, by LSM_LINEAGE_URL; None if there is only its file."""
+    return os.environ.get(LINEAGE_URL) or None
+
+
 def lineage_page_url(warehouse: str | Path) -> str:
     """Return where people open the lineage page: LSM_LINEAGE_URL, or its file in the warehouse."""
     page = f"{absolute_warehouse(str(warehouse))}/{LINEAGE_PAGE}"
-    return os.environ.get(LINEAGE_URL) or (page if "://" in page else Path(page).as_uri())
+    return served_lineage() or (page if "://" in page else Path(page).as_uri())

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import dagster as dg
 
 from lsm_assets.model import pictures
-from lsm_assets.model.metadata import Metadata
+from lsm_assets.model.metadata import Metadata, lineage_url
 from lsm_engine import RetentionSimulation, SnapshotDiff
 from lsm_engine import snapshot_ranges as ranges
 
@@ -120,11 +119,7 @@ def branches_metadata(branches: Sequence[tuple[str, int | None]]) -> Metadata:
 
 def lineage_link(page_url: str, table: str, snapshot_id: int) -> Metadata:
     """The way to a snapshot on the lineage page."""
-    name = quote(table, safe="")
-    # Of a server, the page of the one table, about the one snapshot, however old it is.
-    part = f"?table={name}&at={snapshot_id}" if page_url.endswith("/lineage") else ""
-    url = f"{page_url}{part}#{name}/{snapshot_id}"
-    return {"lsm/lineage": dg.MetadataValue.url(url)}
+    return {"lsm/lineage": dg.MetadataValue.url(lineage_url(page_url, table, snapshot_id))}
 
 
 def _signed(size_bytes: int) -> str:

@@ -6,6 +6,7 @@ place is kept below `pictures.INLINE_CHARACTERS_MAX` characters.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, run_link
 from lsm_assets.model.partitions import snapshot_partition
 from lsm_assets.model.tree import LevelFacts, TreeFacts
+from lsm_assets.settings import served_lineage
 from lsm_engine import (
     Amplification,
     RowCounts,
@@ -138,7 +140,7 @@ def table_metadata(
         "dagster/storage_kind": dg.MetadataValue.text(STORAGE_KIND),
         "dagster/uri": dg.MetadataValue.text(location),
         "dagster/column_schema": dg.MetadataValue.table_schema(column_schema(schema, primary_key)),
-        "lsm/snapshot": dg.MetadataValue.md(snapshot_link(keys, snapshot.id)),
+        "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, snapshot.id)),
     }
     if row_count is not None:
         found["dagster/row_count"] = dg.MetadataValue.int(row_count)
@@ -174,7 +176,7 @@ def files_metadata(
         found["lsm/tree_of"] = dg.MetadataValue.text(f"{deepest.label}, {deepest.runs} sorted runs")
     found |= {
         "lsm/levels": dg.MetadataValue.md(level_table(tree.levels)),
-        "lsm/snapshot": dg.MetadataValue.md(snapshot_link(keys, snapshot.id)),
+        "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, snapshot.id)),
         "lsm/sorted_runs_max": dg.MetadataValue.int(tree.runs_max),
         "lsm/files": dg.MetadataValue.int(tree.files),
         "lsm/bytes": dg.MetadataValue.int(tree.bytes),
@@ -306,7 +308,7 @@ def manifest_lists_metadata(
 def tag_metadata(keys: TableKeys, tag: Tag, *, run_id: str | None = None) -> Metadata:
     """What a tag points at, and for how long."""
     found: Metadata = {
-        "lsm/snapshot": dg.MetadataValue.md(snapshot_link(keys, tag.snapshot.id)),
+        "lsm/snapshot": dg.MetadataValue.md(snapshot_links(keys, tag.snapshot.id)),
         "lsm/committed_at": dg.MetadataValue.timestamp(tag.snapshot.time_millis / 1000),
         "lsm/schema_id": dg.MetadataValue.text(str(tag.snapshot.schema_id)),
         "lsm/retained": dg.MetadataValue.text(_lifetime(tag.retained_millis)),
@@ -353,7 +355,7 @@ def compaction_metadata(
         if times is not None:
             found[f"lsm/{name}_amplification"] = dg.MetadataValue.float(round(times, 3))
     if snapshot is not None:
-        found["lsm/snapshot"] = dg.MetadataValue.md(snapshot_link(keys, snapshot.id))
+        found["lsm/snapshot"] = dg.MetadataValue.md(snapshot_links(keys, snapshot.id))
     return found
 
 
@@ -361,6 +363,20 @@ def snapshot_link(keys: TableKeys, snapshot_id: int) -> str:
     """Markdown that opens a snapshot's partition."""
     url = asset_link(keys.asset(AssetKind.SNAPSHOTS), snapshot_partition(snapshot_id))
     return f"[snapshot {snapshot_id}]({url})"
+
+
+def snapshot_links(keys: TableKeys, snapshot_id: int) -> str:
+    """Markdown that opens a snapshot's partition and, where a lineage is served, the snapshot there."""
+    link, served = snapshot_link(keys, snapshot_id), served_lineage()
+    return f"{link} · [lineage]({lineage_url(served, keys.name, snapshot_id)})" if served else link
+
+
+def lineage_url(page_url: str, table: str, snapshot_id: int) -> str:
+    """Return the address of a snapshot on the lineage page."""
+    name = quote(table, safe="")
+    # Of a server, the page of the one table, about the one snapshot, however old it is.
+    part = f"?table={name}&at={snapshot_id}" if page_url.endswith("/lineage") else ""
+    return f"{page_url}{part}#{name}/{snapshot_id}"
 
 
 def label_of(snapshot: Snapshot) -> str:

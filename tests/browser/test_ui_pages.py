@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 HOSTILE = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 LONG = "a_name_that_is_wider_than_any_telephone_that_there_is"
+TURNED = "\u202eevil\u202c العربية"
 DARK = "--blink-settings=preferredColorScheme=0"
 PROBE = """
 addEventListener("load", () => {
@@ -51,6 +52,7 @@ addEventListener("load", () => {
   out.textContent = JSON.stringify({
     faint,
     followed, focus: document.activeElement.name, title: document.title,
+    turned: /[\\u202a-\\u202e\\u2066-\\u2069]/.test(document.body.textContent),
     scripts: [...document.scripts].map(script => script.getAttribute("src")),
     images: document.images.length, background: style.backgroundColor, font: style.fontSize,
     right: Math.max(...whole.map(each => each.getBoundingClientRect().right)), width: innerWidth,
@@ -76,7 +78,8 @@ class Probed(Site):
 @pytest.fixture(scope="module")
 def url(tmp_path_factory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("ui")
-    columns = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    names = ("name", HOSTILE, TURNED, LONG * 3, "👩‍👩‍👧‍👦")
+    columns = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
     with lsm.open_catalog(root) as catalog, pytest.MonkeyPatch.context() as patched:
         patched.setattr("lsm_engine.cli.ui.table_facts.SNAPSHOTS_PER_PAGE", 2)
         options = {"bucket": "1", "write-only": "true"}
@@ -84,8 +87,9 @@ def url(tmp_path_factory) -> Iterator[str]:
             f"shop.{LONG}", columns, primary_key=["id"], options=options, comment=HOSTILE
         )
         for at in range(5):
-            table.upsert([{"id": 1, "name": HOSTILE}, {"id": at, "name": "x"}])
-        table.create_tag(HOSTILE.replace("/", ""), 3)
+            table.upsert([{"id": 1, **dict.fromkeys(names, HOSTILE)}, {"id": at, "name": TURNED}])
+        for tag in (HOSTILE.replace("/", ""), LONG * 3, "👩‍👩‍👧‍👦", "100%"):
+            table.create_tag(tag, 3)
         with PageServer(Probed(catalog, str), 0) as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
@@ -116,7 +120,7 @@ def test_a_phone_shows_a_page_whole_and_runs_nothing_of_the_data(url, tmp_path, 
     assert found["width"] == 500
     assert found["right"] <= 390
     assert found["scripts"] == ["/ui.js", "/probe.js"]
-    assert (found["images"], "run" in found["title"]) == (0, False)
+    assert (found["images"], "run" in found["title"], found["turned"]) == (0, False, False)
     assert found["background"] == "rgb(17, 21, 28)"
     assert found["focus"] == "q"
 

@@ -49,6 +49,20 @@ def test_a_snapshot_tells_what_it_changed_and_where_to_follow_it(lake: Lake) -> 
     assert done.success
 
 
+def test_tables_files_and_tags_lead_to_a_lineage_that_is_served(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is reached by the page of the snapshot alone: browsers follow links to files only from files."""
+    monkeypatch.setenv("LSM_LINEAGE_URL", "http://127.0.0.1:8577/lineage")
+    lake.write(rows(1, 2))
+    url = "http://127.0.0.1:8577/lineage?table=shop.orders&at=1#shop.orders/1"
+    assert lake.events(AssetKind.SNAPSHOTS)[0].metadata["lsm/lineage"].value == url
+    told = [lake.events(AssetKind.TABLE)[0], *observations(lake), *lake.events(AssetKind.FILES)]
+    assert len(told) > 1
+    for each in told:
+        assert each.metadata["lsm/snapshot"].value.endswith(f" · [lineage]({url})")
+
+
 def test_an_inspected_snapshot_shows_its_contents_and_its_manifests_their_statistics(lake) -> None:
     lake.write(rows(1, 2), rows(2, 3))
     lake.materialise(AssetKind.SNAPSHOTS, AssetKind.MANIFEST_LISTS, partition_key="2")
