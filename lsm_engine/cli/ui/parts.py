@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lsm_engine import HealthReport
-from lsm_engine.cli.output import Column, counted, size_text
+from lsm_engine.cli.output import Column, count_text, counted, size_text
 from lsm_engine.cli.ui.markup import Html, element, joined, lineage_address, table_address
 
 Links = Mapping[str, Callable[[Mapping[str, Any]], str | None]]
@@ -110,7 +110,10 @@ def _cell(
 def fact_list(facts: Mapping[str, object]) -> Html:
     """Return facts below each other; those that are None are left out."""
     pairs = [
-        (element("dt", name.replace("_", " ")), element("dd", value))
+        (
+            element("dt", name.replace("_", " ")),
+            element("dd", count_text(value) if name.endswith("_count") else value),
+        )
         for name, value in facts.items()
         if value is not None and value != ""
     ]

@@ -24,6 +24,7 @@ from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 from lsm_engine.cli.ui.command import ui
 from lsm_engine.cli.ui.health_board import HealthBoard
 from lsm_engine.cli.ui.markup import Html, address, element
+from lsm_engine.cli.ui.parts import fact_list
 from lsm_engine.cli.ui.routes import POLICY, Site
 from lsm_engine.cli.ui.server import PageServer
 from lsm_engine.cli.ui.table_list import TableState
@@ -513,3 +514,10 @@ def test_a_warehouse_without_a_catalog_is_shown(tmp_path: Path) -> None:
 
 def test_without_catalog_and_tables_it_ends(shell) -> None:
     shell("ui", "--no-browser", code=3)
+
+
+def test_counts_among_facts_have_their_thousands_apart_and_ids_do_not() -> None:
+    shown = fact_list({"total_record_count": 12_126, "commit_identifier": 9_223_372, "tags": None})
+    assert "<dd>12,126</dd>" in shown
+    assert "<dd>9223372</dd>" in shown
+    assert "tags" not in shown
