@@ -16,7 +16,6 @@ import binascii
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +23,8 @@ import numpy.typing as npt
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, UnsupportedError
 from lsm_engine.base.modes import BloomFilterType
 from lsm_engine.base.record import record
-from lsm_engine.codec.bloom import read_only_longs
-from lsm_engine.codec.byte_copies import read_only
-from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs
+from lsm_engine.codec.record_key_probing import Chains, RecordKeyBloom, hash_chains
+from lsm_engine.kernels.arrow_views import Bytes, Longs
 from lsm_engine.kernels.compiled import compiled
 
 BLOOM_KEY = b"org.apache.hudi.bloomfilter"
@@ -34,58 +32,13 @@ OLDER_BLOOM_KEY = b"com.uber.hoodie.bloomfilter"
 TYPE_KEY = b"hoodie_bloom_filter_type_code"
 MIN_KEY = b"hoodie_min_record_key"
 MAX_KEY = b"hoodie_max_record_key"
-Chains = npt.NDArray[np.int32]
 _TYPES = {"SIMPLE": BloomFilterType.SIMPLE, "DYNAMIC_V0": BloomFilterType.DYNAMIC_V0}
 _HEAD = struct.Struct(">iibi")
 _ROWS = struct.Struct(">iii")
 _VERSION, _MURMUR = -1, 1
 _HASHES_MAX = 256
 _LN2 = math.log(2)
-_FIRST_HASHES = 8
 _HASHED_KEYS = 1 << 16
-
-
-@record
-class RecordKeyBloom:
-    """One or more rows of bits of one size. A key may be there if one row has all its bits."""
-
-    bit_count: int
-    hash_count: int
-    rows: tuple[Bytes, ...]
-
-    def may_hold(self, keys: "RecordKeys", asked: Longs | None = None) -> Bools:
-        """Return which of the keys that `asked` numbers, or of all, may be there."""
-        if asked is None:
-            asked = np.arange(len(keys), dtype=np.int64)
-        found = np.zeros(len(asked), np.bool_)
-        places = keys.places(self.bit_count)
-        shape = np.array([self.bit_count, self.hash_count], np.int64)
-        for row in self.rows:
-            _probe(read_only(row), shape, places, keys.first, keys.data, keys.offsets, asked, found)
-        return found
-
-
-class RecordKeys:
-    """Record keys as filters are asked for them: their bytes, and the first hashes of each.
-
-    Most absent keys are known by their first two or three bits; the other hashes are made where it
-    comes to that. For one thread.
-    """
-
-    def __init__(self, data: Bytes, offsets: Longs) -> None:
-        self.data = read_only(data)
-        self.offsets = read_only_longs(offsets)
-        self.first = hash_chains(data, offsets, _FIRST_HASHES)
-        self._places = (0, self.first)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def places(self, bit_count: int) -> npt.NDArray[np.int32]:
-        """Return where the first bits of keys are in a row of a filter of so many bits."""
-        if self._places[0] != bit_count:
-            self._places = bit_count, bit_places(self.first, bit_count)
-        return self._places[1]
 
 
 @record
@@ -95,13 +48,6 @@ class KeyFooter:
     lowest: bytes | None
     highest: bytes | None
     bloom: RecordKeyBloom | None
-
-
-def hash_chains(data: Bytes, offsets: Longs, hash_count: int) -> Chains:
-    """Return the hashes of each key: a row of first hashes, one of second ones, and so on."""
-    chains = np.empty((hash_count, len(offsets) - 1), np.int32)
-    _chain(read_only(data), read_only_longs(offsets), chains)
-    return chains
 
 
 def bit_places(
@@ -206,51 +152,50 @@ def decode_record_key_bloom(
 ) -> RecordKeyBloom:
     """Return a filter from its base64 form; CorruptFileError if it is torn."""
     try:
-        data = _from_base64(stored)
-        bits, hashes = _head(data, 0)
+        size = _decoded_size(stored)
+        text = np.frombuffer(stored, np.uint8)
+        bits, hashes = _head(stored, 0)
         at, count = 0, 1
         if kind is BloomFilterType.DYNAMIC_V0:
-            _, _, count = _ROWS.unpack_from(data, _HEAD.size)
+            _, _, count = _ROWS.unpack(_decoded(stored, _HEAD.size, _ROWS.size))
             at = _HEAD.size + _ROWS.size
-        size = -(-bits // 8)
-        if count < 1 or len(data) != at + count * (_HEAD.size + size):
+        row_size = _HEAD.size + -(-bits // 8)
+        if count < 1 or size != at + count * row_size:
             raise ValueError("the size is not that of its rows")
-        rows = []
-        for _ in range(count):
-            if _head(data, at) != (bits, hashes):
-                raise ValueError("rows of several shapes")
-            rows.append(np.frombuffer(data, np.uint8, size, at + _HEAD.size))
-            at += _HEAD.size + size
+        starts = range(at, size, row_size)
+        if any(_head(stored, start) != (bits, hashes) for start in starts):
+            raise ValueError("rows of several shapes")
     except (struct.error, ValueError, binascii.Error) as cause:
         raise CorruptFileError(
             f"the file's bloom filter is torn ({cause}); restore the file, or set 'index.type' = "
             "'simple'",
             file=file_name,
         ) from cause
-    return RecordKeyBloom(bit_count=bits, hash_count=hashes, rows=tuple(rows))
+    rows = [divmod(start + _HEAD.size, 3) for start in starts]
+    return RecordKeyBloom(
+        bit_count=bits,
+        hash_count=hashes,
+        rows=tuple((text[4 * whole :], before) for whole, before in rows),
+    )
 
 
-def _from_base64(stored: bytes) -> bytes:
-    """Return decoded bytes; ValueError for anything that is no base64. Filters are long."""
+def _decoded_size(stored: bytes) -> int:
+    """Return how many bytes a base64 text holds; ValueError if it is none. Filters are long."""
     whole = max(0, len(stored) - 4) & ~3
-    out = np.empty(whole // 4 * 3, np.uint8)
-    if not _decode_base64(np.frombuffer(stored, np.uint8, whole), _SIX_BITS, out):
+    if not _is_base64(np.frombuffer(stored, np.uint8, whole)):
         raise ValueError("not base64")
-    return out.tobytes() + base64.b64decode(stored[whole:], validate=True)
+    return whole // 4 * 3 + len(base64.b64decode(stored[whole:], validate=True))
 
 
-def _six_bits() -> Bytes:
-    table = np.full(256, 255, np.uint8)
-    letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    table[np.frombuffer(letters, np.uint8)] = np.arange(64)
-    return table
+def _decoded(stored: bytes, at: int, count: int) -> bytes:
+    """Return some of the bytes that a base64 text holds."""
+    whole, before = divmod(at, 3)
+    text = stored[4 * whole : 4 * (whole + -(-(before + count) // 3))]
+    return base64.b64decode(text, validate=True)[before : before + count]
 
 
-_SIX_BITS = read_only(_six_bits())
-
-
-def _head(data: bytes, at: int) -> tuple[int, int]:
-    version, hashes, kind, bits = _HEAD.unpack_from(data, at)
+def _head(stored: bytes, at: int) -> tuple[int, int]:
+    version, hashes, kind, bits = _HEAD.unpack(_decoded(stored, at, _HEAD.size))
     if version != _VERSION or kind != _MURMUR or not 0 < hashes <= _HASHES_MAX or bits <= 0:
         raise ValueError("an unknown version or hash")
     return bits, hashes
@@ -264,53 +209,13 @@ def _simple(row: Bytes, bits: int, hashes: int) -> bytes:
 
 
 @compiled
-def _word(data: Bytes, at: Any) -> np.uint32:
-    word = np.uint32(0)
-    for byte in range(4):
-        word = np.uint32(word | np.uint32(np.uint32(data[at + byte]) << np.uint32(8 * byte)))
-    return word
-
-
-@compiled
-def _murmur(data: Bytes, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
-    mult = np.uint32(0x5BD1E995)
-    whole = start + ((stop - start) & ~3)
-    mixed = np.uint32(seed ^ np.uint32(stop - start))
-    for at in range(start, whole, 4):
-        word = np.uint32(_word(data, at) * mult)
-        word = np.uint32(np.uint32(word ^ (word >> np.uint32(24))) * mult)
-        mixed = np.uint32(np.uint32(mixed * mult) ^ word)
-    left = stop - whole
-    if left > 0:
-        for byte in range(left):
-            # The last byte unshifted, those before it further up.
-            piece = np.uint32(np.int32(np.int8(data[stop - 1 - byte])))
-            mixed = np.uint32(mixed ^ np.uint32(piece << np.uint32(8 * byte)))
-        mixed = np.uint32(mixed * mult)
-    mixed = np.uint32(np.uint32(mixed ^ (mixed >> np.uint32(13))) * mult)
-    return np.uint32(mixed ^ (mixed >> np.uint32(15)))
-
-
-@compiled
-def _chain(data: Bytes, offsets: Longs, chains: Chains) -> None:
-    for row in range(chains.shape[1]):
-        seed = np.uint32(0)
-        for step in range(chains.shape[0]):
-            seed = _murmur(data, offsets[row], offsets[row + 1], seed)
-            chains[step, row] = np.int32(seed)
-
-
-@compiled
-def _decode_base64(text: Bytes, six_bits: Bytes, out: Bytes) -> bool:
+def _is_base64(text: Bytes) -> bool:
     wrong = np.uint8(0)
-    for group in range(len(text) // 4):
-        a, b = six_bits[text[4 * group]], six_bits[text[4 * group + 1]]
-        c, d = six_bits[text[4 * group + 2]], six_bits[text[4 * group + 3]]
-        wrong |= a | b | c | d
-        out[3 * group] = np.uint8((a << np.uint8(2)) | (b >> np.uint8(4)))
-        out[3 * group + 1] = np.uint8((b << np.uint8(4)) | (c >> np.uint8(2)))
-        out[3 * group + 2] = np.uint8((c << np.uint8(6)) | d)
-    return int(wrong) < 64
+    for letter in text:
+        alphabetic = np.uint8(np.uint8(letter | np.uint8(32)) - np.uint8(97)) < np.uint8(26)
+        numeric = np.uint8(letter - np.uint8(47)) < np.uint8(11)  # "/" comes before "0"
+        wrong = np.uint8(wrong | np.uint8(not (alphabetic | numeric | (letter == np.uint8(43)))))
+    return not wrong
 
 
 @compiled
@@ -319,37 +224,3 @@ def _add(rows: Bytes, row_of: Longs, places: npt.NDArray[np.int32]) -> None:
         for key in range(places.shape[1]):
             at = places[step, key]
             rows[row_of[key], at >> 3] |= np.uint8(1 << (at & 7))
-
-
-@compiled
-def _probe(
-    bits: Bytes,
-    shape: Longs,
-    places: npt.NDArray[np.int32],
-    first: Chains,
-    data: Bytes,
-    offsets: Longs,
-    asked: Longs,
-    found: Bools,
-) -> None:
-    bit_count, hash_count = shape[0], shape[1]
-    known = min(hash_count, places.shape[0])
-    for row in range(len(asked)):
-        if found[row]:
-            continue
-        key = asked[row]
-        held = True
-        for step in range(known):
-            at: Any = places[step, key]
-            if not (bits[at >> 3] >> np.uint8(at & 7)) & 1:
-                held = False
-                break
-        if held and hash_count > known:
-            seed = np.uint32(first[known - 1, key])
-            for _ in range(known, hash_count):
-                seed = _murmur(data, offsets[key], offsets[key + 1], seed)
-                at = abs(np.int64(np.int32(seed))) % bit_count
-                if not (bits[at >> 3] >> np.uint8(at & 7)) & 1:
-                    held = False
-                    break
-        found[row] = held

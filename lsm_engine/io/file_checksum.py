@@ -16,7 +16,6 @@ from lsm_engine.io.file_io import Output
 _PIECE_BYTES = 1 << 20
 _TAIL_BYTES = 64 << 10
 _TRAILER_BYTES = 8
-_MAGIC = b"PAR1"
 
 
 class ChecksumOutput:
@@ -98,7 +97,7 @@ def parquet_footer(source: Any, expected: int | None, *, file_name: str) -> "pq.
         return pq.read_metadata(source)
     stored = _stored_footer(source)
     check_bytes(stored, expected, file_name=file_name)
-    return pq.read_metadata(pa.BufferReader(_MAGIC + stored))
+    return pq.read_metadata(pa.BufferReader(stored))
 
 
 def parquet_checksums(source: Any) -> tuple[int, int]:

@@ -54,6 +54,11 @@ class KeyBatch:
             ordered = sort_keys(taken)
         return KeyBatch(taken, types, ordered), places
 
+    def slice(self, start: int, stop: int) -> "KeyBatch":
+        """Return keys `start` to `stop`, without copying."""
+        columns = [column.slice(start, stop - start) for column in self.columns]
+        return KeyBatch(columns, self.types, self.keys.slice(start, stop))
+
     @cached_property
     def firsts(self) -> Longs:
         """The numbers of the keys that differ from the one before: every distinct key once."""
@@ -152,7 +157,13 @@ def order_of(form: int, store: Longs, row: Any, batch: Longs, key: Any) -> Any:
     return (stop - start) - (end - begin)
 
 
-@compiled
+def _comparisons(
+    form: int, store: Longs, count: int, batch: Longs, pending: Longs, *_: Longs
+) -> int:
+    return 2 * len(pending) * count.bit_length()
+
+
+@compiled_with(work=_comparisons)
 def _locate(
     form: int, store: Longs, count: int, batch: Longs, pending: Longs, first: Longs, last: Longs
 ) -> None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_row
-from lsm_engine.codec.record_key_bloom import RecordKeys, read_key_footer
+from lsm_engine.codec.record_key_bloom import read_key_footer
+from lsm_engine.codec.record_key_probing import RecordKeys
 from lsm_engine.io.data_file_reader import DataFileReader
 from lsm_engine.io.key_footers import key_pieces, record_keys
 from lsm_engine.kernels.arrow_views import Bools, Longs, fixed_values, one_array
@@ -35,15 +36,20 @@ DeletedRows = Callable[[ManifestEntry, Longs], Bools]
 _EXPECTED_BYTES_MAX = 1 << 20
 """Of a larger file, footer and keys may be the smaller part, and reading it waits seldom for its size."""
 _NEVER = -(2**63)
+_DECIDED_SHARE = 16
+"""Keys that are decided are left out once there may be more of them than one in so many."""
 
 
 @record
 class FileKeys:
-    """The keys of one data file, in key order, with what decides which of two is newer."""
+    """The keys of one data file, in key order, with what decides which of two is newer.
+
+    `kind` is None where the file holds no deletes.
+    """
 
     search: SearchKeys
     sequence: Longs
-    kind: npt.NDArray[np.int8]
+    kind: npt.NDArray[np.int8] | None
 
 
 @record
@@ -53,6 +59,12 @@ class SearchedBucket:
     files: BucketFiles
     batch: KeyBatch
     rows: Longs
+
+    def slice(self, start: int, stop: int) -> "SearchedBucket":
+        """Return the same files with keys `start` to `stop` of those."""
+        return SearchedBucket(
+            files=self.files, batch=self.batch.slice(start, stop), rows=self.rows[start:stop]
+        )
 
 
 @record
@@ -126,21 +138,30 @@ class KeySearch:
         candidates = candidates_by_range(
             files.spans(key_order), bucket.batch.keys, enabled=way.by_ranges
         )
+        asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
+        # Keys outside of every range have nothing to be asked for.
+        lowest = int(candidates.starts[asked].min(initial=len(bucket.rows)))
+        highest = int(candidates.stops[asked].max(initial=lowest))
+        bucket = bucket.slice(lowest, highest)
+        starts, stops = candidates.starts - lowest, candidates.stops - lowest
         blooms = _record_keys(self.schema, bucket.batch) if way.by_blooms else None
         # Sequence numbers of several buckets do not compare: each bucket begins anew.
         newest = np.full(len(bucket.rows), _NEVER, np.int64)
-        asked = np.flatnonzero(candidates.starts < candidates.stops).tolist()
-        pairs = passed = files_read = 0
+        rest: Longs = np.arange(len(newest))
+        decided = pairs = passed = files_read = 0
         for at, after in zip_longest(asked, asked[1:]):
-            # What a newer file decided, an older one cannot change.
-            start, stop = int(candidates.starts[at]), int(candidates.stops[at])
-            some: Longs = np.flatnonzero(newest[start:stop] < files.newest[at])
-            some += start
+            # What a newer file decided, an older one cannot change: it need not be asked for it.
+            if decided * _DECIDED_SHARE > len(rest):
+                rest, decided = rest[newest[rest] < files.newest[at]], 0
+            some = rest[slice(*np.searchsorted(rest, (starts[at], stops[at])))]
+            if decided * _DECIDED_SHARE > len(some):
+                some = some[newest[some] < files.newest[at]]
             if len(some):
                 entry = files.entry(at)
                 if after is not None and blooms is not None:
                     _expect(files.entry(after), context)
-                left = self._search_file(entry, bucket, some, newest, context, blooms, way)
+                left, found = self._search_file(entry, bucket, some, newest, context, blooms, way)
+                decided += found
                 pairs, passed, files_read = (
                     pairs + len(some),
                     passed + left,
@@ -160,16 +181,16 @@ class KeySearch:
         context: BucketContext,
         blooms: RecordKeys | None,
         way: SearchWay,
-    ) -> int:
-        """Search one file; return for how many keys it was read, which a filter may have left."""
+    ) -> tuple[int, int]:
+        """Search one file; return for how many keys it was read, and how many of them it decided."""
         keys = None if way.kept is None else way.kept.get(entry.file.file_name)
         if keys is None:
             with open_keys(entry, context) as reader:
                 if blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
-                    some = some if bloom is None else some[bloom.may_hold(blooms, some)]
+                    some = some if bloom is None else bloom.left(blooms, some)
                 if not len(some):
-                    return 0
+                    return 0, 0
                 keys = read_keys(reader, self.schema)
             if way.kept is not None:
                 way.kept[entry.file.file_name] = keys
@@ -184,8 +205,9 @@ class KeySearch:
         rows = bucket.rows[some]
         self.found(rows, _place_of(entry), last)
         self.sequence[rows] = newest[some]
-        self.is_there[rows] = ~retracts(keys.kind[last])
-        return asked
+        if keys.kind is not None:
+            self.is_there[rows] = ~retracts(keys.kind[last])
+        return asked, len(some)
 
     def found(self, rows: Longs, place: FilePlace, positions: Longs) -> None:
         """Note that keys, by number, have their records in a file."""
@@ -260,13 +282,14 @@ def _place_of(entry: ManifestEntry) -> FilePlace:
 
 
 def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
-    """Open a data file for its key columns, sequence numbers and row kinds, and nothing else."""
+    """Open a data file for its keys, sequence numbers and, if it holds deletes, row kinds alone."""
     schema = context.schema
+    kinds = (VALUE_KIND,) if entry.file.may_hold_deletes else ()
     return context.open_file(
         entry.partition,
         entry.bucket,
         entry.file,
-        (*schema.trimmed_primary_keys, SEQUENCE_NUMBER, VALUE_KIND),
+        (*schema.trimmed_primary_keys, SEQUENCE_NUMBER, *kinds),
         verify_checksums=schema.options[core_options.PAGE_CHECKSUM],
     )
 
@@ -274,10 +297,13 @@ def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
 def read_keys(reader: DataFileReader, schema: TableSchema) -> FileKeys:
     """Read the keys of an open data file."""
     rows = reader.read()
+    kind = None
+    if VALUE_KIND in rows.schema.names:
+        kind = fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
     return FileKeys(
         search=SearchKeys.of(sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])),
         sequence=fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), np.int64),
-        kind=fixed_values(one_array(rows.column(VALUE_KIND)), np.int8),
+        kind=kind,
     )
 
 
