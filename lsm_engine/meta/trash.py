@@ -4,6 +4,9 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 
+ROLLED_BACK = "rolled back to snapshot"
+"""How the reason of a rollback begins."""
+
 
 @record
 class TrashRecord:
@@ -21,3 +24,8 @@ class TrashRecord:
     changelogs: tuple[Snapshot, ...] = ()
     tags: tuple[Tag, ...] = ()
     paths: tuple[str, ...] = ()
+
+    @property
+    def was_rolled_back(self) -> bool:
+        """Whether its snapshots are no part of the table's history any more, and not only expired."""
+        return self.reason.startswith(ROLLED_BACK)

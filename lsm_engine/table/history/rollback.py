@@ -17,6 +17,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
+from lsm_engine.meta.trash import ROLLED_BACK
 from lsm_engine.plan.expire import ExpirePlan, MetadataNames
 from lsm_engine.plan.live_snapshots import follows, linked_run, rollback_target
 from lsm_engine.plan.ownership import same_state
@@ -270,7 +271,7 @@ def _taken(plan: RollbackPlan) -> ExpirePlan:
         changelog_files=(),
         metadata=MetadataNames(),
         new_earliest_id=None,
-        reason=f"rolled back to snapshot {plan.target.id}; the removal of orphans frees the files",
+        reason=f"{ROLLED_BACK} {plan.target.id}; the removal of orphans frees the files",
         tags=plan.tags,
         expired_changelogs=plan.changelogs,
     )

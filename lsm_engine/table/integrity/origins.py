@@ -7,6 +7,7 @@ from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Root, readable
@@ -35,8 +36,13 @@ def identity(entry: ManifestEntry) -> Identity:
     return entry.partition, entry.bucket, entry.file.file_name
 
 
-def every_root(session: TableSession) -> Iterator[tuple[TableSession, Root, Snapshot]]:
-    """Yield what can be read of snapshots, tags and the trash of all branches, newest ids first."""
+def every_root(
+    session: TableSession, *, rolled_back: bool = True
+) -> Iterator[tuple[TableSession, Root, Snapshot]]:
+    """Yield what can be read of snapshots, tags and the trash of all branches, newest ids first.
+
+    `rolled_back`: also what rollbacks have left in the trash.
+    """
     found: list[tuple[TableSession, Root, Snapshot]] = []
     for branch in roots.branches(session):
         name = branch.paths.branch_name
@@ -44,18 +50,44 @@ def every_root(session: TableSession) -> Iterator[tuple[TableSession, Root, Snap
             found.append((branch, Root(kind="snapshot", name=number, branch=name), snapshot))
         for tag_name, tag in readable(branch.tags.names(), branch.tags.find):
             found.append((branch, Root(kind="tag", name=tag_name, branch=name), tag.snapshot))
-    found += _of_trash(session)
+    found += _of_trash(session, rolled_back=rolled_back)
     yield from sorted(found, key=lambda one: -one[2].id)
 
 
-def _of_trash(session: TableSession) -> list[tuple[TableSession, Root, Snapshot]]:
+def own_roots(session: TableSession) -> Iterator[tuple[TableSession, Root, Snapshot]]:
+    """Yield those of a branch's own history: nothing that was rolled back, and what others share with it.
+
+    Another branch shares the snapshots up to the newest that both have. All else may hold rows that this
+    one never had, or no longer has.
+    """
+    own, every = session.paths.branch_name, list(every_root(session, rolled_back=False))
+    mine = {one.id: one for _, root, one in every if root.branch == own}
+    mine |= {one.id: one for _, root, one in every if (root.kind, root.branch) == ("snapshot", own)}
+    shared: dict[str, int] = {}
+    for _, root, one in every:
+        if same_state(mine.get(one.id), one):
+            shared[root.branch] = max(shared.get(root.branch, 0), one.id)
+    for branch, root, one in every:
+        is_mine = same_state(mine.get(one.id, one), one)
+        if is_mine and one.id <= shared.get(root.branch, 0):
+            yield branch, root, one
+
+
+def _of_trash(
+    session: TableSession, *, rolled_back: bool
+) -> list[tuple[TableSession, Root, Snapshot]]:
     try:
         records = TrashStore(session.file_io, session.paths).list()
     except LsmError:
         return []
     return [
-        (session, Root(kind=f"snapshot {snapshot.id} in trash", name=one.name), snapshot)
+        (
+            session,
+            Root(kind=f"snapshot {snapshot.id} in trash", name=one.name, branch=one.branch),
+            snapshot,
+        )
         for one in records
+        if rolled_back or not one.was_rolled_back
         for snapshot in (*one.snapshots, *(tag.snapshot for tag in one.tags))
     ]
 
@@ -122,7 +154,7 @@ def is_there(session: TableSession, entry: ManifestEntry) -> bool:
 def older_versions(
     session: TableSession, lost: ManifestEntry, bad: frozenset[str]
 ) -> tuple[Root, Snapshot, tuple[ManifestEntry, ...]] | None:
-    """Return the newest root that can be read without damaged files, its files of a lost file's keys.
+    """Return the newest own root that can be read without damaged files, its files of a lost file's keys.
 
     Of these only such as may hold rows that the lost file was made of: other live files than now.
     """
@@ -132,7 +164,7 @@ def older_versions(
     newest = session.snapshots.latest()
     bucket = (lost.partition, lost.bucket)
     live = {identity(one) for one in _live(session, newest, bucket) or ()}
-    for branch, root, snapshot in every_root(session):
+    for branch, root, snapshot in own_roots(session):
         entries = _live(branch, snapshot, bucket)
         if entries is None:
             continue

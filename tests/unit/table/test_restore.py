@@ -176,6 +176,68 @@ def test_older_rows_take_the_place_of_a_file_whose_origin_is_gone() -> None:
     told.check()
 
 
+def test_rows_that_only_a_branch_has_are_not_restored() -> None:
+    told = story()
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    told.table.create_branch("fix", "kept")
+    old = told.rows(tag="kept")
+    branch = told.table.branch("fix")
+    for value in "cdef":
+        told.clock.advance(1000)
+        branch.upsert([{"id": 7, "v": value}])
+    told.put(k1="new")
+    told.table.compact(full=True)
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    (path,) = live_paths(told)
+    damage(told, path, "missing")
+    done = told.table.restore_files(dry_run=False)
+    assert [one.source for one in done.files] == ["tag 'kept'"]
+    assert told.rows() == old
+
+
+def test_what_a_table_shares_with_a_branch_is_restored_to_it() -> None:
+    told = story()
+    session = told.table.session
+    second = session.live_entries(session.snapshots.load(2))
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    told.table.create_branch("fix", "kept")
+    (path,) = live_paths(told)
+    damage(
+        told,
+        session.data_path(max(second, key=lambda one: one.file.max_sequence_number)),
+        "missing",
+    )
+    damage(told, path, "missing")
+    branch = told.table.branch("fix")
+    done = branch.restore_files(dry_run=False)
+    assert "snapshot 1" in [one.source for one in done.files]
+    assert {row["v"] for row in branch.scan().to_arrow().to_pylist()} == {"a"}
+
+
+def test_rows_that_were_rolled_back_are_not_restored() -> None:
+    told = story(**{"maintenance.trash-retained": "30 d"})
+    told.table.compact(full=True)
+    told.table.create_tag("kept")
+    kept = told.table.latest_snapshot()
+    assert kept is not None
+    old = told.rows()
+    told.put(k7="mistake")
+    told.table.rollback_to(kept.id)
+    new = told.put(k1="new")
+    told.table.compact(full=True)
+    (path,) = live_paths(told)
+    session = told.table.session
+    inputs = session.live_entries(session.snapshots.load(new))
+    (flushed,) = [session.data_path(one) for one in inputs if one.file.level == 0]
+    damage(told, flushed, "missing")
+    damage(told, path, "missing")
+    told.table.restore_files(dry_run=False)
+    assert told.rows() == old
+
+
 def test_what_nothing_holds_stays_until_it_is_let_go_of() -> None:
     told = story()
     (first, second) = live_paths(told)
