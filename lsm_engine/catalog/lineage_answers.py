@@ -4,7 +4,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, and_, or_
 
 from lsm_engine.base.record import record
-from lsm_engine.catalog.models import FILE_EDGES, FILES, RUNS, SNAPSHOTS
+from lsm_engine.catalog.models import FILE_EDGES, FILES, MANIFEST_LISTS, MANIFESTS, RUNS, SNAPSHOTS
 
 SNAPSHOT_COLUMNS = (
     SNAPSHOTS.c.snapshot_id, SNAPSHOTS.c.commit_kind, SNAPSHOTS.c.time_millis, SNAPSHOTS.c.state,
@@ -19,6 +19,12 @@ RUN_COLUMNS = (
 )  # fmt: skip
 
 OF_RUN = and_(RUNS.c.run_id == SNAPSHOTS.c.run_id, RUNS.c.asset_key == SNAPSHOTS.c.asset_key)
+
+IN_LIST = and_(
+    MANIFEST_LISTS.c.table_id == MANIFESTS.c.table_id,
+    MANIFEST_LISTS.c.snapshot_id == MANIFESTS.c.snapshot_id,
+    MANIFEST_LISTS.c.kind == MANIFESTS.c.kind,
+)
 
 FILE_COLUMNS = (
     FILES.c.file_name, FILES.c.partition_path, FILES.c.bucket, FILES.c.level, FILES.c.content,

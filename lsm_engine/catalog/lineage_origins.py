@@ -17,7 +17,7 @@ from lsm_engine.catalog.lineage_answers import (
     RUN_COLUMNS,
     held_by,
 )
-from lsm_engine.catalog.lineage_queries import LineageQueries
+from lsm_engine.catalog.lineage_queries import LineageQueries, no_such_file
 from lsm_engine.catalog.models import (
     COLUMN_INPUTS,
     DATA,
@@ -122,12 +122,7 @@ class LineageOrigins(LineageQueries):
         )  # fmt: skip
         files = self._ask(statement)
         if file_name not in files.column("file_name").to_pylist():
-            raise NotFoundError(
-                "no such data file in the lineage; look at the table's files, or rebuild it",
-                kind=ErrorKind.NO_SUCH_FILE,
-                table=table.text,
-                file=file_name,
-            )
+            raise no_such_file(table, file_name)
         commits = {
             row["added_by"]
             for row in files.select(["added_by", "written"]).to_pylist()

@@ -28,6 +28,7 @@ from lsm_engine.catalog.lineage_answers import (
     EDGE_COLUMNS,
     FILE_COLUMNS,
     FILE_ORDER,
+    IN_LIST,
     OF_RUN,
     RUN_COLUMNS,
     SNAPSHOT_COLUMNS,
@@ -56,6 +57,16 @@ from lsm_engine.catalog.names import MAIN_BRANCH, TableName
 T = TypeVar("T")
 
 _NO_TABLE = -1
+
+
+def no_such_file(table: TableName, file_name: str) -> NotFoundError:
+    """Return the error for a data file that was never recorded."""
+    return NotFoundError(
+        "no such data file in the lineage; look at the table's files, or rebuild it",
+        kind=ErrorKind.NO_SUCH_FILE,
+        table=table.text,
+        file=file_name,
+    )
 
 
 class LineageQueries:
@@ -122,18 +133,13 @@ class LineageQueries:
     def manifests_of_snapshot(self, table: TableName, snapshot_id: int) -> pa.Table:
         """Return the manifests of a snapshot in list order: base, changelog, delta."""
         lists, rows = MANIFEST_LISTS.c, MANIFESTS.c
-        same = and_(
-            lists.table_id == rows.table_id,
-            lists.snapshot_id == rows.snapshot_id,
-            lists.kind == rows.kind,
-        )
         statement = (
             select(
                 rows.kind, lists.file_name.label("manifest_list"), rows.position, rows.file_name,
                 rows.file_size, rows.added_file_count, rows.deleted_file_count, rows.schema_id,
                 rows.min_bucket, rows.max_bucket, rows.min_level, rows.max_level,
             )
-            .join(MANIFEST_LISTS, same)
+            .join(MANIFEST_LISTS, IN_LIST)
             .where(rows.table_id == self._number(table), rows.snapshot_id == snapshot_id)
             .order_by(rows.kind, rows.position)
         )  # fmt: skip
@@ -238,12 +244,7 @@ class LineageQueries:
         mine = and_(FILES.c.table_id == number, FILES.c.file_name == file_name)
         stages = self._ask(select(*FILE_COLUMNS).where(mine).order_by(FILES.c.level))
         if not stages.num_rows:
-            raise NotFoundError(
-                "no such data file in the lineage; look at the table's files, or rebuild it",
-                kind=ErrorKind.NO_SUCH_FILE,
-                table=table.text,
-                file=file_name,
-            )
+            raise no_such_file(table, file_name)
         # Sorted here: for the order alone SQLite would walk through all edges of the table.
         made, became = (
             self._ask(

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, not_, null, 
 
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.catalog.catalog_statements import live_deltas
-from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS, OF_RUN
+from lsm_engine.catalog.lineage_answers import EDGE_COLUMNS, FILE_COLUMNS, IN_LIST, OF_RUN
 from lsm_engine.catalog.lineage_origins import LineageOrigins
 from lsm_engine.catalog.models import (
     COLUMN_INPUTS,
@@ -105,17 +105,12 @@ class LineageTables(LineageOrigins):
     ) -> pa.Table:
         """Return the manifest lists of snapshots, and the manifests in each."""
         lists, rows = MANIFEST_LISTS.c, MANIFESTS.c
-        same = and_(
-            lists.table_id == rows.table_id,
-            lists.snapshot_id == rows.snapshot_id,
-            lists.kind == rows.kind,
-        )
         return self._ask(
             select(
                 rows.snapshot_id, rows.kind, lists.file_name.label("manifest_list"),
                 rows.file_name, rows.file_size, rows.added_file_count, rows.deleted_file_count,
             )
-            .join(MANIFEST_LISTS, same)
+            .join(MANIFEST_LISTS, IN_LIST)
             .where(rows.table_id == self._number(table), rows.snapshot_id.between(since, upto))
             .order_by(rows.snapshot_id.desc(), rows.kind, rows.position)
         )  # fmt: skip
