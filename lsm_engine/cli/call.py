@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CATALOG_VARIABLES = ("LSM_CATALOG", "LSM_CATALOG_URL")
 WAREHOUSE_VARIABLE = "LSM_WAREHOUSE"
-_SQLITE = "sqlite:///"
+_SQLITE, _JDBC_SQLITE = "sqlite:///", "jdbc:sqlite:"
 
 
 class Call:
@@ -114,8 +114,8 @@ class Call:
     def _is_missing(self) -> bool:
         """Whether there is no catalog's file, or an empty one, which holds no name."""
         url = self.catalog_url
-        file = url.removeprefix(_SQLITE).partition("?")[0]
-        if not url.startswith(_SQLITE) or file in ("", ":memory:"):
+        file = url.removeprefix(_SQLITE).removeprefix(_JDBC_SQLITE).partition("?")[0]
+        if not url.startswith((_SQLITE, _JDBC_SQLITE)) or file in ("", ":memory:"):
             return False
         path = Path(file)
         return not path.exists() or (path.is_file() and path.stat().st_size == 0)
@@ -133,18 +133,23 @@ class Call:
         )
 
     def _instead(self) -> str:
-        """Return what may have been meant by a warehouse in which there is nothing."""
-        if "://" not in self.warehouse:
-            path = Path(self.warehouse)
-            if (path / "schema" / "schema-0").is_file():
-                return (
-                    f"it is a table itself: lsm show snapshots {shlex.quote(str(path))} looks at it"
-                )
-            if any(path.glob("*/schema/schema-0")):
-                words = shlex.join(("lsm", "--warehouse", str(path.parent), "tables"))
-                return f"it is a database: {words} looks at the warehouse that it is in"
-            if path.exists() and not path.is_dir():
-                return "it is a file; --warehouse names a directory"
+        """Return what may have been meant by a warehouse in which there is nothing.
+
+        In a store the names tell: no request can list what is above a prefix that may be read.
+        """
+        place = self.warehouse.rstrip("/")
+        house, _, name = place.rpartition("/")
+        above, _, database = house.rpartition("/")
+        is_far, path = "://" in place, Path(self.warehouse)
+        if database.endswith(".db") if is_far else (path / "schema" / "schema-0").is_file():
+            table = shlex.join(("lsm", "show", "snapshots", place))
+            return (
+                f"it is a table itself: {table} looks at it, {_tables_of(above)} at its warehouse"
+            )
+        if name.endswith(".db") if is_far else any(path.glob("*/schema/schema-0")):
+            return f"it is a database: {_tables_of(house)} looks at the warehouse that it is in"
+        if not is_far and path.exists() and not path.is_dir():
+            return "it is a file; --warehouse names a directory"
         return "'lsm create' makes one, --catalog and --warehouse name others"
 
     def _opened(self, url: str, executor: "Executor | None") -> "Catalog":
@@ -177,6 +182,10 @@ class Call:
                 "this needs a table's name in the catalog, such as shop.orders, not a path"
             )
         return name
+
+
+def _tables_of(warehouse: str) -> str:
+    return shlex.join(("lsm", "--warehouse", warehouse, "tables"))
 
 
 def is_path(name: str) -> bool:

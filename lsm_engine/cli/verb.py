@@ -62,7 +62,8 @@ class _KnownNames(click.types.StringParamType):
         try:
             # Before an option's value is there, click leaves what came before it unassigned.
             table = ctx.params.get("table") or next(iter(ctx.args), "")
-            names = _COMPLETED[str(param.name)](call, table)
+            of = ctx.parent.info_name if param.name == "name" and ctx.parent else param.name
+            names = _COMPLETED[str(of)](call, table) if of in _COMPLETED else []
         except LsmError:
             return []
         return [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
@@ -76,6 +77,14 @@ def _tags(call: Call, table: str) -> list[str]:
     return call.table(table).tag_names()
 
 
+def _branches(call: Call, table: str) -> list[str]:
+    return call.table(table).branches()
+
+
+def _consumers(call: Call, table: str) -> list[str]:
+    return [one.name for one in call.table(table).consumers()]
+
+
 def _columns(call: Call, table: str) -> list[str]:
     return list(call.table(table).schema.arrow.names)
 
@@ -83,6 +92,7 @@ def _columns(call: Call, table: str) -> list[str]:
 _COMPLETED: dict[str, Callable[[Call, str], list[str]]] = {
     "table": _tables, "tables": _tables, "names": _tables,
     "tag": _tags, "to_tag": _tags, "from_tag": _tags,
+    "branch": _branches, "consumer": _consumers,
     "columns": _columns, "column": _columns, "on": _columns,
 }  # fmt: skip
 
@@ -95,7 +105,7 @@ class Verb(click.Command):
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
         for parameter in self.params:
-            if parameter.name in _COMPLETED:
+            if parameter.name in (*_COMPLETED, "name"):  # the name of a tag of `lsm tag delete`
                 parameter.type = _KnownNames()
         self.params += global_options(hidden=True)
 

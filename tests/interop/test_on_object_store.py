@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from tests.interop.newest_java import VERSION, jars, why_not
 from tests.stores import servers
 from tests.stores.servers import StoreServer
 from tests.stores.stored_tables import location, options
+from tests.unit.cli.conftest import Shell
+from tests.unit.cli.test_operator import mended
 
 pytestmark = [pytest.mark.interop, pytest.mark.interop_full]
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -39,13 +42,16 @@ def catalog(server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> It
         yield opened
 
 
-def pypaimon(server: StoreServer, action: str, name: str, tag: str | None = None) -> Rows:
+def pypaimon(
+    server: StoreServer, action: str, name: str, tag: str | None = None, **of: Mapping[str, str]
+) -> Rows:
     given = {
         "warehouse": location(server, "lake"),
         "fs.s3.endpoint": server.endpoint,
         "fs.s3.accessKeyId": server.access_key,
         "fs.s3.accessKeySecret": server.secret_key,
         "fs.s3.region": server.region,
+        **of.get("catalog", {}),
     }
     written = [{"k": key, "v": f"pypaimon-{key}"} for key in range(100)]
     words = [json.dumps(given), action, name, *([] if tag is None else [tag])]
@@ -81,13 +87,16 @@ def java_classpath() -> str:
     return os.pathsep.join([*paths, str(classes)])
 
 
-def java(server: StoreServer, action: str, name: str, tag: str | None = None) -> Rows:
+def java(
+    server: StoreServer, action: str, name: str, tag: str | None = None, **of: Mapping[str, str]
+) -> Rows:
     given = {
         "warehouse": location(server, "lake"),
         "s3.endpoint": server.endpoint,
         "s3.access-key": server.access_key,
         "s3.secret-key": server.secret_key,
         "s3.path.style.access": "true",
+        **of.get("catalog", {}),
     }
     words = [json.dumps(given), action, *name.split("."), *([] if tag is None else [tag])]
     done = subprocess.run(
@@ -150,3 +159,38 @@ def test_theirs_is_read_and_goes_on(client: str, server: StoreServer) -> None:
     report = table.verify(deep=True)
     assert report.is_clean
     assert any("condition" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_their_jdbc_catalog_over_a_store_is_opened_mended_and_made_again(
+    client: str, server: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its URL alone, by the warehouse alone, and after it is lost."""
+    house, url = location(server, f"jdbc {client}"), f"jdbc:sqlite:{tmp_path}/theirs.db"
+    theirs = {"metastore": "jdbc", "uri": url, "warehouse": house}
+    written = CLIENTS[client](server, "write", "shop.orders", catalog=theirs)
+    for name, value in options(server).items():
+        monkeypatch.setenv("LSM_STORAGE_" + name.replace(".", "_").replace("-", "_").upper(), value)
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(tmp_path)
+    shell.environment["LSM_WAREHOUSE"] = None
+    asked = ("--catalog", url)
+    assert [row["table"] for row in shell.json(*asked, "tables")] == ["shop.orders"]
+    assert shell.json(*asked, "count", "shop.orders")[0]["rows"] == len(written)
+    shell(*asked, "upsert", "shop.orders", shell.file("more.csv", "k,v\n1,ours\n"))
+    mended(shell, *asked)
+    now = CLIENTS[client](server, "read", "shop.orders", catalog=theirs)
+    assert now == written | {1: "ours"}
+
+    held = ("--warehouse", house)
+    assert [row["table"] for row in shell.json(*held, "tables")] == ["shop.orders"]
+    assert all(one["severity"] == "note" for one in shell.json(*held, "doctor"))
+    shell(*held, "catalog", "rebuild")
+    assert shell.json(*held, "count", "shop.orders")[0]["rows"] == len(written)
+    mended(shell, *held)
+
+    (tmp_path / "theirs.db").unlink()
+    assert "catalog rebuild" in shell(*asked, "tables", code=3).stderr
+    shell(*asked, *held, "catalog", "rebuild")
+    assert [row["table"] for row in shell.json(*asked, "tables")] == ["shop.orders"]
+    assert CLIENTS[client](server, "read", "shop.orders", catalog=theirs) == now

@@ -1,5 +1,6 @@
 """`lsm` on warehouses of a store as they are found: odd names, stray files, tables that lack something."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -67,5 +68,12 @@ def test_a_store_of_odd_names_is_seen_named_and_written(found: Shell) -> None:
     found("branch", "create", "größe.tabelle", "try it")
     assert found.json("count", "größe.tabelle@try it")[0]["rows"] == 0
     found("verify", f"{where}/shop.db/orders.bak")
+    for path, words in (
+        ("shop.db", ["lsm", "--warehouse", where, "tables"]),
+        ("größe.db/tabelle/", ["lsm", "show", "snapshots", f"{where}/größe.db/tabelle"]),
+    ):
+        refused = found("--warehouse", f"{where}/{path}", "tables", code=3).stderr
+        assert shlex.join(words) in " ".join(refused.split()), refused
+        found(*words[1:])
     nested = found.json("--warehouse", f"{where}/archive/2023", "tables")
     assert [row["table"] for row in nested] == ["shop.nested"]

@@ -26,6 +26,8 @@ class PartitionExpiryReport:
     snapshot: Snapshot | None = None
 
     def __str__(self) -> str:
+        if not self.partitions:
+            return "no partition is old enough"
         verb = "would drop" if self.dry_run else "dropped"
         return f"{verb} {counted(len(self.partitions), 'partition')}"
 

@@ -42,8 +42,8 @@ class OrphanReport:
     uploads_unknown: str | None = None
 
     def __str__(self) -> str:
-        verb = "would remove" if self.dry_run else "removed"
         plan = self.plan
+        verb = "found" if not plan.orphans else "would remove" if self.dry_run else "removed"
         text = (
             f"{verb} {counted(len(plan.orphans), 'orphan file')} ({format_bytes(plan.freed_bytes)}); of "
             f"{counted(plan.listed_count, 'file')} {plan.reachable_count} {_are(plan.reachable_count)} named by a root and "

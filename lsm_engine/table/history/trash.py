@@ -32,6 +32,8 @@ class TrashReport:
     dry_run: bool
 
     def __str__(self) -> str:
+        if not self.records:
+            return "no record of the trash is past its time"
         verb = "would delete" if self.dry_run else "deleted"
         return f"{verb} {counted(len(self.paths), 'file')} of {counted(len(self.records), 'record')} of the trash"
 

@@ -85,6 +85,8 @@ class RestoreReport:
         return sum(one.lost_row_count for one in self.files)
 
     def __str__(self) -> str:
+        if not self.files and not self.left:
+            return "no data file is damaged or missing"
         would = "would be " if self.dry_run else ""
         exact = sum(one.is_exact for one in self.files)
         older = sum(one.source is not None for one in self.files) - exact

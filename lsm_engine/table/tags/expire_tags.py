@@ -20,10 +20,10 @@ class TagExpiryReport:
     dry_run: bool
 
     def __str__(self) -> str:
+        if not self.names:
+            return "no tag is past its lifetime"
         verb = "would expire" if self.dry_run else "expired"
-        return f"{verb} {counted(len(self.names), 'tag')}" + (
-            f": {', '.join(self.names)}" if self.names else ""
-        )
+        return f"{verb} {counted(len(self.names), 'tag')}: {', '.join(self.names)}"
 
 
 def expire_tags(

@@ -84,6 +84,15 @@ def cut(size: int):
     return lambda file: file.write_bytes(file.read_bytes()[:size])
 
 
+def test_a_lost_jdbc_catalog_is_not_taken_for_a_new_one(shop, tmp_path):
+    asked = ("--catalog", f"jdbc:sqlite:{tmp_path}/theirs.db")
+    assert "catalog rebuild" in shop(*asked, "tables", code=3).stderr
+    assert not (tmp_path / "theirs.db").exists()
+    before = [row["table"] for row in shop.json("tables")]
+    shop(*asked, "catalog", "rebuild")
+    assert [row["table"] for row in shop.json(*asked, "tables")] == before
+
+
 @pytest.mark.parametrize(
     "spoil",
     [Path.unlink, cut(0), cut(40), cut(90), cut(4096), cut(9000), lambda file: file.write_bytes(b"\0" * 50_000),

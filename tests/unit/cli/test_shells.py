@@ -12,8 +12,10 @@ from tests.promised import missing
 
 pytestmark = pytest.mark.slow
 
-TYPED = ("lsm scan shop.", "lsm scan shop.orders --tag mon", "lsm scan shop.orders --columns pr")
-COMPLETED = ["shop.orders", "monday", "price"]
+TYPED = ("lsm scan shop.", "lsm scan shop.orders --tag mon", "lsm scan shop.orders --columns pr",
+         "lsm tag delete shop.orders mo", "lsm branch delete shop.orders fi",
+         "lsm consumer reset shop.orders e")  # fmt: skip
+COMPLETED = ["shop.orders", "monday", "price", "monday", "fix", "etl"]
 
 BASH = """
 eval "$(_LSM_COMPLETE=bash_source lsm)"
@@ -53,6 +55,8 @@ end
 def test_a_shell_completes_tables_tags_and_columns(shop, tmp_path: Path, shell_name, words) -> None:
     program = shutil.which(shell_name) or missing(shell_name, f"needs {shell_name}")
     shop("tag", "create", "shop.orders", "monday")
+    shop("branch", "create", "shop.orders", "fix")
+    shop("consumer", "reset", "shop.orders", "etl", "--next", "1")
     command = tmp_path / "bin" / "lsm"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lsm_engine.cli.main "$@"\n')
