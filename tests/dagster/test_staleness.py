@@ -39,13 +39,15 @@ def test_a_random_history(tmp_path: Path, name: str, seed: int) -> None:
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("seed", range(HISTORIES if HISTORIES > 1 else 0))
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_random_history_with_other_clients(
+@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("name", LAYOUTS if HISTORIES > 1 else ["static"])
+def test_a_random_history_with_another_client(
     tmp_path: Path, name: str, seed: int, pypaimon: Client, java: Client
 ) -> None:
+    # Not both: this pypaimon reads no manifest that this Java has written.
+    client = [pypaimon, java][seed % 2]
     with dg.DagsterInstance.ephemeral() as instance:
-        history = History(tmp_path / "lake", instance, LAYOUTS[name], seed, [pypaimon, java])
+        history = History(tmp_path / "lake", instance, LAYOUTS[name], seed, [client])
         for _ in range(STEPS):
             history.step()
             history.check()
