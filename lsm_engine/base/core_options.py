@@ -339,7 +339,8 @@ FILE_FORMAT_PER_LEVEL: Option[tuple[tuple[int, FileFormat], ...]] = Option(
 _COMPRESSIONS = one_of(("zstd", "lz4", "gzip", "snappy", "none"))
 FILE_COMPRESSION = Option(
     key="file.compression", parse=_COMPRESSIONS, default="zstd",
-    doc="Compression of new data files. Avro knows zstd, gzip and none.",
+    doc="Compression of new data files. Avro knows zstd, gzip and none. Parquet leaves it out for row "
+    "groups of less than 256 bytes a column.",
 )  # fmt: skip
 FILE_COMPRESSION_PER_LEVEL: Option[tuple[tuple[int, str], ...]] = Option(
     key="file.compression.per.level", parse=per_level(_COMPRESSIONS), default=(),

@@ -26,7 +26,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.kept_footers import kept_footer
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
-from lsm_engine.io.read_column import ReadColumn, column_mappings, number_of_all
+from lsm_engine.io.read_column import ReadColumn, SameSchema, number_of_all, plain_columns
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.arrow_views import Longs
@@ -138,9 +138,10 @@ class DataFileReader:
             )
         with _Reading(path):
             self._stored_names = _distinct(stored.schema.names)
-        mappings = column_mappings(names, columns.file_schema, read_schema, meta)
-        self._columns = [self._column(name, mapping) for name, mapping in mappings.items()]
-        fields = [pa.field(each.name, each.type, each.nullable) for each in self._columns]
+        same = SameSchema(columns.file_schema), SameSchema(read_schema)
+        found = plain_columns(names, *same, meta.write_columns)
+        self._columns = [self._column(column) for column in found.values()]
+        fields = [each.field for each in self._columns]
         if self._with_positions:
             fields.append(pa.field(POSITION, pa.int64(), nullable=False))
         self.schema = pa.schema(fields)
@@ -258,10 +259,10 @@ class DataFileReader:
             with _Reading(self.path):
                 self._stored.read_group(group, sorted(self._stored_names)).validate(full=True)
 
-    def _column(self, name: str, mapping: ColumnMapping | None) -> ReadColumn:
+    def _column(self, column: ReadColumn) -> ReadColumn:
+        name, source = column.name, column.source
         if name in self._tracked:
             return ReadColumn.tracking(name, self.path, self._meta, self._stored_names)
-        source = name if mapping is None else mapping.source.name if mapping.source else None
         if name == SEQUENCE_NUMBER and self._number is not None:
             return ReadColumn(name, None, None, constant=self._number)
         if source is not None and source not in self._stored_names:
@@ -270,7 +271,7 @@ class DataFileReader:
                 file=self.path,
                 column=source,
             )
-        return ReadColumn(name, source, mapping)
+        return column
 
     def _read_row_group(
         self, group: int, columns: Sequence[ReadColumn] | None = None, chosen: Longs | None = None
@@ -300,11 +301,10 @@ class DataFileReader:
             else column.filled(self._read_as(column, stored[column.source]), positions)
             for column in asked
         ]
-        fields = [self.schema.field(column.name) for column in asked]
         if columns is None and self._with_positions:
             made.append(positions)
-            fields.append(self.schema.field(POSITION))
-        return pa.Table.from_arrays(made, schema=pa.schema(fields))
+        schema = self.schema if columns is None else pa.schema([each.field for each in asked])
+        return pa.Table.from_arrays(made, schema=schema)
 
     def _stored_columns(
         self,

@@ -25,6 +25,7 @@ from lsm_engine.io.storage_errors import to_storage_error
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OUTPUT_BUFFER_BYTES = 1 << 20
+_READ_AT_ONCE_BYTES = 64 << 10
 _KNOWN_DIRECTORIES = 10_000
 
 
@@ -76,7 +77,12 @@ class LocalFileIO(OneByOne):
                 os.close(descriptor)
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return the file opened by PyArrow, so that reads need no interpreter lock."""
+        """Return the file opened by PyArrow, so that reads need no interpreter lock; a small one as read.
+
+        A reader of a small file asks for each of its columns, which are as many calls to the system.
+        """
+        if size is not None and size <= _READ_AT_ONCE_BYTES:
+            return pa.BufferReader(self.read(path))
         real = self._followed(path)
         with _naming_path(path):
             return pa.OSFile(real, "rb")

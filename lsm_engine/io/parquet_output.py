@@ -38,6 +38,7 @@ _DICTIONARY_MAX_SHARE = 0.2
 _HEAD_ROWS = 2048
 _HEAD_MAX_SHARE = 0.875  # a fifth of the sample's rows as distinct values show three quarters here
 _SHARED_MIN_ROWS = 4096  # below, putting chunks together costs more than encoding keys twice
+_COMPRESSED_MIN_BYTES = 256  # of a column: less hardly shrinks, and a codec costs to start
 _WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
 _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
@@ -149,9 +150,14 @@ class ParquetEncoding:
             pa.system_memory_pool()
         )  # grows in place, and returns its memory when freed
         dictionaries = dictionary_columns(stored)
+        compresses = rows.nbytes >= _COMPRESSED_MIN_BYTES * rows.num_columns
         footers: list[pq.FileMetaData] = []
         with self._writer(
-            sink, stored.schema, dictionaries=dictionaries, metadata_collector=footers
+            sink,
+            stored.schema,
+            dictionaries=dictionaries,
+            compresses=compresses,
+            metadata_collector=footers,
         ) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
         return ParquetGroup(
@@ -199,18 +205,24 @@ class ParquetEncoding:
 
     def _empty_footer(self, schema: pa.Schema) -> Struct:
         sink = pa.BufferOutputStream()
-        self._writer(sink, schema, dictionaries=[]).close()
+        self._writer(sink, schema, dictionaries=[], compresses=True).close()
         return _footer_in(sink)
 
     def _writer(
-        self, sink: Any, schema: pa.Schema, *, dictionaries: list[str], **others: Any
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        *,
+        dictionaries: list[str],
+        compresses: bool,
+        **others: Any,
     ) -> "pq.ParquetWriter":
         return pq.ParquetWriter(
             sink,
             schema,
             version="2.6",
-            compression=self._settings.compression,
-            compression_level=self._settings.compression_level,
+            compression=self._settings.compression if compresses else "NONE",
+            compression_level=self._settings.compression_level if compresses else None,
             use_dictionary=dictionaries or False,
             write_statistics=True,
             use_deprecated_int96_timestamps="ns" in self._units,

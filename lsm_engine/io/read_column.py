@@ -1,5 +1,6 @@
 """One column of a read: where a file stores it, how it is read, and what rows have that store nothing."""
 
+from functools import lru_cache
 from typing import Self
 
 import pyarrow as pa
@@ -38,7 +39,8 @@ class ReadColumn:
         self.mapping = mapping
         self.constant = constant
         self.counted = counted
-        self.nullable = mapping is not None and mapping.target.type.nullable
+        nullable = mapping is not None and mapping.target.type.nullable
+        self.field = pa.field(name, self.type, nullable)
         self.orders_alike = constant is None and (mapping is None or mapping.orders_alike)
         self.reads_as_is = mapping is None or mapping.is_identity
 
@@ -80,14 +82,42 @@ class ReadColumn:
         return pc.coalesce(values, self.unstored(len(values), positions))
 
 
-def column_mappings(
-    names: tuple[str, ...], file_schema: TableSchema, read_schema: TableSchema, meta: DataFileMeta
-) -> dict[str, ColumnMapping | None]:
-    """Return how each column is read; None for the system columns, stored under their name."""
+class SameSchema:
+    """A schema as a key: equal to itself alone, so that nobody compares or hashes its columns."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameSchema) and other.schema is self.schema
+
+
+@lru_cache(maxsize=64)
+def plain_columns(
+    names: tuple[str, ...],
+    file_schema: SameSchema,
+    read_schema: SameSchema,
+    write_columns: tuple[str, ...] | None,
+) -> dict[str, ReadColumn]:
+    """Return how columns are read from any file of a layout: all but those that its manifest entry fills.
+
+    System columns are stored under their name. Worked out once for all files of a scan.
+    """
     own = [name for name in names if name not in SYSTEM]
-    mappings = map_fields(file_schema.written_fields(meta.write_columns), read_schema.select(own))
+    stored = file_schema.schema.written_fields(write_columns)
+    mappings = map_fields(stored, read_schema.schema.select(own))
     by_name = {mapping.target.name: mapping for mapping in mappings}
-    return {name: by_name.get(name) for name in names}
+    found = {}
+    for name in names:
+        mapping = by_name.get(name)
+        source = name if mapping is None else mapping.source.name if mapping.source else None
+        found[name] = ReadColumn(name, source, mapping)
+    return found
 
 
 def number_of_all(

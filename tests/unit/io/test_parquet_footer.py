@@ -129,3 +129,17 @@ def test_all_row_groups_have_their_ordinal_as_readers_in_rust_want_it():
     _, footer = split_row_groups(memoryview(sink.getvalue()))
     groups = read_footer(bytes(footer))[4].content[1]
     assert [group[7].content >> 1 for group in groups] == [0, 1]
+
+
+@pytest.mark.parametrize(("count", "codec"), [(5, "UNCOMPRESSED"), (200, "ZSTD")])
+def test_columns_of_few_bytes_are_not_compressed(count, codec):
+    sink, _ = written(KEYED, [keyed_rows(0, count)], {})
+    group = pq.ParquetFile(sink, page_checksum_verification=True).metadata.row_group(0)
+    assert {group.column(at).compression for at in range(group.num_columns)} == {codec}
+    assert pq.read_table(sink).equals(keyed_rows(0, count))
+
+
+def test_row_groups_with_and_without_compression_are_one_file():
+    groups = [keyed_rows(0, 5), keyed_rows(5, 5_000), keyed_rows(5_005, 3)]
+    sink, _ = written(KEYED, groups, {})
+    assert pq.read_table(sink).equals(pa.concat_tables(groups))
