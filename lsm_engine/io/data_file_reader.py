@@ -26,7 +26,7 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.kept_footers import kept_footer
 from lsm_engine.io.parquet_file import ParquetFile
 from lsm_engine.io.parquet_stats import ColumnBounds
-from lsm_engine.io.read_column import ReadColumn, SameSchema, number_of_all, plain_columns
+from lsm_engine.io.read_column import ReadColumn, number_of_all, plain_columns
 from lsm_engine.io.storage_errors import to_storage_error
 from lsm_engine.io.stored_maps import maps_of_lists
 from lsm_engine.kernels.arrow_views import Longs
@@ -35,7 +35,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.lost_values import lost_count
 from lsm_engine.schema.mapping import ColumnMapping, apply_mapping, conform
-from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, SameSchema, TableSchema
 from lsm_engine.schema.types import type_text
 
 POSITION = "_POSITION"

@@ -15,10 +15,8 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, LsmError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.io.clock import Clock, IdSource
-from lsm_engine.io.data_formats import data_encoding
 from lsm_engine.io.file_checksum import ChecksumOutput
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.formats import file_schema
 from lsm_engine.io.key_footers import record_keys
 from lsm_engine.io.written_file import (
     CHANGELOG_PREFIX,
@@ -26,10 +24,11 @@ from lsm_engine.io.written_file import (
     OpenFile,
     RowGroup,
     WrittenFile,
+    file_layout,
     metas_of,
 )
 from lsm_engine.meta.data_file import DataFileMeta
-from lsm_engine.schema.table_schema import KEY_PREFIX, VALUE_KIND
+from lsm_engine.schema.table_schema import VALUE_KIND, SameSchema
 
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 128 << 20
@@ -63,16 +62,11 @@ class DataFileWriter:
         self._clock = clock
         self._unique = ids.new_id()
         self._next_sequence_number = first_sequence_number
-        self._schema = file_schema(files.stored_schema)
-        self._sources = [
-            field.name.removeprefix(KEY_PREFIX) if at < self._key_count else field.name
-            for at, field in enumerate(self._schema)
-        ]
         self._group_bytes = min(
             files.schema.options[core_options.FILE_BLOCK_SIZE] or ROW_GROUP_BYTES, files.roll_bytes
         )
-        self._encoding = data_encoding(
-            self._schema, files.schema.options, level=files.level, group_bytes=self._group_bytes
+        self._layout = file_layout(
+            SameSchema(files.schema), files.level, files.write_columns, self._group_bytes
         )
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -82,18 +76,6 @@ class DataFileWriter:
         self._encoded: deque[tuple[int, Future[RowGroup]]] = deque()
         self._count = 0
         self._done: list[WrittenFile] = []
-
-    @property
-    def _keeps_record_keys(self) -> bool:
-        """Whether what `locate` asks for is written along."""
-        options = self._files.schema.options
-        is_parquet = options.file_format(self._files.level).policy.has_footer
-        return is_parquet and options[core_options.INDEX_TYPE].policy.reads_blooms
-
-    @property
-    def _key_count(self) -> int:
-        schema = self._files.schema
-        return len(schema.trimmed_primary_keys) if schema.has_primary_key else 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Append rows; what they hold is referenced until its row group is written."""
@@ -145,23 +127,19 @@ class DataFileWriter:
 
     def _arranged(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Return rows in the columns of the file: the key columns twice, nothing copied."""
-        columns = [rows.column(name) for name in self._sources]
-        if any(
-            column.type != field.type for column, field in zip(columns, self._schema, strict=True)
-        ):
-            columns = [
-                pc.cast(column, field.type)
-                for column, field in zip(columns, self._schema, strict=True)
-            ]
-        for column, field in zip(columns, self._schema, strict=True):
-            if not field.nullable and column.null_count:
+        wanted = self._layout.columns
+        columns = [rows.column(name) for name in self._layout.sources]
+        if [column.type for column in columns] != wanted.types:
+            columns = list(map(pc.cast, columns, wanted.types))
+        for at in self._layout.required:
+            if columns[at].null_count:
                 raise InvalidInputError(
                     "a column that is NOT NULL has nulls, as a merge leaves them where all values "
                     "were retracted; make it nullable with SetNullable, or give it an aggregate "
                     "function that does not end in null",
-                    column=field.name,
+                    column=wanted.names[at],
                 )
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        return pa.Table.from_arrays(columns, schema=wanted)
 
     def _group_rows(self) -> int:
         """Rows of the next row group, by the size in memory of the rows that wait for it."""
@@ -188,10 +166,10 @@ class DataFileWriter:
     def _group(self, rows: pa.Table) -> RowGroup:
         """Encode; runs in any thread, on nothing that changes."""
         keys = None
-        if self._keeps_record_keys:
+        if self._layout.keeps_record_keys:
             names = self._files.schema.trimmed_primary_keys
             keys = record_keys(names, [rows.column(name) for name in names])
-        return RowGroup(rows=rows, stored=self._encoding.encode(rows), record_keys=keys)
+        return RowGroup(rows=rows, stored=self._layout.encoding.encode(rows), record_keys=keys)
 
     def _taken(self, row_count: int) -> pa.Table:
         """Take rows from those that wait."""
@@ -238,7 +216,8 @@ class DataFileWriter:
         self._count += 1
         output = ChecksumOutput(self._file_io.open_output(f"{self._files.directory}/{name}"))
         try:
-            return OpenFile(name, output, self._encoding.open(output), self._files, self._schema)
+            rows = self._layout.encoding.open(output)
+            return OpenFile(name, output, rows, self._files, self._layout)
         except BaseException:  # not yet in `_open`, where `abort` would find it
             output.abort()
             raise

@@ -76,13 +76,15 @@ class FooterStats:
         self.groups: list[pq.RowGroupMetaData] = []
         self.stored = stored
         self.schema = schema
+        self.floating = [at for at, kind in enumerate(stored.types) if pa.types.is_floating(kind)]
         self.nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
 
     def update(self, rows: pa.Table) -> None:
         """Look for NaN."""
-        for field, column in zip(rows.schema, rows.columns, strict=True):
-            if pa.types.is_floating(field.type) and pc.any(pc.is_nan(column)).as_py():
-                self.nan_columns.add(field.name)
+        for at in self.floating:
+            column = rows.column(at)
+            if pc.any(pc.is_nan(column)).as_py():
+                self.nan_columns.add(rows.column_names[at])
 
     def finish(self, footer: "pq.FileMetaData | None") -> None:
         """Take in the footer."""

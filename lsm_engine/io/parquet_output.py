@@ -33,7 +33,7 @@ from lsm_engine.io.thrift_compact import Struct
 from lsm_engine.schema.table_schema import KEY_PREFIX, VALUE_KIND
 
 _DICTIONARY_SAMPLE_ROWS = 16_384
-_DICTIONARY_MIN_ROWS = 256
+_DICTIONARY_MIN_ROWS = 1024
 _DICTIONARY_MAX_SHARE = 0.2
 _HEAD_ROWS = 2048
 _HEAD_MAX_SHARE = 0.875  # a fifth of the sample's rows as distinct values show three quarters here
@@ -66,7 +66,7 @@ class ParquetSettings:
 def dictionary_columns(sample: pa.Table) -> list[str]:
     """Return the flat columns of `sample` with so few distinct values that a dictionary pays.
 
-    Looks at the first 16,384 rows; fewer than 256 are too few, and then only the row kind gets
+    Looks at the first 16,384 rows; fewer than 1,024 are too few, and then only the row kind gets
     one. Values repeated in sorted order, such as the first part of a composite key, count too.
     """
     rows = sample.slice(0, _DICTIONARY_SAMPLE_ROWS)

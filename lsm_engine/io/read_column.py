@@ -13,7 +13,13 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.mapping import ColumnMapping, map_fields
 from lsm_engine.schema.nested_values import nulls
-from lsm_engine.schema.table_schema import ROW_ID, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.table_schema import (
+    ROW_ID,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    SameSchema,
+    TableSchema,
+)
 
 SYSTEM = {SEQUENCE_NUMBER: pa.int64(), VALUE_KIND: pa.int8(), ROW_ID: pa.int64()}
 
@@ -80,21 +86,6 @@ class ReadColumn:
         if self.constant is None or not values.null_count:
             return values
         return pc.coalesce(values, self.unstored(len(values), positions))
-
-
-class SameSchema:
-    """A schema as a key: equal to itself alone, so that nobody compares or hashes its columns."""
-
-    __slots__ = ("schema",)
-
-    def __init__(self, schema: TableSchema) -> None:
-        self.schema = schema
-
-    def __hash__(self) -> int:
-        return id(self.schema)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SameSchema) and other.schema is self.schema
 
 
 @lru_cache(maxsize=64)

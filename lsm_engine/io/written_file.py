@@ -2,24 +2,32 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lsm_engine.base import core_options
 from lsm_engine.base.ids import checked_sequence
 from lsm_engine.base.modes import FileSource
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import encode_stored
-from lsm_engine.io.data_formats import DataOutput
+from lsm_engine.io.data_formats import DataEncoding, DataOutput, data_encoding
 from lsm_engine.io.file_checksum import ChecksumOutput
 from lsm_engine.io.file_stats import FileStats, FooterStats, RowStats
+from lsm_engine.io.formats import file_schema
 from lsm_engine.io.key_footers import key_footer_members
 from lsm_engine.io.parquet_output import ParquetOutput
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
-from lsm_engine.schema.table_schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
+from lsm_engine.schema.table_schema import (
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    SameSchema,
+    TableSchema,
+)
 
 DATA_PREFIX = "data-"
 CHANGELOG_PREFIX = "changelog-"
@@ -42,16 +50,56 @@ class NewFiles:
     write_columns: tuple[str, ...] | None = None
 
     @property
-    def stored_schema(self) -> TableSchema:
-        """The schema with the columns that the files hold."""
-        return replace(self.schema, fields=self.schema.written_fields(self.write_columns))
-
-    @property
     def roll_bytes(self) -> int:
         """Bytes at which a file is full."""
         return self.target_file_size or self.schema.options.target_file_size(
             has_primary_key=self.schema.has_primary_key
         )
+
+
+@record
+class FileLayout:
+    """What files of one schema, level and choice of columns have in common.
+
+    `columns` are those of the file and `sources` the columns of the rows that they come from; `required`
+    are the positions of those without nulls. `stored` is the schema with the columns that the files hold.
+    """
+
+    stored: TableSchema
+    columns: pa.Schema
+    sources: tuple[str, ...]
+    required: tuple[int, ...]
+    key_names: tuple[str, ...]
+    encoding: DataEncoding
+    has_footer: bool
+    keeps_record_keys: bool
+
+
+@lru_cache(maxsize=64)
+def file_layout(
+    same: SameSchema, level: int, write_columns: tuple[str, ...] | None, group_bytes: int
+) -> FileLayout:
+    """Return the layout of new files, which a write into many buckets asks for as often.
+
+    `write_columns` as in NewFiles; `group_bytes`: memory of a row group.
+    """
+    schema = same.schema
+    stored = replace(schema, fields=schema.written_fields(write_columns))
+    columns = file_schema(stored)
+    keys = schema.trimmed_primary_keys if schema.has_primary_key else ()
+    has_footer = schema.options.file_format(level).policy.has_footer
+    return FileLayout(
+        stored=stored,
+        columns=columns,
+        sources=(*keys, *columns.names[len(keys) :]),
+        required=tuple(at for at, field in enumerate(columns) if not field.nullable),
+        key_names=tuple(columns.names[: len(keys)]),
+        encoding=data_encoding(columns, schema.options, level=level, group_bytes=group_bytes),
+        has_footer=has_footer,
+        # What `locate` asks for.
+        keeps_record_keys=has_footer
+        and schema.options[core_options.INDEX_TYPE].policy.reads_blooms,
+    )
 
 
 @record
@@ -95,15 +143,11 @@ def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
     schema = files[0].schema
     if not schema.has_primary_key:
         return [(EMPTY_ROW, EMPTY_ROW)] * len(files)
-    fields = schema.select(_key_names(schema))
+    fields = schema.select(schema.trimmed_primary_keys)
     rows = pa.concat_tables([end for file in files for end in file.ends])
     columns: Sequence[pa.ChunkedArray] = [rows.column(KEY_PREFIX + field.name) for field in fields]
     stored = encode_stored(columns, [field.type for field in fields])
     return list(zip(stored[::2], stored[1::2], strict=True))
-
-
-def _key_names(schema: TableSchema) -> tuple[str, ...]:
-    return schema.trimmed_primary_keys if schema.has_primary_key else ()
 
 
 @record
@@ -124,23 +168,22 @@ class OpenFile:
         output: ChecksumOutput,
         rows: DataOutput,
         files: NewFiles,
-        schema: pa.Schema,
+        layout: FileLayout,
     ) -> None:
         self.name = name
         self._output = output
         self._rows = rows
         self._files = files
-        is_parquet = files.schema.options.file_format(files.level).policy.has_footer
         self._stats: FileStats = (
-            FooterStats(schema, files.stored_schema)
-            if is_parquet
-            else RowStats(files.stored_schema)
+            FooterStats(layout.columns, layout.stored)
+            if layout.has_footer
+            else RowStats(layout.stored)
         )
         self._record_keys: list[pa.Array] = []
         self._row_count = 0
         self._delete_count = 0
         self._sequences: list[tuple[int, int]] = []
-        self._key_names = [KEY_PREFIX + name for name in _key_names(files.schema)]
+        self._key_names = list(layout.key_names)
         self._ends: list[pa.Table] = []
 
     @property
@@ -155,13 +198,15 @@ class OpenFile:
         self._stats.update(rows)
         if group.record_keys is not None:
             self._record_keys.append(group.record_keys)
-        # Copied: a slice would keep the rows in memory until the file is finished.
-        ends = rows.select(self._key_names).take([0, rows.num_rows - 1])
+        keys = rows.select(self._key_names)
+        # Put together anew: slices would keep the rows in memory until the file is finished.
+        ends = pa.concat_tables([keys.slice(0, 1), keys.slice(rows.num_rows - 1)]).combine_chunks()
         self._ends = [*(self._ends or [ends.slice(0, 1)])[:1], ends.slice(1)]
         self._row_count += rows.num_rows
         if SEQUENCE_NUMBER in rows.column_names:
-            found = pc.min_max(rows.column(SEQUENCE_NUMBER)).as_py()
-            self._sequences.append((found["min"], found["max"]))
+            for chunk in rows.column(SEQUENCE_NUMBER).chunks:
+                numbers = chunk.to_numpy()
+                self._sequences.append((int(numbers.min()), int(numbers.max())))
         if VALUE_KIND in rows.column_names:
             # Of the four kinds the two that take a row away are the odd numbers.
             self._delete_count += sum(

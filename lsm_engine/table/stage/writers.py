@@ -25,7 +25,7 @@ from lsm_engine.table.stage.merged_together import merge_together
 from lsm_engine.table.stage.write_buffer import WriteBuffer
 from lsm_engine.table.stage.written_bucket import WrittenBucket, messages_of
 
-_SMALL_BYTES = 16 << 10
+_SMALL_BYTES = 64 << 10
 """Bytes of a buffer from which on it is merged by itself."""
 _TOGETHER_BYTES = 8 << 20
 _TOGETHER_WRITERS = 32
