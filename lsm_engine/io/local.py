@@ -48,10 +48,9 @@ class LocalFileIO(OneByOne):
         return f"LocalFileIO({self.root!r}, durable={self.durable})"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, LocalFileIO)
-            and (self.root, self.durable) == (other.root, other.durable)
-        )  # fmt: skip
+        if not isinstance(other, LocalFileIO):
+            return False
+        return (self.root, self.durable) == (other.root, other.durable)
 
     def __hash__(self) -> int:
         return hash((self.root, self.durable))
@@ -77,11 +76,8 @@ class LocalFileIO(OneByOne):
                 os.close(descriptor)
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
-        """Return the file opened by PyArrow, so that reads need no interpreter lock; a small one as read.
-
-        A reader of a small file asks for each of its columns, which are as many calls to the system.
-        """
-        if size is not None and size <= _READ_AT_ONCE_BYTES:
+        """Return the file opened by PyArrow, so that reads need no interpreter lock."""
+        if size is not None and size <= _READ_AT_ONCE_BYTES:  # fewer calls than its columns are
             return pa.BufferReader(self.read(path))
         real = self._followed(path)
         with _naming_path(path):
@@ -268,7 +264,10 @@ class LocalFileIO(OneByOne):
         """Return where a directory is, links followed; looked up once, as each part costs a call."""
         known = self._known.get(directory)
         if known is None:
-            known = self._inside(path, directory)
+            above, _, name = directory.rpartition("/")
+            known = os.path.join(self._directory(path, above) if above else self._real_root, name)
+            if not above or os.path.islink(known):
+                known = self._inside(path, directory)
             if os.path.isdir(known):
                 if len(self._known) >= _KNOWN_DIRECTORIES:
                     self._known.clear()

@@ -50,10 +50,15 @@ def test_links_that_leave_the_root_are_refused(storage, root, tmp_path):
     (outside / "secret").write_bytes(b"secret")
     (root / "way").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret")
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "way").symlink_to(outside)
     for act in (
         lambda: storage.read("way/secret"),
         lambda: storage.read("file"),
+        lambda: storage.read("a/b/way/secret"),
+        lambda: storage.open_output("a/b/way/deeper/new"),
         lambda: storage.open_input("file"),
+        lambda: storage.open_input("file", size=6),
         lambda: storage.exists("file"),
         lambda: storage.list("way"),
         lambda: storage.write_new("way/new", b""),
@@ -90,6 +95,11 @@ def test_links_inside_the_root_work(storage, root):
     storage.write_new("real/a", b"1")
     (root / "alias").symlink_to(root / "real")
     assert storage.read("alias/a") == b"1"
+    storage.write_new("real/b/c", b"2")
+    (root / "real" / "b" / "up").symlink_to(root / "real")
+    assert storage.read("alias/b/up/b/c") == b"2"
+    with storage.open_input("alias/b/up/b/c", size=1) as source:
+        assert source.read() == b"2"
 
 
 def test_a_root_behind_a_link_works(tmp_path):
