@@ -41,10 +41,11 @@ def partitioned(numbers: np.ndarray, seed: int) -> pa.Table:
     return made.append_column(part, pa.array((numbers % PARTITIONS).astype(np.int32)))
 
 
-def ours(folder: Path, count: int, samples: Samples) -> pa.Table:
-    """Our turn."""
+def ours(folder: Path, count: int, samples: Samples, *, waits: bool) -> pa.Table:
+    """Our turn. `waits`: for the disk."""
     given = list(batches(count))
-    table = new_table(folder, given[0].schema, key=KEY, options=OPTIONS, partitioned_by=("p",))
+    options = OPTIONS | {"commit.fsync": str(waits).lower()}
+    table = new_table(folder, given[0].schema, key=KEY, options=options, partitioned_by=("p",))
     for number, batch in enumerate(given):
         with stopwatch() as spent:
             table.upsert(batch)
@@ -76,14 +77,14 @@ def theirs(client: RustClient, folder: Path, count: int, samples: Samples) -> pa
     return found
 
 
-def measured(folder: Path, count: int, rounds: int, patience: float) -> Samples:
+def measured(folder: Path, count: int, rounds: int, patience: float, *, waits: bool) -> Samples:
     """Both in turn; the first turn is small and counts for nothing."""
     samples = Samples()
     with RustClient(timeout_seconds=1_800) as client:
         for turn in range(rounds + 1):
             wait_for_quiet(patience)
             taken, size = (samples, count) if turn else (Samples(quiet=True), 3_000)
-            found = ours(folder / f"ours-{turn}", size, taken)
+            found = ours(folder / f"ours-{turn}", size, taken, waits=waits)
             wait_for_quiet(patience)
             check(OURS, found, theirs(client, folder / f"theirs-{turn}", size, taken))
     return samples
@@ -91,9 +92,13 @@ def measured(folder: Path, count: int, rounds: int, patience: float) -> Samples:
 
 def main() -> None:
     """Measure as the command line says."""
-    given = arguments(__doc__, rows=300_000, rounds=3).parse_args()
+    parser = arguments(__doc__, rows=300_000, rounds=3)
+    parser.add_argument("--no-fsync", action="store_true", help="wait for no disk, as rust does")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-buckets-") as scratch:
-        samples = measured(Path(scratch), given.rows, given.rounds, given.patience)
+        samples = measured(
+            Path(scratch), given.rows, given.rounds, given.patience, waits=not given.no_fsync
+        )
         ratios = [samples.ratio(what, OURS, RUST, goal=GOAL) for what in (LOAD, UPSERT, READ)]
         report("many_buckets", ratios, samples, facts={"rows": given.rows}, out=given.json)
 
