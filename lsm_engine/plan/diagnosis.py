@@ -114,8 +114,18 @@ def _damage(facts: TableFacts, _: int) -> Iterator[Finding]:
             ("rollback", table, "--to-snapshot", str(facts.rollback_to), "--yes"),
         )  # fmt: skip
     else:
-        for text in facts.other_problems:
-            yield _of(facts, "damage", Severity.ERROR, text, "answers may be wrong")
+        yield from _other_problems(facts)
+
+
+def _other_problems(facts: TableFacts) -> Iterator[Finding]:
+    for text in facts.other_problems:
+        branch = text.removeprefix("branch '").partition("'")[0]
+        is_lost = text.startswith("branch '") and text.endswith("repair latest")
+        command = ("repair", f"{facts.table}@{branch}", "latest", "--act", "--yes")
+        yield _of(
+            facts, "damage", Severity.ERROR, text, "answers may be wrong", command if is_lost else (),
+            "what was committed with it" if is_lost else None,
+        )  # fmt: skip
 
 
 def _damaged_history(facts: TableFacts, lost: Sequence[DamageFacts]) -> Iterator[Finding]:

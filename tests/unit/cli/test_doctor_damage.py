@@ -241,6 +241,13 @@ def lists_exchanged_that_others_wrote(shell) -> None:
     other.write_bytes(kept)
 
 
+def branch_whose_newest_snapshot_is_gone(shell) -> None:
+    table = table_of(shell, commits=2)
+    table.create_branch("try", tag=table.create_tag("t", 1, retained="100 d").name)
+    table.branch("try").upsert(ROWS)
+    (directory(shell) / "branch" / "branch-try" / "snapshot" / "snapshot-2").unlink()
+
+
 STORIES = [
     newest_snapshot_emptied, newest_manifest_list_gone, manifest_of_several_gone, newest_vectors_gone,
     gap_between_snapshots, old_schema_gone, schema_of_live_files_gone, damaged_consumer, latest_names_nothing,
@@ -251,7 +258,7 @@ STORIES = [
     damaged_record_of_verified_files, rollback_that_died,
     nothing_but_a_tag_is_left, newest_gone_that_a_tag_holds, newest_two_gone_and_the_newest_has_a_tag,
     snapshot_below_a_newest_without_manifest_gone, newest_is_an_older_one_by_another_number,
-    older_one_is_another_by_its_number, lists_exchanged_that_others_wrote,
+    older_one_is_another_by_its_number, branch_whose_newest_snapshot_is_gone, lists_exchanged_that_others_wrote,
 ]  # fmt: skip
 
 
