@@ -4,17 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.base.habits import NamedElsewhere, keywords
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
+from lsm_engine.merge.retracts import retract_rule
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import CLAUSE_ARGUMENTS, MERGE
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge import MergePlan, held_rows, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
+from lsm_engine.table.write.write import upsert
 
 
 @record
@@ -140,6 +147,29 @@ def changed_where(
     )
     plan = MergePlan(on=(), condition=None, clauses=(clause,))
     return merge(session, held_rows([], session.schema), plan, identity)
+
+
+def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> WriteResult | None:
+    """Delete rows by key: unseen, or as they are now where a -D has to hold more than `keys` do.
+
+    That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
+    """
+    schema = session.schema
+    reader = open_rows(keys, schema)
+    needs = {field.name for field in schema.fields if not field.type.nullable}
+    needs.update(schema.sequence_fields)
+    rule = retract_rule(schema)
+    needs -= {*reader.schema.names, *schema.primary_keys}
+    needs.discard(schema.options[core_options.ROWKIND_FIELD] or "")
+    if not needs or rule.delete_needs or RowKind.DELETE in rule.dropped | rule.refused:
+        return upsert(session, reader, identity, deletes=True)
+    batches = [incoming.rows for incoming in conformed(reader, schema, deletes=True)]
+    if not batches:
+        return None
+    found = pa.Table.from_batches(batches).group_by(schema.primary_keys).aggregate([])
+    clause = Clause(match=Match.MATCHED, action=Action.DELETE)
+    plan = MergePlan(on=_pairs(session, None), condition=None, clauses=(clause,))
+    return merge(session, found, plan, identity)
 
 
 def _pairs(

@@ -24,7 +24,7 @@ from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.ground import verbs_elsewhere
 from lsm_engine.table.ground.given_names import names_of, only_one
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.merge_builder import Merge, changed_where, merge_into
+from lsm_engine.table.merge_builder import Merge, changed_where, deleted_keys, merge_into
 from lsm_engine.table.table_changes import TableChanges
 from lsm_engine.table.table_history import TableHistory
 from lsm_engine.table.table_inspect import TableInspect
@@ -273,7 +273,8 @@ class Table(
     ) -> WriteResult | None:
         """Delete rows by key, or those that `where` keeps.
 
-        `keys` holds the primary key columns, other columns are ignored.
+        `keys` holds the primary key columns. Other columns go into the -D: values to take back, or `sequence.field`,
+        by which it may be older than the row. Where that, or a column NOT NULL, is left out, the rows are looked up first.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
         equals one of `keys` in all of their columns, or is kept by `where`; that takes
@@ -294,7 +295,7 @@ class Table(
             )
         if not self.schema.has_primary_key:
             return delete_rows.delete_rows(self.session, keys, identity)
-        return write.upsert(self.session, keys, identity, deletes=True)
+        return deleted_keys(self.session, keys, identity)
 
     @keywords(verbs_elsewhere.WRITE_ARGUMENTS)
     def overwrite(

@@ -252,12 +252,13 @@ class Conformer:
             return
         added = pa.array(adds(fixed_values(kinds, np.int8)))
         wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0
-        if wrong:
-            raise InvalidInputError(
-                f"{counted(wrong, 'row')} without a value in column {field.name!r}, which may not be null",
-                column=field.name,
-                rows=wrong,
-            )
+        hint = "" if wrong else ": -U and -D hold whole rows; delete(keys) takes keys alone"
+        raise InvalidInputError(
+            f"{counted(wrong or column.null_count, 'row')} without a value in column {field.name!r}, which may not be null"
+            f"{hint}",
+            column=field.name,
+            rows=wrong or column.null_count,
+        )
 
 
 def conformed(

@@ -1,0 +1,84 @@
+"""Deletes by key alone, in tables whose -D has to hold more than a key."""
+
+import pyarrow as pa
+import pytest
+
+import lsm_engine as lsm
+
+WHOLE = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("at", pa.int64()),
+    ]
+)
+ROWS = [
+    {"id": 1, "name": "a", "at": -5},
+    {"id": 2, "name": "b", "at": None},
+    {"id": 3, "name": "c", "at": 7},
+]
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with lsm.open_catalog(warehouse=tmp_path / "lake") as catalog:
+        catalog.create_database("db")
+        yield catalog
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bucket": "-1"},
+        {"bucket": "-2"},
+        {"sequence.field": "at"},
+        {"sequence.field": "at", "sequence.field.sort-order": "descending"},
+        {"changelog-producer": "input"},
+        {"changelog-producer": "lookup"},
+        {"deletion-vectors.enabled": "true"},
+        {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+        {
+            "merge-engine": "aggregation",
+            "fields.at.aggregate-function": "sum",
+            "fields.name.aggregate-function": "last_value",
+            "aggregation.remove-record-on-delete": "true",
+        },
+    ],
+    ids=lambda options: " ".join(map("=".join, options.items())) or "plain",
+)
+def test_keys_alone_delete_rows_of_columns_that_may_not_be_null(catalog, options):
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"], options=options)
+    table.upsert(ROWS)
+    assert table.delete([{"id": 2}, {"id": 1}, {"id": 1}, {"id": 9}]) is not None
+    table.compact(full=True)
+    assert table.to_arrow().to_pylist() == ROWS[2:]
+    assert table.delete([{"id": 2}]) is None
+    table.upsert(ROWS[:1])
+    assert table.lookup([{"id": 1}])["name"].to_pylist() == ["a"]
+
+
+def test_a_removal_told_of_in_changes_holds_the_row_that_went(catalog):
+    options = {"changelog-producer": "input"}
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"], options=options)
+    first = table.upsert(ROWS)
+    table.delete([{"id": 3}])
+    (change,) = table.changelog(after=first).to_pylist()
+    assert change["name"] == "c"
+    assert change["at"] == 7
+
+
+def test_a_removal_with_its_own_sequence_is_as_new_as_that(catalog):
+    options = {"sequence.field": "at"}
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"], options=options)
+    table.upsert(ROWS)
+    table.delete([{"id": 3, "name": "", "at": 6}, {"id": 1, "name": "", "at": -4}])
+    assert [row["id"] for row in table.to_arrow().to_pylist()] == [2, 3]
+
+
+def test_a_removal_of_a_column_that_may_not_be_null_is_refused_in_rows_of_kinds(catalog):
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"])
+    table.upsert(ROWS)
+    with pytest.raises(lsm.InvalidInputError, match="hold whole rows"):
+        table.upsert([{"id": 3, "name": None, "_row_kind": "-D"}])
+    assert table.to_arrow().num_rows == len(ROWS)
