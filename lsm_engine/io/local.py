@@ -264,10 +264,7 @@ class LocalFileIO(OneByOne):
         """Return where a directory is, links followed; looked up once, as each part costs a call."""
         known = self._known.get(directory)
         if known is None:
-            above, _, name = directory.rpartition("/")
-            known = os.path.join(self._directory(path, above) if above else self._real_root, name)
-            if not above or os.path.islink(known):
-                known = self._inside(path, directory)
+            known = self._inside(path, directory)
             if os.path.isdir(known):
                 if len(self._known) >= _KNOWN_DIRECTORIES:
                     self._known.clear()
@@ -275,9 +272,12 @@ class LocalFileIO(OneByOne):
         return known
 
     def _inside(self, path: str, part: str) -> str:
-        real = os.path.join(self._real_root, part) if part else self._real_root
-        if "/" in part or os.path.islink(real):  # nothing else leads elsewhere
-            real = os.path.realpath(real)
+        real = self._real_root
+        for name in filter(None, part.split("/")):  # now: what was seen may be another link since
+            real = os.path.join(real, name)
+            if os.path.islink(real):  # nothing else leads elsewhere
+                real = os.path.realpath(os.path.join(self._real_root, part))
+                break
         if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
             raise UnsafePathError("a link leads out of the table's directory", path=path)
         return real

@@ -102,6 +102,49 @@ def test_links_inside_the_root_work(storage, root):
         assert source.read() == b"2"
 
 
+def test_a_directory_that_became_a_link_is_followed_for_what_is_new_in_it(storage, root, tmp_path):
+    outside = tmp_path / "outside"
+    (outside / "q=1" / "bucket-1").mkdir(parents=True)
+    (outside / "q=1" / "bucket-1" / "secret").write_bytes(b"secret")
+    storage.write_new("p=1/q=1/bucket-0/a", b"1")
+    assert storage.read("p=1/q=1/bucket-0/a") == b"1"
+    (root / "p=1").rename(root / "old")
+    (root / "p=1").symlink_to(outside)
+    with pytest.raises(UnsafePathError):
+        storage.read("p=1/q=1/bucket-1/secret")
+    with pytest.raises(UnsafePathError):
+        storage.write_new("p=1/q=1/bucket-2/a", b"1")
+
+
+def test_a_link_that_leads_elsewhere_since_is_followed_anew(storage, root):
+    (root / "d1" / "bucket-0").mkdir(parents=True)
+    (root / "d2").mkdir()
+    (root / "p=1").symlink_to("d1")
+    storage.write_new("p=1/bucket-0/a", b"1")
+    (root / "p=1").unlink()
+    (root / "p=1").symlink_to("d2")
+    storage.write_new("p=1/bucket-1/b", b"2")
+    assert LocalFileIO(str(root)).read("p=1/bucket-1/b") == b"2"
+    assert os.listdir(root / "d1") == ["bucket-0"]
+
+
+def test_a_new_directory_costs_one_look_for_each_part_below_the_root(storage, root, monkeypatch):
+    (root / "p=1" / "bucket-0").mkdir(parents=True)
+    (root / "p=1" / "bucket-0" / "a").touch()
+    looked = []
+    real_lstat = os.lstat
+
+    def lstat(path, **kwargs):
+        looked.append(os.path.relpath(path, root))
+        return real_lstat(path, **kwargs)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    storage.read("p=1/bucket-0/a")
+    assert looked == ["p=1", "p=1/bucket-0"]
+    storage.read("p=1/bucket-0/a")
+    assert len(looked) == 2
+
+
 def test_a_root_behind_a_link_works(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "alias").symlink_to(tmp_path / "real")
