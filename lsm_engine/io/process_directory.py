@@ -16,6 +16,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from lsm_engine.base.errors import LsmError, StorageError
@@ -25,6 +26,7 @@ from lsm_engine.io.storage_errors import to_storage_error
 
 _PROCESS = "process-"
 SUFFIX = ".lookup"
+SPILL_SUFFIX = ".arrow"
 STATE = "state.json"
 _STATE_BYTES_MAX = 1 << 20
 
@@ -40,9 +42,9 @@ class ProcessDirectory:
             os.makedirs(root, mode=0o700, exist_ok=True)
             _check_private(root)
             with _locked(os.path.join(root, "lock")):
-                _sweep(root)
+                sweep_dead(root, _PROCESS)
                 self.path = tempfile.mkdtemp(prefix=_PROCESS, dir=root)
-                self._held = _take(os.path.join(self.path, "lock"), fcntl.LOCK_EX)
+                self._held = take(os.path.join(self.path, "lock"), fcntl.LOCK_EX)
         except OSError as cause:
             raise cause if isinstance(cause, LsmError) else to_storage_error(root, cause) from cause
 
@@ -60,7 +62,7 @@ class ProcessDirectory:
             os.replace(f"{path}.new", path)
 
     def close(self) -> None:
-        _clear(self.path)
+        clear(self.path)
         os.close(self._held)
 
 
@@ -135,7 +137,7 @@ def sweep(root: str | None = None) -> None:
     if os.path.isdir(root):
         _check_private(root)
         with _locked(os.path.join(root, "lock")):
-            _sweep(root)
+            sweep_dead(root, _PROCESS)
 
 
 def _is_alive(path: str) -> bool:
@@ -163,7 +165,8 @@ def _check_private(root: str) -> None:
         )
 
 
-def _take(path: str, how: int) -> int:
+def take(path: str, how: int) -> int:
+    """Return a descriptor of a lock file, made if missing, that holds its lock until it is closed."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, how)
@@ -175,31 +178,33 @@ def _take(path: str, how: int) -> int:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Any:
-    descriptor = _take(path, fcntl.LOCK_EX)
+    descriptor = take(path, fcntl.LOCK_EX)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _sweep(root: str) -> None:
-    """Remove what processes left that no longer hold their lock."""
-    for name in os.listdir(root):
-        path = os.path.join(root, name)
-        if name.startswith(_PROCESS) and os.path.isdir(path) and not os.path.islink(path):
+def sweep_dead(root: str, prefix: str) -> None:
+    """Remove the user's directories of this prefix whose lock nobody holds, in any container."""
+    for path in map(str, Path(root).glob(f"{prefix}*")):
+        with contextlib.suppress(FileNotFoundError):  # another sweep was quicker
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
             try:
-                held = _take(os.path.join(path, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = take(os.path.join(path, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue  # alive
-            _clear(path)
+            clear(path)
             os.close(held)
 
 
-def _clear(directory: str) -> None:
-    """Remove the files that a process directory may hold, and it; anything else is kept."""
+def clear(directory: str) -> None:
+    """Remove the files that such a directory may hold, and it; anything else is kept."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(directory):
-            if name.endswith(SUFFIX) or name in ("lock", STATE, f"{STATE}.new"):
+            if name.endswith((SUFFIX, SPILL_SUFFIX)) or name in ("lock", STATE, f"{STATE}.new"):
                 unlink(os.path.join(directory, name))
         with contextlib.suppress(OSError):
             os.rmdir(directory)

@@ -1,5 +1,7 @@
 """Rows that do not fit in memory: private local files, deleted when their owner closes."""
 
+import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,35 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from lsm_engine.io.local_directories import local_directories, local_directory
+from lsm_engine.io.process_directory import SPILL_SUFFIX, clear, sweep_dead, take
 from lsm_engine.io.storage_errors import to_storage_error
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-
 
 _PREFIX = "lsm-spill-"
 
 
 def sweep_spills() -> None:
     """Remove the rows that processes which died had spilled to any of the local directories."""
-    areas = (Path(directory).glob(f"{_PREFIX}*") for directory in local_directories())
-    for area in set(chain.from_iterable(areas)):
-        pid = area.name.removeprefix(_PREFIX).partition("-")[0]
-        if area.is_symlink() or not pid.isdigit() or area.stat().st_uid != os.getuid():
-            continue
-        if not _is_alive(int(pid)):
-            for path in area.glob("*.arrow"):
-                path.unlink(missing_ok=True)
-            area.rmdir()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    for directory in dict.fromkeys(local_directories()):
+        sweep_dead(directory, _PREFIX)
 
 
 class SpilledRows:
@@ -54,10 +39,14 @@ class SpilledRows:
 
 
 class SpillArea:
-    """A local directory (io/local_directories) of one writer, made on first use, readable by its owner alone."""
+    """A local directory (io/local_directories) of one writer, made on first use, readable by its owner alone.
+
+    Its `lock` is held until it is closed: by that a sweep sees that the writer lives.
+    """
 
     def __init__(self) -> None:
         self._directory: Path | None = None
+        self._held: int | None = None
         self._count = 0
 
     def spill(self, batches: Iterable[pa.RecordBatch]) -> SpilledRows:
@@ -82,15 +71,18 @@ class SpillArea:
         """Remove the files; harmless when nothing was spilled or it is closed."""
         if self._directory is None:
             return
-        for number in range(self._count):
-            self._directory.joinpath(f"{number}.arrow").unlink(missing_ok=True)
-        self._directory.rmdir()
-        self._directory, self._count = None, 0
+        clear(str(self._directory))
+        if self._held is not None:
+            os.close(self._held)
+        self._directory, self._held, self._count = None, None, 0
 
     def _new_path(self) -> Path:
         if self._directory is None:
-            made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=local_directory())
-            self._directory = Path(made)  # mkdtemp gives it mode 0700
-        path = self._directory / f"{self._count}.arrow"
+            # Mode 0700. It gets the name that a sweep looks for once its lock is held.
+            made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=local_directory()))
+            with contextlib.suppress(OSError):  # a disk without locks: no sweep gets one there
+                self._held = take(str(made / "lock"), fcntl.LOCK_EX)
+            self._directory = made.rename(made.with_name(made.name.removeprefix(".")))
+        path = self._directory / f"{self._count}{SPILL_SUFFIX}"
         self._count += 1
         return path

@@ -21,6 +21,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.catalog.names import TableName
 from lsm_engine.codec.documents import encode_tag
+from lsm_engine.io.spill import SpillArea
 from lsm_engine.table.find.lookup import process_cache
 from lsm_engine.table.forget import forget as forgetting
 from lsm_engine.table.forget import root_rewrite
@@ -344,8 +345,8 @@ def test_lookup_files_and_rows_spilled_by_the_dead(
     area = tmp_path / f"lsm-spill-{dead.pid}-x"
     area.mkdir()
     area.joinpath("0.arrow").write_bytes(TEXT)
-    mine = tmp_path / f"lsm-spill-{os.getpid()}-x"
-    mine.mkdir()
+    mine = SpillArea()
+    rows = mine.spill([pa.record_batch({"a": [1]})])
     table = created(catalog)
     table.upsert(with_person(1))
     with table.query() as query:
@@ -356,7 +357,8 @@ def test_lookup_files_and_rows_spilled_by_the_dead(
         query.refresh()
         assert query.lookup([{"k": PERSON}]).column("_found").to_pylist() == [False]
     assert not area.exists()
-    assert mine.exists()
+    assert [batch.num_rows for batch in rows] == [1]
+    mine.close()
     assert not files_with(tmp_path, TEXT)
 
 
