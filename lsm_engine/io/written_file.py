@@ -204,7 +204,7 @@ class OpenFile:
         self._ends = [*(self._ends or [ends.slice(0, 1)])[:1], ends.slice(1)]
         self._row_count += rows.num_rows
         if SEQUENCE_NUMBER in rows.column_names:
-            for chunk in rows.column(SEQUENCE_NUMBER).chunks:
+            for chunk in filter(len, rows.column(SEQUENCE_NUMBER).chunks):
                 numbers = chunk.to_numpy()
                 self._sequences.append((int(numbers.min()), int(numbers.max())))
         if VALUE_KIND in rows.column_names:

@@ -327,6 +327,15 @@ def test_no_rows_make_no_file():
     assert disk.list("") == []
 
 
+def test_rows_in_chunks_of_which_one_is_empty():
+    of = schema(("k", "BIGINT NOT NULL"), ("v", "STRING"))
+    batch = rows(of, {"k": [1, 2, 3], "v": ["a", "b", "c"]}, sequence=7)
+    table = pa.Table.from_batches([batch[:2], batch[:0], batch[2:]])
+    disk = MemoryFileIO()
+    (meta,) = write(disk, of, table)
+    assert (meta.min_sequence_number, meta.max_sequence_number, meta.row_count) == (7, 9, 3)
+
+
 def test_changelog_files_are_named_so():
     disk = MemoryFileIO()
     (meta,) = write(disk, KV, rows(KV, {"k": [1], "v": ["a"]}), prefix=CHANGELOG_PREFIX)
