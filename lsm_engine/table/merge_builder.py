@@ -14,6 +14,7 @@ from lsm_engine.base.record import record
 from lsm_engine.merge.retracts import retract_rule
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
@@ -154,22 +155,46 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
 
     That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
     """
-    schema = session.schema
-    reader = open_rows(keys, schema)
-    needs = {field.name for field in schema.fields if not field.type.nullable}
-    needs.update(schema.sequence_fields)
-    rule = retract_rule(schema)
-    needs -= {*reader.schema.names, *schema.primary_keys}
-    needs.discard(schema.options[core_options.ROWKIND_FIELD] or "")
-    if not needs or rule.delete_needs or RowKind.DELETE in rule.dropped | rule.refused:
-        return upsert(session, reader, identity, deletes=True)
-    batches = [incoming.rows for incoming in conformed(reader, schema, deletes=True)]
-    if not batches:
-        return None
-    found = pa.Table.from_batches(batches).group_by(schema.primary_keys).aggregate([])
-    clause = Clause(match=Match.MATCHED, action=Action.DELETE)
-    plan = MergePlan(on=_pairs(session, None), condition=None, clauses=(clause,))
-    return merge(session, found, plan, identity)
+    schema, rule = session.schema, retract_rule(session.schema)
+    given = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
+    whole = {field.name for field in schema.fields if not field.type.nullable} - given
+    clocks = {*schema.sequence_fields} - given
+    if whole or clocks:
+        names = _names(keys, schema)
+        whole, clocks = whole.difference(names), clocks.difference(names)
+    takes_back = bool(rule.delete_needs)
+    if takes_back and whole:
+        raise InvalidInputError("rows lack columns that may not be null", columns=sorted(whole))
+    if takes_back or not (whole or clocks) or RowKind.DELETE in rule.dropped | rule.refused:
+        return upsert(session, keys, identity, deletes=True)
+    waits = not schema.options[core_options.POSTPONE_BATCH_WRITE_FIXED_BUCKET]
+    if waits and schema.bucket_mode.policy.is_postponed:
+        raise InvalidInputError(
+            "rows may wait for a bucket, where no look finds them: give the keys with these columns",
+            columns=sorted(whole | clocks),
+        )
+    source = (
+        keys.select(*schema.primary_keys).distinct()
+        if hasattr(keys, "sparkSession")
+        else _unique(keys, schema)
+    )
+    return merge_into(session, source, None, None, identity).when_matched_delete().execute()
+
+
+def _names(keys: Any, schema: TableSchema) -> Sequence[str]:
+    """Return the columns of rows, which may come once: nothing is read but a list."""
+    names = getattr(getattr(keys, "schema", None), "names", None) or getattr(keys, "columns", None)
+    names = names() if callable(names) else names
+    return list(names) if names is not None else open_rows(keys, schema).schema.names
+
+
+def _unique(keys: Any, schema: TableSchema) -> pa.Table:
+    """Return each key once, checked as those of a delete that looks at no row."""
+    batches = [
+        incoming.rows for incoming in conformed(open_rows(keys, schema), schema, deletes=True)
+    ]
+    found = pa.Table.from_batches(batches, schema=None if batches else schema.arrow)
+    return found.group_by(list(schema.primary_keys)).aggregate([])
 
 
 def _pairs(

@@ -211,7 +211,7 @@ class Conformer:
                 found = pc.if_else(pa.array(is_update), column, found)
             column = found
         if column.null_count:
-            self._check_nulls(field, column, kinds)
+            self._check_nulls(field, column, kinds, is_given=index >= 0)
         _check_length(field, column)
         return column
 
@@ -240,7 +240,9 @@ class Conformer:
                 limit=KEY_BYTES_MAX,
             )
 
-    def _check_nulls(self, field: DataField, column: pa.Array, kinds: pa.Array) -> None:
+    def _check_nulls(
+        self, field: DataField, column: pa.Array, kinds: pa.Array, *, is_given: bool
+    ) -> None:
         if field.name in self._required:
             raise InvalidInputError(
                 f"{counted(column.null_count, 'row')} without a value in key column {field.name!r}",
@@ -248,7 +250,7 @@ class Conformer:
                 column=field.name,
                 rows=column.null_count,
             )
-        if field.type.nullable or self._deletes:
+        if field.type.nullable or (self._deletes and not is_given):
             return
         added = pa.array(adds(fixed_values(kinds, np.int8)))
         wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0

@@ -82,3 +82,32 @@ def test_a_removal_of_a_column_that_may_not_be_null_is_refused_in_rows_of_kinds(
     with pytest.raises(lsm.InvalidInputError, match="hold whole rows"):
         table.upsert([{"id": 3, "name": None, "_row_kind": "-D"}])
     assert table.to_arrow().num_rows == len(ROWS)
+
+
+def test_a_value_that_may_not_be_null_is_refused_by_name_in_a_deletion(catalog):
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"])
+    table.upsert(ROWS)
+    with pytest.raises(lsm.InvalidInputError, match="without a value in column 'name'"):
+        table.delete([{"id": 3, "name": None}])
+    sums = {"merge-engine": "aggregation", "fields.at.aggregate-function": "sum"}
+    table = catalog.create_table("db.sums", WHOLE, primary_key=["id"], options=sums)
+    with pytest.raises(lsm.InvalidInputError, match="may not be null"):
+        table.delete([{"id": 3, "at": 1}])
+
+
+def test_rows_that_can_be_read_once_are_deleted(catalog):
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"])
+    table.upsert(ROWS)
+    table.delete(pa.table({"id": [1, 2, 2]}).to_reader())
+    assert table.to_arrow().to_pylist() == ROWS[2:]
+
+
+def test_rows_that_wait_for_a_bucket_are_not_left_in_silence(catalog):
+    options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false", "sequence.field": "at"}
+    table = catalog.create_table("db.t", WHOLE, primary_key=["id"], options=options)
+    table.upsert(ROWS)
+    with pytest.raises(lsm.InvalidInputError, match="wait for a bucket"):
+        table.delete([{"id": 1}])
+    table.delete([{"id": 1, "name": "", "at": 0}])
+    table.compact()
+    assert [row["id"] for row in table.to_arrow().to_pylist()] == [2, 3]
