@@ -250,7 +250,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             step.instance, declaration, table, lineage, keys, before.id if before else 0
         )
         step.set_data_version(context.asset_key, dg.DataVersion(version.text))
-        for event in partition_events(step, declaration, others, found):
+        given = {**(context.output_metadata or {}), **found}
+        for event in partition_events(step, declaration, others, given):
             context.log_event(event)
         if others:
             # Dagster's own events come later, and would give these the version of the run again.

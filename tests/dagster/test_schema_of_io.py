@@ -85,9 +85,7 @@ def test_a_type_that_is_declared_otherwise_is_named(io: Io, case: str) -> None:
     kind, stored = OTHER[case]
     columns = {"id": "BIGINT NOT NULL", "v": stored}
     io.wired["lsm"].catalog.create_table("shop.orders", columns, primary_key="id")
-    with pytest.raises(
-        lsm.InvalidInputError, match="another types than its asset declares"
-    ) as told:
+    with pytest.raises(lsm.InvalidInputError, match="other types than its asset declares") as told:
         io.wired["lsm"].table(declared(kind))
     assert told.value.facts["stored"] == {"v": stored}
     assert list(told.value.facts["declared"]) == ["v"]
