@@ -114,7 +114,8 @@ class Call:
     def _is_missing(self) -> bool:
         """Whether there is no catalog's file, or an empty one, which holds no name."""
         url = self.catalog_url
-        file = url.removeprefix(_SQLITE).removeprefix(_JDBC_SQLITE).partition("?")[0]
+        file = url.removeprefix(_SQLITE).removeprefix(_JDBC_SQLITE).removeprefix("file:")
+        file = file.partition("?")[0]
         if not url.startswith((_SQLITE, _JDBC_SQLITE)) or file in ("", ":memory:"):
             return False
         path = Path(file)

@@ -121,7 +121,8 @@ def _other_problems(facts: TableFacts) -> Iterator[Finding]:
     for text in facts.other_problems:
         branch = text.removeprefix("branch '").partition("'")[0]
         is_lost = text.startswith("branch '") and text.endswith("repair latest")
-        command = ("repair", f"{facts.table}@{branch}", "latest", "--act", "--yes")
+        where = f"/branch/branch-{branch}" if "/" in facts.table else f"@{branch}"
+        command = ("repair", f"{facts.table}{where}", "latest", "--act", "--yes")
         yield _of(
             facts, "damage", Severity.ERROR, text, "answers may be wrong", command if is_lost else (),
             "what was committed with it" if is_lost else None,

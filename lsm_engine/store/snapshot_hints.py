@@ -33,6 +33,10 @@ class SnapshotHints:
         """
         return self._hint(EARLIEST)
 
+    def latest_hint(self) -> int | None:
+        """Return the LATEST hint, unchecked; None if there is none. Only commits that count move it up."""
+        return self._hint(LATEST)
+
     def stray_latest(self, newest_id: int) -> int | None:
         """Return the LATEST hint if it is beyond the newest id and names nothing; else None.
 

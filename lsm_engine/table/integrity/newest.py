@@ -58,7 +58,10 @@ def is_whole(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def stands(session: TableSession, number: int) -> bool:
-    """Whether a snapshot can be read, and the one that it was made on is below it, expired, or torn."""
+    """Whether a snapshot can be read, and the one that it was made on is below it, expired, torn, or lost.
+
+    It is lost where LATEST names the one above, whose manifests are whole: else that one may be what a rollback has cut off.
+    """
     found = found_readable(session, number)
     if found is None or named_base(found) is None:
         return found is not None
@@ -68,7 +71,9 @@ def stands(session: TableSession, number: int) -> bool:
         below = session.snapshots.find(number - 1)
     except CorruptFileError:
         return True
-    return below is not None and is_built_on(found, below)
+    if below is None:
+        return session.snapshots.latest_hint() == number and is_whole(session, found)
+    return is_built_on(found, below)
 
 
 def found_readable(session: TableSession, number: int) -> Snapshot | None:

@@ -241,7 +241,7 @@ def repair_latest_snapshot(session: TableSession, *, dry_run: bool) -> RepairRep
         begins_anew = below is None or not follows(tagged.snapshot, below)
         broken = [*reversed(ids)] if begins_anew else broken
         back_to = f"snapshot {tagged.snapshot.id} of tag {tagged.name!r}"
-        back_to += ", with which the table begins" if begins_anew else ""
+        back_to += ", with which the table begins," if begins_anew else ""
     if not dry_run:
         # What LATEST names and is not there yet keeps everybody out.
         snapshots.hint_latest(tagged.snapshot.id if tagged else newest or 0, may_skip=False)
