@@ -13,7 +13,6 @@ from lsm_engine.spark.file_rows import FileRows
 from lsm_engine.spark.session import is_classic
 from lsm_engine.spark.source_options import QUERY_ID
 from lsm_engine.table.commit.commit import CommitIdentity
-from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.merge_builder import Merge
 from lsm_engine.table.table import Table
 from lsm_engine.table.write.write import append, upsert
@@ -21,12 +20,8 @@ from lsm_engine.table.write.write import append, upsert
 
 def on_spark(table: Table, spark: SparkSession) -> Table:
     """Return the same table with its work done by a Spark session's executors."""
-    session = table.session
-    components = replace(session.components, executor=SparkExecutor(spark))
-    branch = session.paths.branch_name
-    return Table(
-        TableSession(session.name, components, session.schema, branch=branch), table.location
-    )
+    components = replace(table.session.components, executor=SparkExecutor(spark))
+    return Table(table.session.with_components(components), table.location)
 
 
 def upsert_dataframe(table: Table, frame: DataFrame, **commit: Any) -> WriteResult | None:

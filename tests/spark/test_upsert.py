@@ -256,3 +256,19 @@ def test_a_merge_refuses_a_time_of_day_with_more_digits_than_its_column(spark, n
     table.merge(source).when_matched_update_all().execute()
     (at,) = table.scan(where="id = 0").to_arrow()["at"].to_pylist()
     assert at.isoformat() == "10:00:00.123000"
+
+
+def test_a_dataframe_publishes_the_schema_that_it_needs(spark, new_table):
+    """Once for all that is written by one plan; rows that are refused publish nothing."""
+    table = new_table("altering")
+    table.upsert(rows(0, 5))
+    planned = table.altering(lsm.AddColumn("remark", "STRING"))
+    frame = spark.createDataFrame(rows(3, 8)).withColumn("remark", sql.lit("new"))
+    with pytest.raises(lsm.LsmError):
+        upsert_dataframe(planned, frame.withColumn("unheard_of", sql.lit(1)))
+    assert "remark" not in lsm.open_table(table.location).schema.names
+    upsert_dataframe(planned, frame)
+    merge_dataframe(planned, frame).when_matched_update_all().execute()
+    found = lsm.open_table(table.location)
+    assert found.scan().to_arrow()["remark"].to_pylist().count("new") == 8
+    check(found)

@@ -18,12 +18,12 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.plan.ownership import PublishOutcome, resolve_publish
+from lsm_engine.plan.ownership import PublishOutcome, resolve_publish, same_state
 from lsm_engine.plan.proposal import CommitOutcome
 from lsm_engine.table.commit import fence
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.discard import discard
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.session import PlannedSchema, TableSession
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,11 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     Raises StorageError only if the snapshot is known not to be there, CommitUnknownError if it may be,
     NotFoundError, with nothing visible, if the table was dropped.
     """
+    newest_known = 0 if base is None else base.schema_id
+    if snapshot.schema_id > newest_known:  # the first one of its schema
+        schema_file = session.paths.schema_file(snapshot.schema_id)
+        if not session.file_io.exists(schema_file):
+            raise _dropped(session)
     if not _has_landed(session, snapshot):
         return CommitOutcome.LOST
     try:
@@ -48,33 +53,53 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
 def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> None:
     """Publish the schema that a write was planned with, if any, as its rows are accepted by now.
 
-    Raises CommitConflictError, the staged files deleted, where others have altered the table since.
+    Raises, the staged files deleted, CommitConflictError where others have altered the table since, and what
+    `alter` raises where they have committed rows that do not suit the schema; CommitUnknownError, all left.
     """
-    schema = session.schema
-    if not session.is_planned:
+    planned = session.planned
+    if planned is None or planned.is_published:
         return
-    if not session.schemas.publish(schema):
+    try:
+        _publish_planned(session, planned)
+    except CommitUnknownError:
+        raise
+    except (LsmError, OSError):
         discard(session.context(), messages)
+        raise
+
+
+def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
+    schema = session.schema
+    path = session.paths.schema_file(schema.id)
+    if not same_state(session.snapshots.latest(), planned.base):
+        _require_there(session)
+        if not session.file_io.exists(path):
+            planned.check()
+    if not session.schemas.publish(schema):
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
             "open the table anew, and write again",
             table=session.name,
         )
+    planned.is_published = True
     if _is_dropped(session):  # the file would keep a new table from being made
-        session.delete_quietly([session.paths.schema_file(schema.id)])
-    _require_there(session)
-    session.is_planned = False
+        session.delete_quietly([path])
+        raise _dropped(session)
     session.notify_altered(schema)
 
 
 def _require_there(session: TableSession) -> None:
     if _is_dropped(session):
-        raise NotFoundError(
-            "the table was dropped since it was opened, so that nothing was committed; if it was made "
-            "again, open it anew",
-            kind=ErrorKind.NO_SUCH_TABLE,
-            table=session.name,
-        )
+        raise _dropped(session)
+
+
+def _dropped(session: TableSession) -> NotFoundError:
+    return NotFoundError(
+        "the table was dropped since it was opened, so that nothing was committed; if it was made "
+        "again, open it anew",
+        kind=ErrorKind.NO_SUCH_TABLE,
+        table=session.name,
+    )
 
 
 def _is_dropped(session: TableSession) -> bool:

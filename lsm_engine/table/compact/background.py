@@ -29,8 +29,7 @@ class BackgroundCompaction:
     def __init__(self, session: TableSession) -> None:
         self._log = CompactionLog(session.clock)
         components = replace(session.components, executor=MeasuredExecutor(self._log))
-        branch = session.paths.branch_name
-        self._session = TableSession(session.name, components, session.schema, branch=branch)
+        self._session = session.with_components(components)
         # Of its own: a replay of the writer's numbered commits must not be taken for a compaction.
         self._identity = CommitIdentity(commit_user=session.ids.new_id())
         self._changed = threading.Condition()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +32,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
 from lsm_engine.table.ground.live_files import sorted_run_counts
-from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.session import PlannedSchema, TableSession
 from lsm_engine.table.read.prune_files import prune_files
 
 _RACES = 20
@@ -55,9 +56,10 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
     `schema/alteration.changed` raises, InvalidOptionError for rows in files that would count otherwise, what `require_values_kept` raises, and CommitConflictError if others keep being first.
     """
     for _ in range(_RACES):
-        schema = altering(session, changes).schema
-        if not changes:
-            return schema
+        newest, due = _due(session, changes)
+        if not due:
+            return newest.schema
+        schema = _altered(newest, due)
         if session.schemas.publish(schema):
             session.notify_altered(schema)
             return schema
@@ -70,10 +72,27 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
 
 def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSession:
     """Return the table with the next schema, which its first commit publishes; raises as `alter` does."""
-    newest = session.schemas.latest() or session.schema
-    session = session.with_schema(newest)
-    if not changes:
-        return session
+    newest, due = _due(session, changes)
+    if not due:
+        return newest
+    base = newest.snapshots.latest()
+    planned = newest.with_schema(_altered(newest, due))
+    planned.planned = PlannedSchema(newest.schema, due, base, partial(_altered, newest, due))
+    return planned
+
+
+def _due(
+    session: TableSession, changes: Sequence[SchemaChange]
+) -> tuple[TableSession, Sequence[SchemaChange]]:
+    """Return the table by the newest schema, and what it lacks: first what was planned and not published."""
+    newest = session.schemas.latest() or session.in_force.schema
+    pending = session.planned.changes if session.planned and session.is_planned else ()
+    return session.with_schema(newest), (*pending, *changes)
+
+
+def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
+    """Return the schema after the session's, once its rows, as they are now, are known to suit it."""
+    newest = session.schema
     schema = changed(
         newest,
         changes,
@@ -91,7 +110,7 @@ def altering(session: TableSession, changes: Sequence[SchemaChange]) -> TableSes
     if any(isinstance(change, ChangeType) for change in changes):
         _check_older_files(session, schema)
         require_values_kept(session, schema)
-    return session.planning(schema)
+    return schema
 
 
 def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:

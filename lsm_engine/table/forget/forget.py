@@ -5,7 +5,6 @@ Each step may be cut off anywhere: doing it again plans on what is left and fini
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from lsm_engine.base import core_options
@@ -184,7 +183,7 @@ def _for_good(session: TableSession) -> TableSession:
     gone = {option.key for option in _KEPT_LONGER}
     texts = {key: text for key, text in session.options.texts.items() if key not in gone}
     texts[core_options.SNAPSHOT_CLEAN_EMPTY_DIRECTORIES.key] = "true"
-    return session.with_schema(replace(session.schema, options=TableOptions(texts=texts)))
+    return session.with_options(TableOptions(texts=texts))
 
 
 def _remove_empty_partitions(session: TableSession, keys: ForgottenKeys) -> None:

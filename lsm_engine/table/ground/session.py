@@ -1,7 +1,7 @@
 """One open table: its schema, its stores, and the facts that several verbs ask for."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,6 +22,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists, lists_to_fetch, named_manifests
+from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
@@ -45,6 +46,24 @@ log = logging.getLogger(__name__)
 _FEW_BUCKETS = 500  # a listing has a thousand entries a page
 
 
+class PlannedSchema:
+    """A schema that the first commit through any session of it publishes (table/commit).
+
+    It was made of `known`, the schema in force, by `changes`; `check` looks again whether they suit the rows, as
+    others may have committed since the snapshot `base`.
+    """
+
+    def __init__(
+        self,
+        known: TableSchema,
+        changes: Sequence[SchemaChange],
+        base: Snapshot | None,
+        check: Callable[[], object],
+    ) -> None:
+        self.known, self.changes, self.base, self.check = known, changes, base, check
+        self.is_published = False
+
+
 class TableSession:
     """What the recipes of one table share. Cheap to make; caches only what never changes."""
 
@@ -60,8 +79,8 @@ class TableSession:
         """Storage, rooted at the table's directory."""
         self.clock: Clock = components.clock
         self.ids: IdSource = components.ids
-        self.known, self.is_planned = schema, False
-        """The schema whose file shows that this is still the table, and whether this one's has yet to be published."""
+        self.planned: PlannedSchema | None = None
+        """How the schema came to be, where a commit publishes it."""
         self.raw_files: dict[bool, tuple[object, Any]] = {}
         """What was read last, by snapshot and request, and its files if others may read them (table/read/scan)."""
 
@@ -136,14 +155,31 @@ class TableSession:
         )
 
     def with_schema(self, schema: TableSchema) -> "TableSession":
-        """Return the table as another schema sees it."""
+        """Return the table as another schema sees it, one that is published."""
         return TableSession(self.name, self.components, schema, branch=self.paths.branch_name)
 
-    def planning(self, schema: TableSchema) -> "TableSession":
-        """Return the table as a schema makes it that the first commit publishes (table/commit)."""
-        planned = self.with_schema(schema)
-        planned.known, planned.is_planned = self.schema, True
-        return planned
+    def with_components(self, components: Components) -> "TableSession":
+        """Return the same table, worked on by other means."""
+        return self._like(components, self.schema)
+
+    def with_options(self, options: TableOptions) -> "TableSession":
+        """Return the same table by other options, which are not stored."""
+        return self._like(self.components, replace(self.schema, options=options))
+
+    def _like(self, components: Components, schema: TableSchema) -> "TableSession":
+        other = TableSession(self.name, components, schema, branch=self.paths.branch_name)
+        other.planned = self.planned  # shared: whichever commits first publishes it for all
+        return other
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the schema has yet to be published."""
+        return self.planned is not None and not self.planned.is_published
+
+    @property
+    def known(self) -> TableSchema:
+        """The schema whose file shows that this is still the table."""
+        return self.schema if self.planned is None else self.planned.known
 
     @property
     def in_force(self) -> "TableSession":
@@ -160,7 +196,7 @@ class TableSession:
         if not options[core_options.DELETION_VECTORS_ENABLED]:
             return self
         merging = {core_options.DELETION_VECTORS_MERGE_ON_READ.key: "true"}
-        return self.with_schema(replace(self.schema, options=options.with_texts(merging)))
+        return self.with_options(options.with_texts(merging))
 
     def gathered(self, paths: Iterable[str] = ()) -> "TableSession":
         """Return the table as it is now: from afar all that maintenance asks for comes at once.
@@ -184,8 +220,7 @@ class TableSession:
             set(paths) or likely_documents(self.file_io, ours),
             below="" if self._has_few_directories() else None,
         )
-        components = replace(self.components, file_io=file_io)
-        opened = TableSession(self.name, components, self.schema, branch=ours.branch_name)
+        opened = self.with_components(replace(self.components, file_io=file_io))
         opened.manifests = self.manifests
         return opened
 

@@ -56,12 +56,7 @@ def simulate_retention(
     whole = replace(retention, expire_limit=NO_LIMIT)
     at = session.clock.now_millis() + later_millis
     clock = _At(millis=at, clock=session.clock)
-    then = TableSession(
-        session.name,
-        replace(session.components, clock=clock),
-        session.schema,
-        branch=session.paths.branch_name,
-    )
+    then = session.with_components(replace(session.components, clock=clock))
     report = expire(then, whole, dry_run=True)
     expired = {snapshot.id for snapshot in report.plan.expired}
     snapshots = session.snapshots.stable_listing()

@@ -11,6 +11,8 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
+from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.table import Table
 
 COLUMNS = pa.schema(
     [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False),
@@ -99,8 +101,7 @@ def test_a_table_that_is_dropped_meanwhile_takes_no_rows(table: lsm.Table) -> No
     shutil.rmtree(table.location)
     with pytest.raises(lsm.LsmError):
         planned.upsert(FITS)
-    assert not list(Path(table.location).rglob("snapshot-*"))
-    assert not list(Path(table.location).rglob("schema-*"))
+    assert not files(table)
 
 
 @pytest.mark.parametrize("store", [SchemaStore, SnapshotStore])
@@ -136,3 +137,81 @@ def test_rows_that_wait_for_buckets_get_them_by_the_schema_in_force(tmp_path: Pa
         assert "new" not in lsm.open_table(made.location).schema.names
         made.altering(*CHANGES).upsert([{"p": 1, "k": 2, "n": 2, "new": "y"}])
         assert lsm.open_table(made.location).count() == 2
+
+
+def test_whoever_commits_first_publishes_it_for_every_session_of_the_plan(
+    table: lsm.Table,
+) -> None:
+    planned = table.altering(*CHANGES)
+    session = planned.session
+    for derived in (
+        session.with_components(session.components),
+        session.with_options(session.options),
+    ):
+        Table(derived, planned.location).upsert(FITS)
+    planned.upsert([{"p": 1, "k": 9, "n": 9, "new": "z"}])
+    opened = lsm.open_table(table.location)
+    assert [opened.schema.id, opened.count()] == [1, 3]
+    assert opened.verify(deep=True).is_clean
+
+
+def test_no_snapshot_names_a_schema_that_nobody_published(table: lsm.Table) -> None:
+    planned, before = table.altering(*CHANGES).session, files(table)
+    lost = TableSession(planned.name, planned.components, planned.schema)
+    with pytest.raises(lsm.NotFoundError, match="was dropped"):
+        Table(lost, table.location).upsert(FITS)
+    assert files(table) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "meanwhile"),
+    [
+        (
+            lsm.ChangeType("n", "SMALLINT"),
+            lambda other: other.upsert([{"p": 1, "k": 9, "n": 1 << 20}]),
+        ),
+        (lsm.SetOption("ignore-delete", "true"), lambda other: other.delete([{"p": 2, "k": 2}])),
+    ],
+)
+def test_rows_that_came_since_the_plan_are_looked_at_too(
+    table: lsm.Table, change: Any, meanwhile: Callable[[lsm.Table], Any]
+) -> None:
+    planned, other = table.altering(change), lsm.open_table(table.location)
+    meanwhile(other)
+    before, rows = files(table), other.scan().to_arrow()
+    with pytest.raises(lsm.LsmError, match=r"would not fit|may hold -U and -D"):
+        planned.upsert([{"p": 1, "k": 5, "n": 5}])
+    assert files(table) == before
+    assert lsm.open_table(table.location).scan().to_arrow().equals(rows)
+
+
+def test_commits_since_the_plan_that_suit_the_schema_do_not_matter(table: lsm.Table) -> None:
+    planned = table.altering(lsm.ChangeType("n", "SMALLINT"))
+    lsm.open_table(table.location).upsert([{"p": 1, "k": 9, "n": 9}])
+    planned.upsert([{"p": 1, "k": 5, "n": 5}])
+    assert lsm.open_table(table.location).count() == 4
+
+
+def test_further_changes_add_to_those_planned(table: lsm.Table) -> None:
+    chained = table.altering(*CHANGES).altering(lsm.AddColumn("second", "INT"))
+    assert chained.schema.names == ("p", "k", "n", "new", "second")
+    chained.upsert([{**FITS[0], "second": 2}])
+    schema = chained.altering(lsm.AddColumn("third", "INT")).alter(lsm.DropColumn("second"))
+    assert schema.names == lsm.open_table(table.location).schema.names
+    assert (schema.names, schema.id) == (("p", "k", "n", "new", "third"), 2)
+
+
+@pytest.mark.parametrize("failure", [lsm.StorageError, lsm.CommitUnknownError])
+def test_files_stay_only_where_the_outcome_is_unknown(
+    table: lsm.Table, failure: type[lsm.LsmError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, before = table.altering(*CHANGES), files(table)
+
+    def fails(_: SchemaStore, __: Any) -> bool:
+        raise failure("the disk is full")
+
+    monkeypatch.setattr(SchemaStore, "publish", fails)
+    with pytest.raises(failure):
+        planned.upsert(FITS)
+    left = [Path(path).name.partition("-")[0] for path in files(table) - before]
+    assert left == ([] if failure is lsm.StorageError else ["data"])
