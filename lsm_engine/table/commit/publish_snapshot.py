@@ -6,6 +6,7 @@ deleted that the snapshot would name (format section 14).
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -20,6 +21,7 @@ from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import PublishOutcome, resolve_publish, same_state
 from lsm_engine.plan.proposal import CommitOutcome
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit import fence
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.discard import discard
@@ -75,7 +77,7 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         _require_there(session)
         if not session.file_io.exists(path):
             planned.check()
-    if not session.schemas.publish(schema):
+    if not session.schemas.publish(schema) and not _is_as_planned(session, schema):
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
             "open the table anew, and write again",
@@ -86,6 +88,11 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         session.delete_quietly([path])
         raise _dropped(session)
     session.notify_altered(schema)
+
+
+def _is_as_planned(session: TableSession, schema: TableSchema) -> bool:
+    """Whether another writer, whose rows need the same changes, has published the schema at another time."""
+    return replace(session.schemas.load(schema.id), time_millis=schema.time_millis) == schema
 
 
 def _require_there(session: TableSession) -> None:

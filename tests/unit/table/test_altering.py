@@ -215,3 +215,12 @@ def test_files_stay_only_where_the_outcome_is_unknown(
         planned.upsert(FITS)
     left = [Path(path).name.partition("-")[0] for path in files(table) - before]
     assert left == ([] if failure is lsm.StorageError else ["data"])
+
+
+def test_two_writes_that_need_the_same_changes_both_land(table: lsm.Table) -> None:
+    mine, theirs = table.altering(*CHANGES), lsm.open_table(table.location).altering(*CHANGES)
+    theirs.upsert([{**FITS[0], "k": 70}])
+    mine.upsert([{**FITS[0], "k": 71}])
+    found = lsm.open_table(table.location)
+    assert found.schema.id == 1
+    assert {70, 71} <= set(found.to_arrow()["k"].to_pylist())
