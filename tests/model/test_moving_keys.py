@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.table.write import write
 from tests.model.moving_keys import ROWS, applied, history, stored
 
 PRODUCERS = ("none", "input", "lookup", "full-compaction")
@@ -89,3 +90,30 @@ def test_an_overwrite_that_gives_keys_other_buckets_keeps_every_row(made):
     changes = table.changes(0).to_arrow()
     assert "-D" in changes["_row_kind"].to_pylist()
     assert applied(changes) == stored(table)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("a", "b"), ("b", "a")])
+def test_a_key_that_others_move_comes_after_it_has_gone_in_the_changes_after_a_write(
+    made, monkeypatch, ours, theirs
+):
+    """They move it before our compaction, which emits both: their bucket's +I came before our -D."""
+    table = made("t", changelog_producer="lookup")
+    there = {"k": [7, 8], "day": [ours, theirs], "v": [0, 0]}
+    table.upsert(pa.table(there, schema=ROWS))
+    compact_due = write.compact_due
+
+    def late(*given, **named):
+        monkeypatch.setattr(write, "compact_due", lambda *_, **__: None)
+        lsm.open_table(table.location).upsert([{"k": 1, "day": theirs, "v": 2}])
+        monkeypatch.setattr(write, "compact_due", compact_due)
+        return compact_due(*given, **named)
+
+    monkeypatch.setattr(write, "compact_due", late)
+    mark = table.upsert(pa.table({"k": [1], "day": [ours], "v": [1]}, schema=ROWS))
+    changes = table.changes(after=mark).to_arrow()
+    assert [(row["_row_kind"], row["day"]) for row in changes.to_pylist()] == [
+        ("-D", ours),
+        ("+I", theirs),
+    ]
+    begun = {7: (ours, 0), 8: (theirs, 0), 1: (ours, 1)}
+    assert applied(changes, begun) == stored(table)

@@ -1,6 +1,7 @@
 """Changes: a range of snapshots → what to read of each → splits → rows with their row kinds."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from lsm_engine.meta.manifest import Bucket, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import (
+    ChangedKeys,
     ChangeMode,
     ChangeSource,
     ChangeSplit,
@@ -336,7 +338,12 @@ def _without_write(
 
     both = (before.id, snapshot.id)
     compared = _compared(session, before, snapshot, both, known)
-    return sorted([*others, *compared], key=lambda split: split.keys)
+    found = [*others, *compared]
+    if not keys_move(session.schema) and not any(one.keys for one in found):
+        return found
+    # Each part went through turns alone, or had no need to: both go through them together.
+    whole = {(one.partition, one.bucket): replace(one, keys=ChangedKeys.ALL) for one in found}
+    return in_turns(list(whole.values()))
 
 
 def _visible(
