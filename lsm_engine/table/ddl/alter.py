@@ -15,9 +15,10 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     UnsupportedError,
 )
-from lsm_engine.base.option import Option
 from lsm_engine.base.units import counted
 from lsm_engine.io.data_file_reader import DataFileReader
+from lsm_engine.merge.partial_update import group_options
+from lsm_engine.merge.rule_texts import column_rule_texts
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import from_expression
@@ -41,12 +42,11 @@ _OBEYED = (
     core_options.AGGREGATION_REMOVE_ON_DELETE,
     core_options.PARTIAL_UPDATE_REMOVE_ON_DELETE,
     core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP,
-    core_options.DEFAULT_AGGREGATE_FUNCTION,
 )
-_OBEYED_OF_COLUMNS = ("ignore-retract", "aggregate-function", "sequence-group")
 """Options by which -U and -D rows in files count."""
 _COMBINE = ("aggregate-function", "sequence-group")
 """How options end by which several versions of a key become one."""
+_IGNORE = "ignore-retract"
 
 
 def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema:
@@ -114,13 +114,33 @@ def _altered(session: TableSession, changes: Sequence[SchemaChange]) -> TableSch
 
 
 def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
-    """Whether by an option -U and -D rows that were written do something else than before."""
+    """Whether by an option rows that were written count otherwise than before, in columns that stay."""
     option = core_options.find(key)
-    if isinstance(option, Option):
-        return option in _OBEYED and before.options[option] != after.options[option]
-    old, new = before.options.texts.get(key), after.options.texts.get(key)
-    named = any(names_column(key, f"{old},{new}", name) for name in before.names)
-    return old != new and named and key.rpartition(".")[2] in _OBEYED_OF_COLUMNS
+    if option in _OBEYED:
+        return bool(before.options[option] != after.options[option])
+    if not key.endswith((*_COMBINE, _IGNORE)):
+        return False
+    # Without any group, a -D that was written is one that the table does not take.
+    if key.endswith("sequence-group") and group_options(before) and not group_options(after):
+        return True
+    was, now = _counts_by(key, before), _counts_by(key, after)
+    names = {field.id: field.name for field in after.fields}
+    stay = [(one.name, names[one.id]) for one in before.fields if one.id in names]
+    texts = f"{before.options.texts.get(key)},{after.options.texts.get(key)}"
+    return any(
+        option is core_options.DEFAULT_AGGREGATE_FUNCTION or names_column(key, texts, name)
+        for pair in stay
+        if was.get(pair[0]) != now.get(pair[1])
+        for name in pair
+    )
+
+
+def _counts_by(key: str, schema: TableSchema) -> dict[str, str]:
+    """Return, per column, what decides about its versions as far as an option bears on them."""
+    if not key.endswith(_IGNORE):
+        return column_rule_texts(schema)
+    given = {name: schema.options.of_field(name, _IGNORE) for name in schema.names}
+    return {name: (text or "false").lower() for name, text in given.items()}
 
 
 def _require_no_deletes(session: TableSession, key: str) -> None:
@@ -144,7 +164,8 @@ def _require_merged(session: TableSession, key: str) -> None:
     latest = session.snapshots.latest()
     metas = [] if latest is None else session.manifest_metas(latest)
     counts = sorted_run_counts(session.manifests, metas)
-    waiting = sum(1 for count in counts.values() if count > 1)
+    # Rows without a bucket (below 0) are merged with those that have one.
+    waiting = sum(1 for (_, bucket), count in counts.items() if count > (bucket >= 0))
     if session.schema.has_primary_key and waiting:
         raise InvalidOptionError(
             f"rows of {counted(waiting, 'bucket')} are not merged yet, and another {key!r} would merge "

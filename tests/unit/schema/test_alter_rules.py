@@ -54,6 +54,90 @@ def test_rows_that_are_not_merged_yet_keep_their_function(
     assert catalog["db.t"].to_arrow() == before
 
 
+SUMS = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "v"}
+
+
+def unmerged(catalog: lsm.Catalog, options: dict[str, str]) -> lsm.Table:
+    """A table with two rows of a key, in two files."""
+    table = catalog.create_table(
+        "db.t", COLUMNS, primary_key="id", options={"write-only": "true", **options}
+    )
+    for value in (5, 2):
+        table.upsert([{"id": 1, "v": value, "g": value}])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        (GROUP, [lsm.AddColumn("x", "INT"), lsm.SetOption("fields.g.sequence-group", "v,x")]),
+        (SUMS, [lsm.RemoveOption("fields.v.aggregate-function"), lsm.DropColumn("v")]),
+        (SUMS, [lsm.SetOption("fields.g.aggregate-function", "last_non_null_value")]),
+    ],
+    ids=["new column in a group", "dropped with its function", "the default one, named"],
+)
+def test_rows_that_are_not_merged_yet_hinder_no_change_that_leaves_columns_as_they_are(
+    catalog: lsm.Catalog, options: dict[str, str], changes: list[lsm.SchemaChange]
+) -> None:
+    table = unmerged(catalog, options)
+    before = table.to_arrow()
+    table.alter(*changes)
+    for _ in range(2):
+        now = catalog["db.t"].to_arrow()
+        same = [name for name in before.column_names if name in now.column_names]
+        assert now.select(same) == before.select(same)
+        catalog["db.t"].compact(full=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        (SUMS, [lsm.RenameColumn("v", "w"), lsm.SetOption("fields.w.aggregate-function", "max")]),
+        (GROUP, [lsm.RemoveOption("fields.g.sequence-group"), lsm.DropColumn("g")]),
+    ],
+    ids=["under a new name", "without its clock"],
+)
+def test_rows_that_are_not_merged_yet_keep_the_rules_of_columns_that_stay(
+    catalog: lsm.Catalog, options: dict[str, str], changes: list[lsm.SchemaChange]
+) -> None:
+    """A column is its id: one that was renamed in the same change got another function."""
+    table = unmerged(catalog, options)
+    with pytest.raises(lsm.InvalidOptionError, match="rows of 1 bucket are not merged"):
+        table.alter(*changes)
+    assert catalog["db.t"].schema.id == 0
+
+
+def test_retracts_in_files_keep_the_last_group_that_takes_them(catalog: lsm.Catalog) -> None:
+    """Without any group they are refused, so that the table could not be read."""
+    columns = {**COLUMNS, "w": "BIGINT"}
+    table = catalog.create_table(
+        "db.t", columns, primary_key="id", options={"write-only": "true", **GROUP}
+    )
+    table.upsert([{"id": 1, "v": 5, "g": 1, "w": 7}])
+    table.upsert([{"id": 1, "v": 5, "g": 2, "w": None, "_row_kind": "-D"}])
+    before = table.to_arrow()
+    gone = [lsm.DropColumn("v"), lsm.DropColumn("g")]
+    with pytest.raises(lsm.InvalidOptionError, match="-U and -D rows"):
+        table.alter(lsm.RemoveOption("fields.g.sequence-group"), *gone)
+    assert catalog["db.t"].to_arrow() == before
+
+
+def test_rows_that_wait_for_a_bucket_keep_their_function(catalog: lsm.Catalog) -> None:
+    """The bucket had 5, and 3 waited: the sum of both became the greater one."""
+    options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false", **SUMS}
+    table = catalog.create_table("db.t", COLUMNS, primary_key="id", options=options)
+    table.upsert([{"id": 1, "v": 5, "g": 1}])
+    table.compact(full=True)
+    table.upsert([{"id": 1, "v": 3, "g": 1}])
+    change = lsm.SetOption("fields.v.aggregate-function", "max")
+    with pytest.raises(lsm.InvalidOptionError, match="rows of 1 bucket are not merged"):
+        table.alter(change)
+    table.compact(full=True)
+    table.alter(change)
+    assert catalog["db.t"].to_arrow()["v"].to_pylist() == [8]
+
+
 @pytest.mark.parametrize("text", ["TIMESTAMP(5)", "TIME(4)", "TIMESTAMP(1)", "ARRAY<TIMESTAMP(5)>"])
 def test_types_that_a_new_table_cannot_have_are_refused_for_new_columns(
     catalog: lsm.Catalog, text: str
