@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -254,7 +255,8 @@ def test_what_comes_again_as_it_was_is_there_once() -> None:
 
 def test_a_bucket_has_one_index_file_which_goes_with_the_files_it_marks() -> None:
     table = table_of(**VECTORS, **{"compaction.size-ratio": "0"})
-    table.upsert([row(key, "a" * 50) for key in range(300)])
+    large = [sha256(bytes([key % 256])).hexdigest() for key in range(300)]  # nothing to compress
+    table.upsert([row(key, text) for key, text in enumerate(large)])
     for number in range(3):
         table.upsert([row(key, "b") for key in range(number, number + 2)])
     snapshot = table.latest_snapshot()
