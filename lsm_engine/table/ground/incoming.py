@@ -253,14 +253,14 @@ class Conformer:
         if field.type.nullable or (self._deletes and not is_given):
             return
         added = pa.array(adds(fixed_values(kinds, np.int8)))
-        wrong = pc.sum(pc.and_(pc.is_null(column), added)).as_py() or 0
-        hint = "" if wrong else ": -U and -D hold whole rows; delete(keys) takes keys alone"
-        raise InvalidInputError(
-            f"{counted(wrong or column.null_count, 'row')} without a value in column {field.name!r}, which may not be null"
-            f"{hint}",
-            column=field.name,
-            rows=wrong or column.null_count,
-        )
+        nulls = pc.is_null(column)
+        wrong = pc.sum(nulls if self._deletes else pc.and_(nulls, added)).as_py() or 0
+        if wrong:
+            raise InvalidInputError(
+                f"{counted(wrong, 'row')} without a value in column {field.name!r}, which may not be null",
+                column=field.name,
+                rows=wrong,
+            )
 
 
 def conformed(

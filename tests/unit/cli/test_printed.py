@@ -87,7 +87,17 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lsm ")]
 
 
+RATES = (
+    (re.compile(r"[\d.,]+ (?:B|KB|MB) an hour"), "####### an hour"),
+    (re.compile(r'(?<=_per_hour": )[\d.]+'), "#"),
+    (re.compile("─{90,}"), "─" * 90),
+)
+"""By a clock that ticks at each call, of which threads beside make now one more."""
+
+
 def blanked(text: str) -> str:
+    for pattern, fixed in RATES:
+        text = pattern.sub(fixed, text)
     for pattern, letter in BLANKED:
         text = pattern.sub(lambda found, by=letter: by * len(found[0]), text)
     return text
