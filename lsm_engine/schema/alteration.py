@@ -327,20 +327,21 @@ def _renamed(schema: TableSchema, change: RenameColumn) -> TableSchema:
         return (*fields[:at], replace(fields[at], name=new), *fields[at + 1 :])
 
     fields = _edited(schema.fields, path[:-1], edit)
+    pairs = (with_name(key, text, _text(path), new) for key, text in schema.options.texts.items())
+    options = TableOptions(texts=dict(pairs))
     if len(path) > 1:
-        return replace(schema, fields=fields)
+        return replace(schema, fields=fields, options=options)
     if old in schema.partition_keys:
         raise InvalidInputError(
             f"{old!r} is a partition column: directories carry its name, so it cannot change",
             kind=ErrorKind.INVALID_SCHEMA,
             column=old,
         )
-    pairs = (with_name(key, text, old, new) for key, text in schema.options.texts.items())
     return replace(
         schema,
         fields=fields,
         primary_keys=tuple(new if name == old else name for name in schema.primary_keys),
-        options=TableOptions(texts=dict(pairs)),
+        options=options,
     )
 
 

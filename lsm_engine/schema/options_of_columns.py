@@ -12,11 +12,17 @@ _LISTS = (
 _SINGLES = (core_options.ROWKIND_FIELD.key, core_options.RECORD_LEVEL_TIME_FIELD.key)
 _PREFIX = "fields."
 _GROUP = ".sequence-group"
+_OF_FIELDS = ("nested-key", "nested-sequence-field", "ts-field")
+_BY_FIELDS = _OF_FIELDS[1:]
+"""Options whose text names fields within the column of their key, and those of them that are orders."""
 _EXTREMES = ("max", "min")
 
 
 def names_column(key: str, text: str, column: str) -> bool:
-    """Whether an option names a column, in its key or in its value."""
+    """Whether an option names a column, or a field within one, in its key or in its value.
+
+    A field is named by its path, such as `lines.element.id`.
+    """
     return with_name(key, text, column, "\0") != (key, text)
 
 
@@ -31,12 +37,14 @@ def orders_by_column(key: str, text: str, column: str) -> bool:
         return names_column(key, text, column)
     if key == core_options.DEFAULT_AGGREGATE_FUNCTION.key:
         return text in _EXTREMES
+    if key.endswith(_BY_FIELDS):
+        return names_column(key, text, column)
     is_of_column = with_name(key, "", column, "\0")[0] != key
     return is_of_column and (key.endswith(_GROUP) or text in _EXTREMES)
 
 
 def with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:
-    """Return an option with `old` replaced where it names that column."""
+    """Return an option with `old` replaced where it names that column or field."""
     if key in _SINGLES:
         return key, new if text == old else text
     if key in _LISTS:
@@ -44,6 +52,10 @@ def with_name(key: str, text: str, old: str, new: str) -> tuple[str, str]:
     if not key.startswith(_PREFIX) or key.count(".") < 2:
         return key, text
     columns, suffix = key[len(_PREFIX) :].rsplit(".", 1)
+    if suffix in _OF_FIELDS:
+        for step in ("element", "value"):
+            within = f"{columns}.{step}."
+            text = _in_list(text, old.removeprefix(within), new) if old.startswith(within) else text
     renamed = f"{_PREFIX}{_in_list(columns, old, new)}.{suffix}"
     return renamed, _in_list(text, old, new) if key.endswith(_GROUP) else text
 

@@ -44,7 +44,11 @@ _OBEYED = (
     core_options.PARTIAL_UPDATE_REMOVE_ON_GROUP,
 )
 """Options by which -U and -D rows in files count."""
-_COMBINE = ("aggregate-function", "sequence-group")
+_RULES = ("aggregate-function", "sequence-group")
+_DETAILS = (
+    ".nested-key", ".nested-sequence-field", ".ts-field", ".distinct", ".list-agg-delimiter",
+)  # fmt: skip
+_COMBINE = (*_RULES, *_DETAILS)
 """How options end by which several versions of a key become one."""
 _IGNORE = "ignore-retract"
 
@@ -137,10 +141,13 @@ def _obeys(key: str, before: TableSchema, after: TableSchema) -> bool:
 
 def _counts_by(key: str, schema: TableSchema) -> dict[str, str]:
     """Return, per column, what decides about its versions as far as an option bears on them."""
-    if not key.endswith(_IGNORE):
-        return column_rule_texts(schema)
-    given = {name: schema.options.of_field(name, _IGNORE) for name in schema.names}
-    return {name: (text or "false").lower() for name, text in given.items()}
+    rules = column_rule_texts(schema)
+    if key.endswith(_RULES):
+        return rules
+    suffix = key.rpartition(".")[2]
+    is_flag = key.endswith((_IGNORE, ".distinct"))
+    given = {name: schema.options.of_field(name, suffix) or "false" for name in rules}
+    return {name: text.lower() if is_flag else text for name, text in given.items()}
 
 
 def _require_no_deletes(session: TableSession, key: str) -> None:

@@ -183,6 +183,85 @@ def test_a_field_within_a_column_moves_among_its_neighbours(catalog: lsm.Catalog
         table.alter(lsm.MoveColumn(("place", "none"), first=True))
 
 
+LINES = {"id": "BIGINT", "lines": "ARRAY<ROW<x INT, s INT, y STRING>>"}
+NEWEST_LINES = {
+    "merge-engine": "aggregation",
+    "fields.lines.aggregate-function": "nested_update",
+    "fields.lines.nested-key": "x",
+    "fields.lines.nested-sequence-field": "s",
+    "write-only": "true",
+}
+
+
+def of_lines(catalog: lsm.Catalog) -> lsm.Table:
+    """A table with two rows of a key, in two files, of which the later replaces a nested row."""
+    table = catalog.create_table("db.t", LINES, primary_key="id", options=NEWEST_LINES)
+    table.upsert([{"id": 1, "lines": [{"x": 1, "s": 9, "y": "old"}, {"x": 2, "s": 9, "y": "b"}]}])
+    table.upsert([{"id": 1, "lines": [{"x": 1, "s": 10, "y": "new"}]}])
+    assert [line["y"] for line in table.to_arrow()["lines"][0].as_py()] == ["b", "new"]
+    return table
+
+
+X, S, Y = (("lines", "element", name) for name in "xsy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([lsm.DropColumn(X), lsm.AddColumn(X, "INT")], "nested-key"),
+        ([lsm.DropColumn(S), lsm.AddColumn(S, "INT")], "nested-sequence-field"),
+        ([lsm.ChangeType(S, "STRING")], "another order"),
+        ([lsm.SetOption("fields.lines.nested-key", "y")], "not merged"),
+        ([lsm.RemoveOption("fields.lines.nested-sequence-field")], "not merged"),
+    ],
+    ids=["key made anew", "clock made anew", "clock as text", "another key", "no clock"],
+)
+def test_fields_by_which_nested_rows_merge_stay_what_they_are(
+    catalog: lsm.Catalog, changes: list[object], said: str
+) -> None:
+    """As text 10 is below 9, and without a key all nested rows but one went."""
+    table = of_lines(catalog)
+    before = table.to_arrow()
+    with pytest.raises(lsm.InvalidOptionError, match=said):
+        table.alter(*changes)
+    assert catalog["db.t"].to_arrow() == before
+
+
+def test_options_follow_fields_by_which_nested_rows_merge(catalog: lsm.Catalog) -> None:
+    """Two fields that exchange their names: the key is the field that it was."""
+    table = of_lines(catalog)
+    table.alter(
+        lsm.RenameColumn(X, "z"),
+        lsm.RenameColumn(Y, "x"),
+        lsm.RenameColumn(S, "v"),
+        lsm.ChangeType(("lines", "element", "z"), "BIGINT"),
+    )
+    assert table.options.of_field("lines", "nested-key") == "z"
+    lines = [{"z": 2, "v": 9, "x": "b"}, {"z": 1, "v": 10, "x": "new"}]
+    assert table.to_arrow()["lines"].to_pylist() == [lines]
+    table.compact(full=True)
+    assert catalog["db.t"].to_arrow()["lines"].to_pylist() == [lines]
+
+
+def test_the_time_of_a_map_entry_keeps_its_order(catalog: lsm.Catalog) -> None:
+    table = catalog.create_table(
+        "db.t",
+        {"id": "BIGINT", "m": "MAP<STRING, ROW<v STRING, ts INT>>"},
+        primary_key="id",
+        options={
+            "merge-engine": "aggregation",
+            "fields.m.aggregate-function": "merge_map_with_keytime",
+            "fields.m.ts-field": "ts",
+        },
+    )
+    for at in (9, 10):
+        table.upsert([{"id": 1, "m": {"k": {"v": str(at), "ts": at}}}])
+    with pytest.raises(lsm.InvalidOptionError, match="another order"):
+        table.alter(lsm.ChangeType(("m", "value", "ts"), "STRING"))
+    table.alter(lsm.RenameColumn(("m", "value", "ts"), "t"))
+    assert table.to_arrow()["m"].to_pylist() == [[("k", {"v": "10", "t": 10})]]
+
+
 def test_a_table_that_is_being_dropped_gets_no_name(catalog: lsm.Catalog) -> None:
     table = catalog.create_table("db.t", COLUMNS, primary_key="id")
     catalog.unregister_table("db.t")
