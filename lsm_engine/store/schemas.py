@@ -1,6 +1,9 @@
 """The history of a table's schema: one file per version, made once and never changed."""
 
+from dataclasses import replace
+
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.documents import decode_schema, encode_schema
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
@@ -44,6 +47,13 @@ class SchemaStore:
 
     def load(self, schema_id: int) -> TableSchema:
         """Return one version; raises NotFoundError if there is none of this id."""
+        return self._read(schema_id)[0]
+
+    def copied(self, schema_id: int) -> bytes:
+        """Return the file of one version, to be that of a branch: snapshots keep the checksum of its bytes."""
+        return self._read(schema_id)[1]
+
+    def _read(self, schema_id: int) -> tuple[TableSchema, bytes]:
         path = self._paths.schema_file(schema_id)
         try:
             data = self._file_io.read(path, length=READ_MAX)
@@ -59,16 +69,20 @@ class SchemaStore:
             raise CorruptFileError(
                 "a schema file holds another schema; restore it", file=path, id=found.id
             )
-        return found
+        return found, data
 
     def all(self) -> list[TableSchema]:
         """Return every version, oldest first."""
         return [self.load(schema_id) for schema_id in self.ids()]
 
-    def publish(self, schema: TableSchema) -> bool:
-        """Make a version the one in force; False if somebody else has its id.
+    def publish(self, schema: TableSchema, copied: bytes | None = None) -> TableSchema | None:
+        """Make a version the one in force; return it with its file's checksum, None if its id is taken.
 
-        Raises CommitUnknownError only if the storage cannot even report whether the file exists.
+        `copied`: its file, where a branch has one. Raises CommitUnknownError only if the storage cannot
+        even report whether the file exists.
         """
         path = self._paths.schema_file(schema.id)
-        return published(self._file_io, path, encode_schema(schema))
+        data = encode_schema(schema) if copied is None else copied
+        if not published(self._file_io, path, data):
+            return None
+        return replace(schema, read_from=(schema.id, checksum_of(data)))

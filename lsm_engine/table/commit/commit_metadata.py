@@ -79,8 +79,8 @@ class MetadataWriter:
         self.paths: list[str] = []
         self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
         self.lists: dict[str, bytes] = {}  # what lists hold that are to be written from afar
-        if session.schema.checksum is not None:
-            self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema.checksum
+        if session.schema_checksum is not None:
+            self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema_checksum
 
     def manifests(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
         """Write entries as manifests of about the target size."""

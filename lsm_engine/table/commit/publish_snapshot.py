@@ -59,7 +59,7 @@ def publish_schema(session: TableSession, messages: Sequence[CommitMessage]) -> 
     `alter` raises where they have committed rows that do not suit the schema; CommitUnknownError, all left.
     """
     planned = session.planned
-    if planned is None or planned.is_published:
+    if planned is None or planned.published:
         return
     try:
         _publish_planned(session, planned)
@@ -77,22 +77,24 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         _require_there(session)
         if not session.file_io.exists(path):
             planned.check()
-    if not session.schemas.publish(schema) and not _is_as_planned(session, schema):
+    made = session.schemas.publish(schema) or _as_planned(session, schema)
+    if made is None:
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
             "open the table anew, and write again",
             table=session.name,
         )
-    planned.is_published = True
+    planned.published = made
     if _is_dropped(session):  # the file would keep a new table from being made
         session.delete_quietly([path])
         raise _dropped(session)
-    session.notify_altered(schema)
+    session.notify_altered(made)
 
 
-def _is_as_planned(session: TableSession, schema: TableSchema) -> bool:
-    """Whether another writer, whose rows need the same changes, has published the schema at another time."""
-    return replace(session.schemas.load(schema.id), time_millis=schema.time_millis) == schema
+def _as_planned(session: TableSession, schema: TableSchema) -> TableSchema | None:
+    """Return the schema that a writer whose rows need the same changes has published at another time."""
+    there = session.schemas.load(schema.id)
+    return there if replace(there, time_millis=schema.time_millis) == schema else None
 
 
 def _require_there(session: TableSession) -> None:

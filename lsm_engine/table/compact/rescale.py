@@ -133,9 +133,9 @@ def _with_buckets(session: TableSession, buckets: int) -> TableSchema:
             options=newest.options.with_texts({core_options.BUCKET.key: str(buckets)}),
             time_millis=session.clock.now_millis(),
         )
-        if session.schemas.publish(schema):
-            session.notify_altered(schema)
-            return schema
+        if made := session.schemas.publish(schema):
+            session.notify_altered(made)
+            return made
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,

@@ -63,10 +63,9 @@ def alter(session: TableSession, changes: Sequence[SchemaChange]) -> TableSchema
         newest, due = _due(session, changes)
         if not due:
             return newest.schema
-        schema = _altered(newest, due)
-        if session.schemas.publish(schema):
-            session.notify_altered(schema)
-            return schema
+        if made := session.schemas.publish(_altered(newest, due)):
+            session.notify_altered(made)
+            return made
     raise CommitConflictError(
         "others keep changing the schema of this table; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,

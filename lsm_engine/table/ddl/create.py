@@ -87,8 +87,8 @@ def create_table(
         hints = refuse_beside_drop(file_io)
         if hints:
             file_io.delete_many(hints)  # they name snapshots that the new table would be missing
-        if schemas.publish(schema):
-            return schema
+        if made := schemas.publish(schema):
+            return made
     left = _left_behind(file_io, schema)
     if left is not None and is_unknown():
         return left

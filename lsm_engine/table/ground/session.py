@@ -61,7 +61,8 @@ class PlannedSchema:
         check: Callable[[], object],
     ) -> None:
         self.known, self.changes, self.base, self.check = known, changes, base, check
-        self.is_published = False
+        self.published: TableSchema | None = None
+        """The schema that is there, once it is."""
 
 
 class TableSession:
@@ -174,7 +175,13 @@ class TableSession:
     @property
     def is_planned(self) -> bool:
         """Whether the schema has yet to be published."""
-        return self.planned is not None and not self.planned.is_published
+        return self.planned is not None and self.planned.published is None
+
+    @property
+    def schema_checksum(self) -> int | None:
+        """The checksum of the schema's file; None while it is planned."""
+        published = self.planned.published if self.planned else self.schema
+        return published.checksum if published else None
 
     @property
     def known(self) -> TableSchema:
@@ -248,11 +255,11 @@ class TableSession:
     def _is_of_schema(self, snapshot: Snapshot) -> bool | None:
         """Whether a snapshot keeps the checksum of this schema's file; None where one has none."""
         expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{self.schema.id}")
-        found = self.schema.checksum
+        found = self.schema_checksum
         return None if expected is None or found is None else expected == found
 
-    def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
-        """Return the manifests that make up a snapshot's whole state, oldest first."""
+    def check_schema(self, snapshot: Snapshot) -> None:
+        """Raise CorruptFileError where a snapshot keeps another checksum of this schema's file."""
         if self._is_of_schema(snapshot) is False:
             raise CorruptFileError(
                 "the schema is not the one that the snapshot was made with: its checksum differs; if the "
@@ -261,6 +268,10 @@ class TableSession:
                 file=self.paths.schema_file(self.schema.id),
                 snapshot_id=snapshot.id,
             )
+
+    def manifest_metas(self, snapshot: Snapshot) -> list[ManifestFileMeta]:
+        """Return the manifests that make up a snapshot's whole state, oldest first."""
+        self.check_schema(snapshot)
         self.manifests.expect([*lists_to_fetch(snapshot), *named_manifests(snapshot)])
         return [
             *self.manifest_list(snapshot, snapshot.base_manifest_list),

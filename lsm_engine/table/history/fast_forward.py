@@ -65,7 +65,7 @@ def fast_forward(
     branch = on_branch(session, name)
     plan = _plan(session, branch, name, force=force)
     if not dry_run:
-        _carry_out(session, plan)
+        _carry_out(session, branch, plan)
     return FastForwardReport(plan=plan, dry_run=dry_run)
 
 
@@ -129,11 +129,11 @@ def _new_schemas(session: TableSession, branch: TableSession, name: str) -> tupl
     return tuple(schema for schema in theirs if schema.id not in own)
 
 
-def _carry_out(session: TableSession, plan: FastForwardPlan) -> None:
+def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPlan) -> None:
     if plan.dropped is not None:
         rollback(session, plan.dropped.target, dry_run=False)
     for schema in plan.schemas:
-        if not session.schemas.publish(schema):
+        if not session.schemas.publish(schema, branch.schemas.copied(schema.id)):
             raise _overtaken(plan, f"schema {schema.id}")
     base = session.snapshots.find(plan.common_id)
     for snapshot in plan.snapshots:

@@ -294,7 +294,7 @@ class _Verification:
         """The schema, manifests and files of one root are there, with their sizes and rows."""
         session = self._session
         try:
-            session.schemas.load(snapshot.schema_id)
+            session.with_schema(session.schemas.load(snapshot.schema_id)).check_schema(snapshot)
             entries = live_of(session, snapshot)
         except LsmError as error:
             yield finding_of(error)

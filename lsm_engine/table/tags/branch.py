@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
     UnsupportedError,
 )
 from lsm_engine.base.record import record
-from lsm_engine.codec.documents import encode_schema, encode_snapshot, encode_tag
+from lsm_engine.codec.documents import encode_snapshot, encode_tag
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.expire import empty_plan
@@ -101,7 +101,7 @@ def create(session: TableSession, name: str, *, tag: str | None = None) -> Branc
             kind=ErrorKind.NO_SUCH_TAG,
             tag=source.name,
         )
-    if not published(file_io, paths.schema_file(0), encode_schema(session.schemas.load(0))):
+    if not published(file_io, paths.schema_file(0), session.schemas.copied(0)):
         raise AlreadyExistsError(f"somebody else made branch {name!r} meanwhile", branch=name)
     _notify_made(session, name)
     return Branch(name=name, created_from=tag)
@@ -112,7 +112,7 @@ def _first_files(session: TableSession, name: str, source: Tag | None) -> dict[s
     paths = branches(session).paths(name)
     newest = session.schema.id if source is None else _newest_schema_id(session, source.snapshot)
     files = {
-        paths.schema_file(number): encode_schema(session.schemas.load(number))
+        paths.schema_file(number): session.schemas.copied(number)
         for number in session.schemas.ids()
         if 0 < number <= newest
     }

@@ -216,6 +216,75 @@ def test_a_rescaled_table_is_read_under_the_checksum_of_its_new_schema(tmp_path:
         assert catalog.table("s.t").verify(deep=True).is_clean
 
 
+def test_every_way_to_a_new_schema_leaves_its_checksum_in_the_snapshots_that_follow() -> None:
+    told = Story()
+    told.put(k1="a")
+    told.table.alter(lsm.AddColumn("n", "INT"))
+    told.put(k2="b")
+    other = told.reopened()
+    planned = other.altering(lsm.AddColumn("m", "INT"))
+    told.clock.advance(1000)
+    told.table.altering(lsm.AddColumn("m", "INT")).upsert([{"id": 3, "v": "c", "m": 1}])
+    planned.upsert([{"id": 4, "v": "d", "m": 2}])  # of the schema that the other one published
+    told.table = planned
+    told.put(k5="e")
+    told.table.rescale(2)
+    told.put(k6="f")
+    found = [
+        (head.schema_id, head.checksum_of(f"schema-{head.schema_id}"))
+        for head in told.table.session.snapshots.all()
+    ]
+    assert [number for number, _ in found] == [0, 1, 2, 2, 2, 3, 3]
+    for number, checksum in found:
+        assert checksum == checksum_of(told.disk.read(f"schema/schema-{number}"))
+    told.check()
+
+
+@pytest.mark.parametrize("formerly", [False, True])
+def test_branches_have_the_schemas_of_other_clients_byte_by_byte(*, formerly: bool) -> None:
+    """Snapshots keep the checksum of the file: one that says the same in other bytes is another."""
+    told = Story()
+    told.disk.replace("schema/schema-0", without_checksum(told.disk.read("schema/schema-0")))
+    told.table = told.reopened()
+    told.put(k1="a")
+    if formerly:
+        told.table.alter(lsm.AddColumn("n", "INT"))
+        told.disk.replace("schema/schema-1", without_checksum(told.disk.read("schema/schema-1")))
+        told.table = told.reopened()
+        told.put(k2="b")
+    told.table.create_tag("kept")
+    told.table.create_branch("fix", "kept")
+    before = told.rows()
+    branch = told.reopened().branch("fix")
+    assert branch.to_arrow()["v"].to_pylist() == list(before.values())
+    branch.alter(lsm.AddColumn("m", "INT"))
+    number = branch.schema.id
+    path = f"branch/branch-fix/schema/schema-{number}"
+    told.disk.replace(path, without_checksum(told.disk.read(path)))
+    told.reopened().branch("fix").upsert([{"id": 9, "v": "z", "m": 1}])
+    told.table.fast_forward("fix")
+    assert told.disk.read(f"schema/schema-{number}") == told.disk.read(path)
+    assert told.rows() == {**before, 9: "z"}
+    told.check()
+
+
+def test_verify_compares_schemas_that_are_no_longer_in_force() -> None:
+    """One of another client has no checksum of its own: only the snapshots of its time know it."""
+    told = Story()
+    told.disk.replace("schema/schema-0", without_checksum(told.disk.read("schema/schema-0")))
+    told.table = told.reopened()
+    told.put(k1="a")
+    told.table.alter(lsm.AddColumn("n", "STRING"))
+    told.put(k2="b")
+    assert told.table.verify().is_clean
+    there = told.disk.read("schema/schema-0")
+    told.disk.replace("schema/schema-0", there.replace(b'"id": 1', b'"id": 2'))
+    assert there != told.disk.read("schema/schema-0")
+    report = told.reopened().verify()
+    assert [text.split(":")[0] for text in report.problems] == ["snapshot 1"]
+    assert "schema/schema-0" in report.problems[0]
+
+
 def test_properties_that_java_hands_on_to_a_snapshot_of_its_own_are_passed_over() -> None:
     """Its compact_manifest gives them those of the snapshot below: no base and no checksum was the right one."""
     told = Story(options=CHANGELOG)
