@@ -141,10 +141,11 @@ class LsmSource(DataSource):
         """Return a writer of rows of `schema`."""
         from lsm_engine.spark.source_writer import SourceWriter, plan_write
 
-        self._table(schema)
+        self._check_names_path()
+        self._table()
         identifier = self.options.get(COMMIT_IDENTIFIER)
         plan = plan_write(
-            self._path(schema),
+            self._path(),
             arrow_schema_of(schema),
             storage=storage_of(self._given),
             replaces=overwrite,
@@ -155,7 +156,8 @@ class LsmSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001
         """Return a writer of micro-batches; `overwrite`: each replaces the table (mode complete)."""
-        self._table(schema)
+        self._check_names_path()
+        self._table()
         for key in (COMMIT_USER, COMMIT_IDENTIFIER):
             if key in self.options:
                 raise InvalidOptionError(
@@ -165,7 +167,20 @@ class LsmSource(DataSource):
                 )
         from lsm_engine.spark.stream_sink import StreamSink
 
-        return StreamSink(self._path(schema), self._given, schema, replaces=overwrite)
+        return StreamSink(self._path(), self._given, schema, replaces=overwrite)
+
+    def _check_names_path(self) -> None:
+        """Raise InvalidOptionError for a write by a name of Spark's catalog, which Spark does not hand over.
+
+        The columns are those of the rows: after SELECT * FROM another table they know where that one is.
+        """
+        if PATH not in self.options:
+            raise InvalidOptionError(
+                "Spark does not tell a Python data source which table of its catalog it writes to: use "
+                "lsm_engine.spark.sql(spark, 'INSERT …') instead of INSERT by spark.sql, insertInto and "
+                "saveAsTable, or name the table's directory: save(path), start(path)",
+                key=PATH,
+            )
 
     def _system(self, schema: StructType | None = None) -> "SystemSource | None":
         self._check_options(schema)

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from lsm_engine.base.errors import NotFoundError
 from lsm_engine.base.record import record
 from lsm_engine.io.storage_location import scheme_of
+from lsm_engine.io.storage_options import SentOptions
 from lsm_engine.schema.arrow_types import FieldIds, field_from_arrow
 from lsm_engine.spark.arrow_rows import (
     arrow_schema_of,
@@ -24,8 +25,13 @@ from lsm_engine.spark.arrow_rows import (
 from lsm_engine.spark.datasource import LsmSource
 from lsm_engine.spark.executor import SparkExecutor
 from lsm_engine.spark.read import read_dataframe
-from lsm_engine.spark.source_storage import CATALOG_SETTING, WAREHOUSE_SETTING
+from lsm_engine.spark.source_storage import (
+    CATALOG_SETTING,
+    WAREHOUSE_SETTING,
+    session_storage,
+)
 from lsm_engine.spark.statement import quoted
+from lsm_engine.table.open_table import open_table
 from lsm_engine.table.table import Table
 from lsm_engine.table.warehouse import Catalog, open_catalog
 
@@ -89,6 +95,15 @@ class SessionTables:
             )
         table = self.catalog.table(found)
         return table.branch(branch) if branch else table
+
+    def opened(self, name: str) -> Table | None:
+        """Open a table that Spark's catalog has by LOCATION, and this one does not; None for any other."""
+        known = self._known(".".join(map(quoted, name.split("."))))
+        location = None if known is None else location_in(known)
+        if location is None:
+            return None
+        storage = SentOptions(session_storage(self.spark))
+        return open_table(location, storage=storage, executor=SparkExecutor(self.spark))
 
     def _is_view(self, name: str) -> bool:
         try:

@@ -80,6 +80,9 @@ class _Session:
             return self._show(statement)
         target = self._target(statement)
         if target is None:
+            opened = self._opened(statement) if first == "INSERT" else None
+            if opened is not None:
+                return _counted(self._spark, insert_statement(opened, statement, self.query))
             return self._spark.sql(self._rewritten(statement))
         if first in ("DROP", "ALTER", "COMMENT") and "@" in target:
             raise InvalidInputError(
@@ -156,6 +159,16 @@ class _Session:
                 statement.at = first
                 return None
         return None
+
+    def _opened(self, statement: Statement) -> Table | None:
+        """Return the table that Spark's catalog alone has, by its LOCATION, and step over its name; None for others."""
+        first = statement.at
+        statement.at += 2  # INSERT INTO, or OVERWRITE
+        statement.takes("TABLE")
+        opened = None if statement.done else self._tables.opened(statement.name())
+        if opened is None:
+            statement.at = first
+        return opened
 
     # --- tables ----------------------------------------------------------------------------------
 

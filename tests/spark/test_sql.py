@@ -131,14 +131,37 @@ def test_what_cannot_be_is_refused_with_what_to_do_instead(run, spark, tmp_path)
         run.spark(f"CREATE TABLE shop.red USING lsm OPTIONS (path '{location}', colour 'red')")
 
 
-def test_spark_opens_a_table_by_its_location_and_writes_to_it(run, tmp_path):
+def test_spark_opens_a_table_by_its_location_and_our_door_writes_to_it(run, tmp_path):
     run(CREATE)
     location = tmp_path / "lake" / "shop.db" / "orders"
     run.spark(f"CREATE TABLE shop.opened USING lsm LOCATION '{location}'")
-    run.spark("INSERT INTO shop.opened SELECT 'q', 50L, 50, 'native'")
+    assert run("INSERT INTO shop.opened SELECT 'q', 50L, 50, 'native'") == [(1, None, None, None)]
     assert run("SELECT * FROM shop.orders") == [("q", 50, 50, "native")]
-    run.spark("INSERT OVERWRITE shop.opened SELECT 'q', 51L, 51, 'again'")
+    run("INSERT OVERWRITE TABLE shop.opened SELECT 'q', 51L, 51, 'again'")
     assert run.spark("SELECT id FROM shop.opened WHERE id > 50") == [(51,)]
+
+
+def test_rows_that_spark_writes_by_a_name_never_go_to_the_table_that_they_come_from(run, spark):
+    """Spark hands over the columns of the rows, which know where they come from, not the table that is named."""
+    run(CREATE)
+    run(INSERT)
+    run(CREATE.replace("shop.orders", "shop.other"))
+    there = run("SELECT * FROM shop.orders ORDER BY id")
+    rows = spark.table("shop.orders").where("id = 1")
+    for write in (
+        lambda: spark.sql("INSERT INTO shop.other SELECT * FROM shop.orders"),
+        lambda: spark.sql("INSERT OVERWRITE shop.other SELECT * FROM shop.orders WHERE id = 1"),
+        lambda: spark.sql("INSERT INTO shop.other VALUES ('a', 1, 1, 'one')"),
+        lambda: rows.write.insertInto("shop.other"),
+        lambda: rows.write.format("lsm").mode("append").saveAsTable("shop.other"),
+        lambda: rows.write.format("lsm").mode("overwrite").save(),
+    ):
+        with pytest.raises(AnalysisException, match=r"lsm_engine\.spark\.sql"):
+            write()
+    assert run("SELECT * FROM shop.orders ORDER BY id") == there
+    assert run("SELECT * FROM shop.other") == []
+    run("INSERT INTO shop.other SELECT * FROM shop.orders")
+    assert run("SELECT * FROM shop.other ORDER BY id") == there
 
 
 def test_a_column_that_was_added_elsewhere_is_seen(run, tmp_path):
