@@ -128,6 +128,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             ),
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
+        if snapshot is None:  # nothing was committed, nor the columns that its rows would have brought
+            table = self.lsm.catalog.table(table.name)
         newest = snapshot or table.latest_snapshot()
         found: dict[str, Any] = {}
         if newest is not None:

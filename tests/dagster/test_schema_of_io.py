@@ -89,3 +89,16 @@ def test_a_type_that_is_declared_otherwise_is_named(io: Io, case: str) -> None:
         io.wired["lsm"].table(declared(kind))
     assert told.value.facts["stored"] == {"v": stored}
     assert list(told.value.facts["declared"]) == ["v"]
+
+
+@pytest.mark.parametrize("mode", ["merge", "upsert"])
+def test_a_run_without_rows_shows_the_columns_that_the_table_has(io: Io, mode: str) -> None:
+    """Columns of rows that were none were shown, though no commit had published them."""
+    io.run(orders_of(lambda: ROWS))
+    nothing = pa.table({"id": pa.array([], pa.int64()), "more": pa.array([], pa.float64())})
+    kept = {"lsm/schema": "evolve", "lsm/mode": mode}
+    done = io.run(orders_of(lambda: nothing, metadata=kept))
+    (event,) = done.asset_materializations_for_node("shop__orders")
+    shown = [each.name for each in event.metadata["dagster/column_schema"].value.columns]
+    assert shown == list(io.table().schema.names)
+    assert ("more" in shown) == (mode == "upsert")
