@@ -128,27 +128,16 @@ class LsmIOManager(dg.ConfigurableIOManager):
             ),
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
-        if snapshot is None:  # nothing was committed, nor the columns that its rows would have brought
+        if (
+            snapshot is None
+        ):  # nothing was committed, nor the columns that its rows would have brought
             table = self.lsm.catalog.table(table.name)
         newest = snapshot or table.latest_snapshot()
         found: dict[str, Any] = {}
         if newest is not None:
-            looked = survey(table, newest)
             _count_partitions(context, table, declaration, newest, templates, keys)
-            found = {
-                **files_metadata(
-                    declaration.keys, newest, looked.tree, level_count=looked.level_count
-                ),
-                **table_metadata(
-                    declaration.keys,
-                    newest,
-                    schema=described(table.schema),
-                    primary_key=table.schema.primary_keys,
-                    location=table.location,
-                    row_count=row_count(table, declaration, newest),
-                    inputs=inputs_markdown(inputs, reasons_of(context.step_context, self.lsm)),
-                ),
-            }
+            reasons = reasons_of(context.step_context, self.lsm)
+            found = _shown(table, declaration, newest, inputs_markdown(inputs, reasons))
         context.add_output_metadata(found)
         self._set_versions(context, declaration, table, keys, before, found)
 
@@ -280,19 +269,7 @@ def declaration_of(
             kind=ErrorKind.INVALID_KEY,
             asset=key.to_user_string(),
         )
-    return TableDeclaration(
-        name=keys_of(key).name,
-        schema=schema_of(rows),
-        primary_key=storage.primary_key,
-        partitioned_by=storage.partitioned_by,
-        options=storage.options,
-        partitions_def=definition,
-        partition_columns={
-            name: template
-            for name, template in storage.partition_columns.items()
-            if name in storage.partitioned_by
-        },
-    )
+    return storage.declaration(key, schema_of(rows), definition)
 
 
 def _require_partitions(
@@ -324,6 +301,24 @@ def _require_partitions(
             table=declaration.name,
             others=others[:3],
         )
+
+
+def _shown(
+    table: Table, declaration: TableDeclaration, newest: Snapshot, inputs: str
+) -> dict[str, Any]:
+    looked, keys = survey(table, newest), declaration.keys
+    return {
+        **files_metadata(keys, newest, looked.tree, level_count=looked.level_count),
+        **table_metadata(
+            keys,
+            newest,
+            schema=described(table.schema),
+            primary_key=table.schema.primary_keys,
+            location=table.location,
+            row_count=row_count(table, declaration, newest),
+            inputs=inputs,
+        ),
+    }
 
 
 def _committed(

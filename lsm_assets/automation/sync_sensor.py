@@ -30,6 +30,7 @@ from lsm_assets.model.partitions import (
     snapshot_partitions,
     tag_partitions,
 )
+from lsm_assets.model.storage import kept_tables
 from lsm_assets.model.sync import EVENTS_MAX, SyncPlan, plan_sync
 from lsm_assets.model.versions import MARK_LENGTH, version_of
 from lsm_engine import LsmError, Snapshot
@@ -50,8 +51,11 @@ def sync_sensor(
     *,
     name: str = "lsm_sync",
     interval_seconds: int = INTERVAL_SECONDS,
+    with_physical: bool = True,
 ) -> dg.SensorDefinition:
     """Return the sensor that keeps Dagster's partitions equal to the live snapshots and tags.
+
+    `with_physical` false: of tables that have no assets for their snapshots, files and tags.
 
     Dagster's own partitions are its memory, so a second tick over the same table reports nothing. On a
     table with a long past only the newest snapshots get events, the others just their partitions.
@@ -76,7 +80,9 @@ def sync_sensor(
             looked_at += 1
             before = states.get(declaration.name)
             try:
-                found, plan = look_at(context, declaration, states, remembered)
+                found, plan = look_at(
+                    context, declaration, states, remembered, with_physical=with_physical
+                )
             except Exception as error:  # one table keeps no other from its turn
                 is_bug = not isinstance(error, LsmError)
                 context.log.error("cannot look at %s: %s", declaration.name, error, exc_info=is_bug)
@@ -99,6 +105,17 @@ def sync_sensor(
     return sensor
 
 
+def io_sync_sensor(
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
+    *,
+    name: str = "lsm_io_sync",
+    interval_seconds: int = INTERVAL_SECONDS,
+) -> dg.SensorDefinition:
+    """Return the sensor that reports commits of others to tables in which `LsmIOManager` keeps assets."""
+    kept = kept_tables(assets)
+    return sync_sensor(kept, name=name, interval_seconds=interval_seconds, with_physical=False)
+
+
 def tick_summary(events: Sequence[Event], requests: Sequence[PartitionsRequest]) -> str:
     """Return in one line what a tick did; it requests no runs."""
     if not requests and not events:
@@ -115,6 +132,8 @@ def look_at(
     declaration: TableDeclaration,
     states: dict[str, dict[str, Any]],
     remembered: int,
+    *,
+    with_physical: bool = True,
 ) -> tuple[list[Event], SyncPlan]:
     """Return what has happened to one table, and remember in `states` how it is now."""
     lsm_resource = context.resources.lsm
@@ -127,7 +146,7 @@ def look_at(
     if table is not None:
         # Those of other clients: what they changed is asked for once they have expired.
         catalog.record_commits(declaration.name, plan.report_snapshots)
-        events += events_of(declaration, table, plan)
+        events += events_of(declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
     if not plan.is_recording:
         events += moved_versions(context.instance, declaration, table, catalog.lineage, state)

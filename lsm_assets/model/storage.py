@@ -1,6 +1,6 @@
 """What an asset's metadata says about the table that keeps its rows: the settings of `LsmIOManager`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_assets.model.asset_partitions import KEY, PartitionTemplates, templates_of
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import keys_of
 from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
@@ -70,6 +72,47 @@ class Storage:
             except InvalidInputError:
                 return None
         return found
+
+    def declaration(
+        self,
+        key: dg.AssetKey,
+        schema: pa.Schema,
+        definition: dg.PartitionsDefinition | None,
+        deps: Iterable[dg.AssetKey] = (),
+    ) -> TableDeclaration:
+        """Return the table that keeps an asset."""
+        of_table = {
+            name: template
+            for name, template in self.partition_columns.items()
+            if name in self.partitioned_by
+        }
+        return TableDeclaration(
+            name=keys_of(key).name,
+            schema=schema,
+            primary_key=self.primary_key,
+            partitioned_by=self.partitioned_by,
+            options=self.options,
+            deps=tuple(deps),
+            partitions_def=definition,
+            partition_columns=of_table,
+        )
+
+
+def kept_tables(
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
+) -> list[TableDeclaration]:
+    """Return the tables that keep assets by what their metadata says, which names no columns."""
+    specs = [
+        spec
+        for each in assets
+        for spec in (each.specs if isinstance(each, dg.AssetsDefinition) else [each])
+    ]
+    return [
+        storage_of(spec.metadata).declaration(
+            spec.key, pa.schema([]), spec.partitions_def, (dep.asset_key for dep in spec.deps)
+        )
+        for spec in specs
+    ]
 
 
 def storage_of(*layers: Mapping[str, Any] | None) -> Storage:

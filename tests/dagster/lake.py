@@ -44,6 +44,19 @@ def version_id(version: str) -> int:
     return found.snapshot_id
 
 
+def answer(instance: dg.DagsterInstance, told: Any) -> None:
+    """Do what the daemon does with what a sensor has told: report events, add and delete partitions."""
+    for event in told.asset_events:
+        instance.report_runless_asset_event(event)
+    for request in told.dynamic_partitions_requests or []:
+        name, keys = request.partitions_def_name, list(request.partition_keys)
+        if isinstance(request, dg.AddDynamicPartitionsRequest):
+            instance.add_dynamic_partitions(name, keys)
+        else:
+            for key in keys:
+                instance.delete_dynamic_partition(name, key)
+
+
 @dataclass
 class Lake:
     """One warehouse, its definitions, and an instance that they run on."""
@@ -108,16 +121,7 @@ class Lake:
     def sync(self) -> Any:
         """Tick the sync sensor, and do what the daemon does with its answer."""
         told = self.tick("lsm_sync")
-        for event in told.asset_events:
-            self.instance.report_runless_asset_event(event)
-        for request in told.dynamic_partitions_requests or []:
-            if isinstance(request, dg.AddDynamicPartitionsRequest):
-                self.instance.add_dynamic_partitions(
-                    request.partitions_def_name, list(request.partition_keys)
-                )
-            else:
-                for key in request.partition_keys:
-                    self.instance.delete_dynamic_partition(request.partitions_def_name, key)
+        answer(self.instance, told)
         return told
 
     def events(self, kind: AssetKind) -> list[dg.AssetMaterialization]:
