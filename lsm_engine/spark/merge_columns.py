@@ -185,9 +185,11 @@ def columns_of(
 def set_columns(
     clause: Clause, sides: Sides, table: list[str], source: list[str]
 ) -> dict[str, Column]:
-    """Return what a clause sets."""
+    """Return what a clause sets; all columns are those that both sides have, whose names Spark compares without case."""
     if clause.action is Action.DELETE:
         return {}
     if clause.values is None:
-        return {name: sides.column(sides.source, name) for name in table if name in source}
+        known = {name.lower(): name for name in source}
+        both = [name for name in table if name.lower() in known]
+        return {name: sides.column(sides.source, known[name.lower()]) for name in both}
     return {name: sides.value(value, clause.match) for name, value in clause.values.items()}

@@ -266,8 +266,8 @@ def frame_merge(
     arrow = session.schema.arrow if source is None else arrow_schema_of(source.schema)
     check_merge(session, plan, arrow.names)
     for clause in plan.clauses:
-        given = arrow.names if clause.values is None else clause.values
-        lacking = [name for name in session.schema.primary_keys if name not in given]
+        given = {name.lower() for name in clause.values or arrow.names}
+        lacking = [name for name in session.schema.primary_keys if name.lower() not in given]
         if clause.action is Action.INSERT and lacking:
             raise InvalidInputError(
                 f"inserted rows need a value for key column {lacking[0]!r}",

@@ -1,10 +1,10 @@
 """MERGE INTO, UPDATE and DELETE FROM as text: cut into clauses here, computed by Spark as they were written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
@@ -19,6 +19,9 @@ from lsm_engine.table.write.merge import MergePlan
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+_BEFORE_NO_COLUMN = (TokenType.DOT, TokenType.NUMBER, TokenType.STRING)
+"""Behind a literal stands the unit of an interval: INTERVAL 30 DAY."""
+_SUBQUERY = ("SELECT", "WITH", "FROM")
 
 
 def merge_statement(
@@ -235,15 +238,34 @@ def _qualified(
     owned = frame.columns if alone == sides.source else table.schema.names
     known = {name.lower() for name in owned}
     made, after = [], 0
+    inner = _subqueries(tokens)
     for at, token in enumerate(tokens):
-        before = tokens[at - 1].text if at else ""
+        before = tokens[at - 1] if at else None
         following = tokens[at + 1].text if at + 1 < len(tokens) else ""
         if (
             token.token_type in _NAMES
             and token.text.lower() in known
-            and before != "."
+            and at not in inner
+            and (before is None or before.token_type not in _BEFORE_NO_COLUMN)
             and following not in (".", "(")
         ):
             made += [text[after : token.start], f"{quoted(alone)}.{quoted(token.text)}"]
             after = token.end + 1
     return SparkSql(text="".join([*made, text[after:]]))
+
+
+def _subqueries(tokens: Sequence[Token]) -> set[int]:
+    """Return the places of the tokens within subqueries, whose names are their own."""
+    found, depth, began = set(), 0, 0
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            depth += 1
+            following = tokens[at + 1].text.upper() if at + 1 < len(tokens) else ""
+            if not began and following in _SUBQUERY:
+                began = depth
+        if began:
+            found.add(at)
+        if token.token_type is TokenType.R_PAREN:
+            began = 0 if depth == began else began
+            depth -= 1
+    return found
