@@ -7,6 +7,7 @@ work to the executors; a table function runs in one task, so LATERAL maintains m
 import dataclasses
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from enum import Enum
@@ -29,6 +30,8 @@ RESULT_DDL = "table string, name string, value string"
 """What procedures return: the table, and one row for each fact of the outcome."""
 _PREFIX = "lsm_"
 _TRUE = {"true": True, "false": False}
+_CERTAIN = re.compile(r"\d+|.*(Z|[+-]\d\d:\d\d)")
+"""A time that is the same in every zone."""
 Named = Mapping[str, Any]
 
 
@@ -68,7 +71,13 @@ def _rollback(
     return table.rollback_to(snapshot, tag)
 
 
-def _rollback_to_timestamp(table: Table, timestamp: str) -> Any:
+def _rollback_to_timestamp(table: Table, timestamp: str | int) -> Any:
+    if not _CERTAIN.fullmatch(str(timestamp)):
+        raise InvalidInputError(
+            "what came since is deleted: give the time with its offset, '2024-05-01 08:00:00+02:00', or in "
+            "milliseconds since 1970",
+            timestamp=timestamp,
+        )
     return table.rollback_to(as_of_millis=millis_of(timestamp))
 
 
@@ -208,7 +217,11 @@ def call(
         if isinstance(value, str) and "int" in kind and value.lstrip("-").isdigit():
             bound.arguments[name] = int(value)
         elif isinstance(value, str) and "bool" in kind:
-            bound.arguments[name] = _TRUE.get(value.lower(), value)
+            if value.lower() not in _TRUE:
+                raise InvalidInputError(
+                    f"{name} is true or false", procedure=procedure, given=value
+                )
+            bound.arguments[name] = _TRUE[value.lower()]
     result = run(*bound.args, **bound.kwargs)
     return [(table.name, name, value) for name, value in _facts(result)]
 
@@ -275,9 +288,11 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
 
 
 def _argument(statement: Statement) -> Any:
-    if statement.is_text:
-        return statement.literal()
+    is_text = statement.is_text
     word = statement.literal()
+    statement.ended()
+    if is_text:
+        return word
     return None if word.upper() == "NULL" else _TRUE.get(word.lower(), word)
 
 

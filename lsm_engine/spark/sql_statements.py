@@ -10,7 +10,7 @@ from contextlib import closing
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from lsm_engine.catalog.names import TableName
@@ -35,6 +35,8 @@ from lsm_engine.spark.table_references import NAMES, dotted, is_relation, travel
 from lsm_engine.table.table import Table
 
 _LSM = "lsm"
+_SECOND_DIGITS = 11
+"""More digits than seconds since 1970 have for three thousand years, and fewer than milliseconds have today."""
 _SYSTEM = re.compile(r"(?P<table>[^$@]+)(?:@(?P<branch>[^$]+))?(?:\$(?P<system>\w+))?")
 
 
@@ -258,7 +260,7 @@ class _Session:
             if name is None:
                 at += 1
                 continue
-            found = self._replaced(tokens, at, end, name)
+            found = self._replaced(statement, at, end, name)
             if found is not None:
                 end, replacement = found
                 made += [text[after : tokens[at].start], replacement]
@@ -267,9 +269,10 @@ class _Session:
         return "".join([*made, text[after:]])
 
     def _replaced(
-        self, tokens: list[Token], at: int, end: int, name: str
+        self, statement: Statement, at: int, end: int, name: str
     ) -> tuple[int, str] | None:
         """Return where a name of the past ends, and the view in its place; else make the table known."""
+        tokens = statement.tokens
         parts = _SYSTEM.fullmatch(name)
         if parts is None or (not self._tables.is_name(parts["table"]) and "." in parts["table"]):
             self._prefix(name)
@@ -277,7 +280,12 @@ class _Session:
         table = self._tables.named(parts["table"])
         if table is None or not is_relation(tokens, at):
             return None
-        options, last = travel(tokens, end)
+        asked = travel(tokens, end)
+        options, last = {}, end
+        if asked is not None:
+            option, first, last = asked
+            text = statement.text[tokens[first].start : tokens[last - 1].end + 1]
+            options = {option: self._millis(text) if option == "as-of" else tokens[first].text}
         if not options and parts["system"] is None and parts["branch"] is None:
             self._tables.mount(table)
             return None
@@ -286,6 +294,22 @@ class _Session:
         aliased = last < len(tokens) and tokens[last].token_type in (*NAMES, TokenType.ALIAS)
         plain = quoted(TableName.parse(table).table)
         return last, view if aliased else f"{view} AS {plain}"
+
+    def _millis(self, text: str) -> str:
+        """Return the moment that an expression of Spark is, by the session's zone; a number is seconds."""
+        if text.isdigit() and len(text) > _SECOND_DIGITS:
+            raise InvalidInputError(
+                "TIMESTAMP AS OF takes a number for seconds since 1970, as Spark does; divide milliseconds "
+                "by 1000",
+                value=text,
+            )
+        moment = self.query(f"SELECT unix_millis(try_cast(({text}) AS TIMESTAMP_LTZ))").first()
+        if moment is None or moment[0] is None:
+            raise InvalidInputError(
+                "TIMESTAMP AS OF takes a time, '2024-05-01 08:00:00', with an offset or in the session's zone",
+                value=text,
+            )
+        return str(moment[0])
 
     def _prefix(self, name: str) -> None:
         """Make `shop.orders` known where a column is written with it: shop.orders.id."""

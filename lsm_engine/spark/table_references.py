@@ -2,8 +2,6 @@
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from lsm_engine.base.instant import millis_of
-
 NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
@@ -35,18 +33,33 @@ def dotted(tokens: list[Token], at: int) -> tuple[int, str | None]:
     return end, ".".join(parts)
 
 
-def travel(tokens: list[Token], at: int) -> tuple[dict[str, str], int]:
-    """Return the options that VERSION AS OF or TIMESTAMP AS OF mean, and where they end."""
+def travel(tokens: list[Token], at: int) -> tuple[str, int, int] | None:
+    """Return the option that VERSION AS OF or TIMESTAMP AS OF means, where its value begins, and where it ends.
+
+    A moment is a literal, a call, or any expression in brackets. None where neither comes next.
+    """
     words = [token.text.upper() for token in tokens[at : at + 5]]
     skipped = 1 if words[:1] == ["FOR"] else 0
     if words[skipped + 1 : skipped + 3] != ["AS", "OF"] or len(words) < skipped + 4:
-        return {}, at
-    kind, given = words[skipped], tokens[at + skipped + 3]
-    end = at + skipped + 4
-    if kind in ("VERSION", "SYSTEM_VERSION"):
-        return {"snapshot-id" if given.text.isdigit() else "tag": given.text}, end
-    if kind in ("TIMESTAMP", "SYSTEM_TIME"):
-        if given.text.upper() == "TIMESTAMP" and end < len(tokens):
-            given, end = tokens[end], end + 1
-        return {"as-of": str(millis_of(given.text))}, end
-    return {}, at
+        return None
+    first = at + skipped + 3
+    if words[skipped] in ("VERSION", "SYSTEM_VERSION"):
+        return "snapshot-id" if tokens[first].text.isdigit() else "tag", first, first + 1
+    if words[skipped] in ("TIMESTAMP", "SYSTEM_TIME"):
+        return "as-of", first, _ends(tokens, first)
+    return None
+
+
+def _ends(tokens: list[Token], first: int) -> int:
+    """Return where a literal, a call, or what stands in brackets ends."""
+    following = tokens[first + 1].token_type if first + 1 < len(tokens) else None
+    if tokens[first].token_type is not TokenType.STRING and following is TokenType.STRING:
+        return first + 2  # DATE'2024-05-01'
+    if TokenType.L_PAREN not in (tokens[first].token_type, following):
+        return first + 1
+    depth = 0
+    for end, token in enumerate(tokens[first:], start=first + 1):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0 and token.token_type is TokenType.R_PAREN:
+            return end
+    return len(tokens)
