@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.errors import ErrorKind, NotFoundError, UnsupportedError
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.plan.incremental import ChangedKeys, ChangeSplit
@@ -48,7 +48,7 @@ from lsm_engine.table.table import Table
 
 _OF_STATE = ".first-state"
 """Ends the name of the consumer that keeps the snapshot of a first state while that is read."""
-_AFTER, _FULL, _BUCKETS = "after", "full", "buckets"
+_AFTER, _FULL, _BUCKETS, _TURNS = "after", "full", "buckets", "turns"
 _UUID = "uuid"
 """In an offset: of the snapshot that it reaches, so that another one under that id is noticed."""
 _Place = dict[str, Any]
@@ -59,21 +59,30 @@ class Offset:
     """How far a stream has read: all changes up to snapshot `after`, and `buckets` buckets of what is next.
 
     Next is the state at snapshot `full`, or where that is None the changes of snapshot `after` + 1.
+    `in_turns`: its buckets are counted as `plan.incremental.in_turns` orders them.
     """
 
     after: int
     full: int | None = None
     buckets: int = 0
+    in_turns: bool = False
 
     @staticmethod
     def of(found: Mapping[str, Any]) -> "Offset":
         """Return the offset that a checkpoint holds."""
-        return Offset(after=found[_AFTER], full=found.get(_FULL), buckets=found.get(_BUCKETS, 0))
+        return Offset(
+            after=found[_AFTER],
+            full=found.get(_FULL),
+            buckets=found.get(_BUCKETS, 0),
+            in_turns=found.get(_TURNS, False),
+        )
 
     def as_json(self) -> _Place:
         """Return what a checkpoint holds; Spark compares its text."""
         full = {} if self.full is None else {_FULL: self.full}
-        return {_AFTER: self.after, **full, **({_BUCKETS: self.buckets} if self.buckets else {})}
+        within = {_BUCKETS: self.buckets} if self.buckets else {}
+        turns = {_TURNS: True} if self.buckets and self.in_turns else {}
+        return {_AFTER: self.after, **full, **within, **turns}
 
     @property
     def is_within(self) -> bool:
@@ -128,6 +137,7 @@ class StatePartition(RowsPartition):
 class BucketToRead:
     """The part of a snapshot's changes, or of the first state, that lies in one bucket."""
 
+    turn: ChangedKeys
     files: int
     bytes: int
     partitions: tuple[RowsPartition, ...]
@@ -281,24 +291,36 @@ class LsmStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while at.full is not None or at.after < newest:
             if snapshots == self._limits.snapshots:
                 break
-            for number, bucket in enumerate(self._next(table, at)):
+            found = self._next(table, at)
+            for number, bucket in enumerate(found):
                 if number < at.buckets:
                     continue
                 files, byte_count, before = files + bucket.files, byte_count + bucket.bytes, files
                 if before and not self._limits.hold(files, byte_count):
-                    return replace(at, buckets=number)
+                    return replace(at, buckets=number, in_turns=any(one.turn for one in found))
             at = at.next
             snapshots += 1
         return at
 
     def _next(self, table: Table, at: Offset) -> list[BucketToRead]:
-        """Return the buckets of the state or the snapshot that is next, in an order that stays."""
+        """Return the buckets of the state or the snapshot that is next, in an order that stays.
+
+        Raises UnsupportedError for a place that was counted when moving keys had another order.
+        """
         parts: list[tuple[ChangeSplit | Split, RowsPartition]] = []
         if at.full is not None:
             parts += self._state(table, at.full)
         else:
             parts += self._changes(table, at.after, at.after + 1)
-        return [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
+        found = [_bucket(group) for _, group in groupby(sorted(parts, key=_place), key=_place)]
+        if at.buckets and not at.in_turns and any(one.turn for one in found):
+            raise UnsupportedError(
+                f"the checkpoint ends within snapshot {at.next.after} and is of an older version, which read "
+                "keys that move between partitions in another order: start with another checkpoint",
+                snapshot_id=at.next.after,
+                table=self._path,
+            )
+        return found
 
     def _changes(
         self, table: Table, after: int, upto: int
@@ -333,13 +355,17 @@ def _named(table: Table, offset: Offset) -> _Place:
 
 def _place(part: tuple[ChangeSplit | Split, RowsPartition]) -> tuple[int, bytes, int]:
     split, _ = part
-    turn = split.keys if isinstance(split, ChangeSplit) else ChangedKeys.ALL
-    return turn, split.partition, split.bucket
+    return _turn(split), split.partition, split.bucket
+
+
+def _turn(split: ChangeSplit | Split) -> ChangedKeys:
+    return split.keys if isinstance(split, ChangeSplit) else ChangedKeys.ALL
 
 
 def _bucket(parts: Iterable[tuple[ChangeSplit | Split, RowsPartition]]) -> BucketToRead:
     splits, partitions = zip(*parts, strict=True)
     return BucketToRead(
+        turn=_turn(splits[0]),
         files=sum(len(one.files if isinstance(one, Split) else one.all_files) for one in splits),
         bytes=sum(one.size_bytes for one in splits),
         partitions=partitions,

@@ -138,6 +138,24 @@ def test_keys_that_move_leave_before_they_come_in_batches_of_any_size(tmp_path, 
             assert there == moving.stored(table)
 
 
+def test_a_place_that_was_counted_in_another_order_of_moving_keys_is_refused(tmp_path):
+    with lsm.open_catalog(str(tmp_path)) as catalog:
+        table = catalog.create_table(
+            "shop.t", moving.ROWS, primary_key="k", partitioned_by=["day"], options={"bucket": "-1"}
+        )  # fmt: skip
+        moving.history(table, random.Random(5), 5)
+        stream = stream_of(table, maxfilespertrigger="1")
+        places = walked(stream)
+        within = next(place for place in places if "turns" in place)
+        older = {key: at for key, at in within.items() if key != "turns"}
+        for start, end in ((older, places[-1]), (places[0], older)):
+            with pytest.raises(UnsupportedError, match="another checkpoint"):
+                stream.partitions(start, end)
+        with pytest.raises(UnsupportedError, match="another checkpoint"):
+            stream.latestOffset(older, LIMITED)
+        assert stream.partitions(within, places[-1])
+
+
 @pytest.mark.parametrize("limits", [{}, {"maxfilespertrigger": "5"}])
 def test_available_now_ends_at_the_newest_snapshot_of_its_start(orders, limits):
     stream = stream_of(orders, **limits)
