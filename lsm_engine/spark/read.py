@@ -33,18 +33,20 @@ def read_dataframe(
     session of the table's SparkExecutor, or the active one. A time finer than Spark's microseconds
     fails the job with UnsupportedError rather than be cut off.
     """
+    asked = table.schema.names if columns is None else columns
+    names = asked or table.schema.names[:1]  # batches without columns lose their rows in Spark
     scan = table.scan(
-        columns=columns,
+        columns=names,
         where=where,
         snapshot_id=snapshot_id,
         tag=tag,
         as_of_millis=as_of_millis,
     )
-    names = table.schema.names if columns is None else columns
     schema = spark_schema(table.schema.written_fields(tuple(names)))
     session = spark or session_of(table)
     check_shared(session, table.session.file_io)
-    return scanned_frame(scan, schema, session)
+    frame = scanned_frame(scan, schema, session)
+    return frame if asked else frame.select()
 
 
 def session_of(table: Table) -> SparkSession:

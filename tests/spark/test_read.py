@@ -51,6 +51,8 @@ def test_a_dataframe_holds_what_a_scan_holds(spark, orders):
     found = read_dataframe(orders, ["day", "id", "note"], where, spark=spark)
     assert found.columns == ["day", "id", "note"]
     assert arrow_of(found, part).equals(by_id(part))
+    assert read_dataframe(orders, [], spark=spark).columns == []
+    assert read_dataframe(orders, [], where, spark=spark).count() == part.num_rows
 
 
 def test_time_travel_is_fixed_when_the_frame_is_made(spark, orders):

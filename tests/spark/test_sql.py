@@ -1,6 +1,7 @@
 """SQL by name: what `sql(spark, text)` does, and what Spark itself does with the tables made so."""
 
 import datetime
+import zoneinfo
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException
@@ -98,6 +99,15 @@ def test_procedures_are_called_and_are_table_functions(run):
         InvalidInputError, match="create_tag takes table, tag, snapshot, time_retained"
     ):
         run("CALL sys.create_tag(table => 'shop.orders', tak => 'v1')")
+    for wrong, instead in (
+        ("rollback_to_timestamp('shop.orders', '2099-01-01 00:00:00')", "with its offset"),
+        ("expire_snapshots('shop.orders', dry_run => 'no')", "dry_run is true or false"),
+        ("expire_snapshots('shop.orders', retain_max => 5 + 1)", "not expected"),
+    ):
+        with pytest.raises(InvalidInputError, match=instead):
+            run(f"CALL sys.{wrong}")
+    run("CALL sys.rollback_to_timestamp('shop.orders', '2099-01-01 00:00:00Z')")
+    assert run("SELECT count(*) FROM shop.orders") == [(3,)]
     with pytest.raises(PythonException, match="no_such"):
         run.spark("SELECT * FROM lsm_compact('shop.no_such')")
 
@@ -162,6 +172,50 @@ def test_rows_that_spark_writes_by_a_name_never_go_to_the_table_that_they_come_f
     assert run("SELECT * FROM shop.other") == []
     run("INSERT INTO shop.other SELECT * FROM shop.orders")
     assert run("SELECT * FROM shop.other ORDER BY id") == there
+
+
+def test_clauses_take_columns_in_any_case_and_leave_subqueries_and_intervals_alone(run, spark):
+    run(CREATE)
+    run(INSERT)
+    source = (
+        "(SELECT 'a' AS DAY, 1L AS ID, 9 AS N, 'new' AS NOTE UNION ALL SELECT 'd', 4L, 4, 'four')"
+    )
+    merge = f"MERGE INTO shop.orders t USING {source} s ON t.id = s.id AND t.day = s.day"
+    assert run(f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *") == [
+        (2, 1, 1, 0)
+    ]
+    every = "SELECT * FROM shop.orders ORDER BY id"
+    assert run(every) == [("a", 1, 9, "new"), ("a", 2, 2, "two"), ("b", 3, 3, "three"), ("d", 4, 4, "four")]  # fmt: skip
+    spark.createDataFrame([(3,)], "id long").createOrReplaceTempView("gone")
+    rest = "id IN (SELECT id FROM gone) AND DATE'2024-05-01' - INTERVAL 30 DAY < DATE'2024-05-01'"
+    assert run(f"{merge} WHEN NOT MATCHED BY SOURCE AND {rest} THEN DELETE") == [(3, 0, 0, 1)]
+    assert [row[1] for row in run(every)] == [1, 2, 4]
+
+
+def test_moments_are_what_spark_takes_them_for(run, spark):
+    run(CREATE)
+    run(INSERT)
+    query = "SELECT count(*) FROM shop.orders TIMESTAMP AS OF {} o"
+    now = datetime.datetime.now(datetime.UTC)
+    soon, before = now + datetime.timedelta(minutes=5), now - datetime.timedelta(hours=1)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        there = soon.astimezone(zoneinfo.ZoneInfo("America/New_York"))
+        for moment in (
+            f"'{there:%Y-%m-%d %H:%M:%S}'", f"TIMESTAMP'{there:%Y-%m-%d %H:%M:%S}'", "DATE'2099-01-01'",
+            f"'{soon:%Y-%m-%d %H:%M:%S}Z'", int(soon.timestamp()), "current_timestamp()",
+            "(now() + INTERVAL 1 DAY)",
+        ):  # fmt: skip
+            assert run(query.format(moment)) == [(3,)], moment
+        for moment in (f"'{before:%Y-%m-%d %H:%M:%S}Z'", "(now() - INTERVAL 1 DAY)"):
+            with pytest.raises(AnalysisException, match="no snapshot"):
+                run(query.format(moment))
+        for moment in (int(soon.timestamp() * 1000), "'yesterday at noon'"):
+            with pytest.raises(InvalidInputError, match="TIMESTAMP AS OF takes"):
+                run(query.format(moment))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_a_column_that_was_added_elsewhere_is_seen(run, tmp_path):
