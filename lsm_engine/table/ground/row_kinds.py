@@ -29,6 +29,12 @@ def kind_symbols() -> pa.Array:
     return pa.array([kind.symbol for kind in RowKind], pa.string())
 
 
+def takes_kinds(table: TableSchema) -> bool:
+    """Whether rows of a table may have their kinds in `_row_kind`: no column of its own holds them."""
+    own = table.options[core_options.ROWKIND_FIELD]
+    return own is None and ROW_KIND_COLUMN not in table.names
+
+
 class RowKinds:
     """Finds the kinds of rows of one incoming schema. `deletes`: every row names a key to delete.
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.modes import RowKind
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import Bools, fixed_values
 from lsm_engine.kernels.row_kinds import retracts
@@ -19,6 +20,7 @@ from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.row_locations import RowLocations, locate_rows
 from lsm_engine.table.ground.incoming import conformed, open_rows
+from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN, takes_kinds
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.write import stage
@@ -78,14 +80,30 @@ def _held(schema: TableSchema, rows: Any, condition: KeyCondition) -> pa.Table:
     """Return all rows, made to fit; retracts are refused."""
     if isinstance(rows, list) and not rows:
         return pa.table({})
+    reader = open_rows(rows, schema)
+    is_update = condition is KeyCondition.EXISTING and takes_kinds(schema)
+    if is_update and ROW_KIND_COLUMN not in reader.schema.names:
+        reader = _as_updates(reader)
     batches = []
-    for incoming in conformed(open_rows(rows, schema), schema):
+    for incoming in conformed(reader, schema):
         if retracts(fixed_values(incoming.kinds, np.int8)).any():
             raise InvalidInputError(
                 f"{condition.value} takes rows to write, and some are -U or -D; use upsert or delete"
             )
         batches.append(incoming.rows)
-    return pa.Table.from_batches(batches) if batches else pa.table({})
+    held = pa.Table.from_batches(batches) if batches else pa.table({})
+    return _as_updates(held.to_reader()).read_all() if is_update else held
+
+
+def _as_updates(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows of kind +U: a null that they state stands where a column has a default."""
+    schema = reader.schema.append(pa.field(ROW_KIND_COLUMN, pa.int8()))
+    kinds = (
+        [*batch.columns, pa.repeat(pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), len(batch))]
+        for batch in reader
+    )
+    batches = (pa.RecordBatch.from_arrays(columns, schema=schema) for columns in kinds)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _fitting(

@@ -125,7 +125,10 @@ def _given(session: TableSession, rows: Any) -> pa.Table:
 
 
 def _narrowed(schema: TableSchema, names: tuple[str, ...]) -> TableSchema:
-    fields = schema.written_fields((ROW_ID, *names))
+    fields = tuple(
+        replace(field, default_value=None) if field.type.nullable else field  # a null stands
+        for field in schema.written_fields((ROW_ID, *names))
+    )
     return replace(schema, fields=fields, partition_keys=(), options=TableOptions())
 
 

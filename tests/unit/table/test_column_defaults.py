@@ -60,6 +60,28 @@ def test_updates_leave_nulls_as_they_are(table: lsm.Table) -> None:
     assert by_key(table)[6] == (7, "none", None)
 
 
+def test_rows_to_update_keep_the_nulls_that_they_state(table: lsm.Table) -> None:
+    """The null that a row was updated to became the default."""
+    table.upsert([{"k": 1, "n": 3, "s": "a"}, {"k": 2, "n": 4, "s": "b"}])
+    table.alter(lsm.SetColumnDefault("n", "7"), lsm.SetColumnDefault("s", "none"))
+    table.update([{"k": 1, "n": None, "s": "u"}])
+    table.update([{"k": 2, "n": None}, {"k": 3, "n": None}], missing="skip")
+    table.insert([{"k": 4, "n": None}])
+    wanted = {1: (None, "u", None), 2: (None, "none", None), 4: (7, "none", None)}
+    assert by_key(table) == wanted
+
+
+def test_columns_updated_by_row_id_keep_the_nulls_that_they_state(tmp_path: Path) -> None:
+    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int32())])
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        table = catalog.create_table("db.t", schema, options=options)
+        table.alter(lsm.SetColumnDefault("n", "7"))
+        table.append([{"k": 1, "n": 3}, {"k": 2, "n": None}])
+        table.update_columns([{"_ROW_ID": 0, "n": None}])
+        assert table.to_arrow()["n"].to_pylist() == [None, 7]
+
+
 def test_what_is_no_value_is_refused(table: lsm.Table) -> None:
     for name, value in (("n", "seven"), ("n", "3000000000"), ("d", "x"), ("k", "1")):
         with pytest.raises(lsm.InvalidInputError, match=name):
