@@ -2,11 +2,28 @@
 
 import difflib
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from numbers import Integral
+from types import FunctionType, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+from lsm_engine.base.errors import InvalidInputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+OTHERWISE = "help() of it lists what there is"
 
 PATH = "__fspath__"
 """What `pyarrow.dataset.dataset(x)` asks `x` for."""
@@ -16,12 +33,13 @@ class NamedElsewhere:
     """A class whose AttributeErrors name what to use instead.
 
     `_called`: what an instance is in a sentence, such as "a table". `_elsewhere`: a name that other
-    libraries have → what to write here.
+    libraries have → what to write here. `_otherwise`: what is said of any other name.
     """
 
     __slots__ = ()
     _called: ClassVar[str]
-    _elsewhere: ClassVar[Mapping[str, str]]
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+    _otherwise: ClassVar[str] = OTHERWISE
 
     if not TYPE_CHECKING:  # a checker shall go on refusing names that are none
 
@@ -32,7 +50,7 @@ class NamedElsewhere:
             """
             if name == PATH and name in self._elsewhere:
                 raise TypeError(f"{self._called} is no path: use {self._elsewhere[name]}")
-            message = no_such(self._called, name, self._elsewhere, dir(type(self)))
+            message = no_such(self._called, name, self._elsewhere, dir(type(self)), self._otherwise)
             raise AttributeError(message, name=name, obj=self)
 
 
@@ -51,32 +69,138 @@ class StaysHere:
         raise TypeError(f"{self._called} is not pickled or copied: {self._sent}")
 
 
-def no_such(called: str, name: str, elsewhere: Mapping[str, str], known: Iterable[str]) -> str:
+def no_such(
+    called: str,
+    name: str,
+    elsewhere: Mapping[str, str],
+    known: Iterable[str],
+    otherwise: str = OTHERWISE,
+) -> str:
     """Return the message for a name that is not there: what it is called here, or one much like it."""
     if name in elsewhere:
         return f"{called} has no {name!r}: use {elsewhere[name]}"
     public = [] if name.startswith("_") else [each for each in known if not each.startswith("_")]
     near = difflib.get_close_matches(name, public, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}?" if near else "help() of it lists what there is"
+    hint = f"did you mean {near[0]!r}?" if near else otherwise
     return f"{called} has no {name!r}; {hint}"
 
 
-def keywords(elsewhere: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function's TypeError for an argument of another library say what to write here.
+def keywords(
+    elsewhere: Mapping[str, str], instead: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let the errors of a function that is called wrongly say what to write.
 
-    `elsewhere`: the argument's name there → what to write. The function itself takes none of them.
+    `elsewhere`: an argument's name in other libraries, or of one of its own that is given a wrong value → what
+    to write here. `instead`: what to write in its
+    place, if nobody is to call it. A TypeError names that for one
+    of those, else the arguments that there are; an InvalidInputError a value that is not of the one plain
+    type its argument is declared with.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        plain = _plain_arguments(function)
+
         @functools.wraps(function)
         def checked(*args: P.args, **given: P.kwargs) -> R:
-            for name in given:
-                if name in elsewhere:
-                    raise TypeError(
-                        f"{function.__name__}() has no argument {name!r}: write {elsewhere[name]}"
+            for place, name, kind in plain:
+                value = args[place] if place < len(args) else given.get(name)
+                if value is not None and not _is_of(value, kind):
+                    raise InvalidInputError(
+                        f"{name} is {_KINDS[kind]}, not {value!r}: write "
+                        f"{elsewhere.get(name) or _usage(function)}",
+                        argument=name,
                     )
-            return function(*args, **given)
+            try:
+                return function(*args, **given)
+            except TypeError as wrong:
+                called = wrong.__traceback__
+                if called is None or called.tb_next is not None:
+                    raise  # it was called, and something in it failed
+                message = _wrong_call(function, given, elsewhere, str(wrong), instead)
+            raise TypeError(message)
 
         return checked
 
     return decorate
+
+
+def explained(cls: type[T]) -> type[T]:
+    """Let the errors of every public method of a class, inherited ones too, say what to write; see `keywords`."""
+    for name in dir(cls):
+        method = getattr(cls, name)
+        is_own = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
+        if is_own and not name.startswith("_"):
+            setattr(cls, name, keywords({})(method))
+    return cls
+
+
+_KINDS: dict[type, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    str: "text",
+    Mapping: "a mapping, {name: value}",
+}
+
+
+def _is_of(value: object, kind: type) -> bool:
+    if kind is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if kind is bool:
+        return type(value).__name__ in ("bool", "bool_")  # NumPy's truth, too
+    return isinstance(value, kind)
+
+
+def _plain_arguments(function: Callable[..., Any]) -> list[tuple[int, str, type]]:
+    """Return place, name and type of the arguments that are declared with one of `_KINDS`, or None besides.
+
+    The place of one that is given by name alone is beyond all others.
+    """
+    code = function.__code__
+    found = []
+    for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
+        declared = function.__annotations__.get(name)
+        parts = get_args(declared) if isinstance(declared, UnionType) else (declared,)
+        kinds = {get_origin(part) or part for part in parts} - {NoneType}
+        if len(kinds) == 1 and kinds <= _KINDS.keys():
+            found.append((place if place < code.co_argcount else 1 << 30, name, kinds.pop()))
+    return found
+
+
+def _wrong_call(
+    function: Callable[..., Any],
+    given: Iterable[str],
+    elsewhere: Mapping[str, str],
+    otherwise: str,
+    instead: str,
+) -> str:
+    """Return the message for a call that a function does not take."""
+    named = _named(function)
+    known = inspect.signature(function).parameters
+    usage = instead or _usage(function)
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    unknown = [] if takes_any else [name for name in given if name not in known]
+    for name in unknown:
+        if name in elsewhere:
+            return f"{named}() has no argument {name!r}: write {elsewhere[name]}"
+    for name in unknown[:1]:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}=?" if near and not instead else f"write {usage}"
+        return f"{named}() has no argument {name!r}; {hint}"
+    return f"{otherwise.replace(f'{function.__qualname__}()', f'{named}()')}: write {usage}"
+
+
+def _named(function: Callable[..., Any]) -> str:
+    """Return what is called: a class by its own name."""
+    *_, owner, name = ("", *function.__qualname__.split("."))
+    return owner if name == "__init__" else name
+
+
+def _usage(function: Callable[..., Any]) -> str:
+    """Return how a function is called, such as "create_tag(name, snapshot_id=, retained=)"."""
+    shown = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            shown.append(str(parameter).split(":", maxsplit=1)[0])
+        elif name != "self":
+            shown.append(name if parameter.default is parameter.empty else f"{name}=")
+    return f"{_named(function)}({', '.join(shown)})"

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidOptionError, UnsupportedError
@@ -57,12 +57,15 @@ class TableOptions(NamedElsewhere):
         except KeyError:
             known = self._values.setdefault(option.key, self._parsed(option))
         except AttributeError:
-            if isinstance(option, Option):
+            given: object = option
+            if isinstance(given, Option):
                 raise
-            raise TypeError(
-                f"options by their names are in `texts`: texts.get({option!r})"
-            ) from None
+            instead = f"texts.get({given!r})" if isinstance(given, str) else "dict(options.texts)"
+            raise TypeError(f"options by their names are in `texts`: {instead}") from None
         return known
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise TypeError(f"an option is set by table.alter(lsm.SetOption({key!r}, {value!r}))")
 
     @property
     def hides_level_0(self) -> bool:

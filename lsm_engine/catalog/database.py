@@ -250,7 +250,8 @@ def open_url(url: str) -> URL:
         ) from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise UnsupportedError(
-            "this database cannot hold a catalog; use sqlite or postgresql",
+            "this database cannot hold a catalog; use sqlite or postgresql, or give the path of a directory "
+            "as it is",
             database=parsed.get_backend_name(),
         )
     if parsed.get_backend_name() != "sqlite":

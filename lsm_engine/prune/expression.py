@@ -10,6 +10,7 @@ from functools import reduce
 from importlib import import_module
 from itertools import accumulate
 from operator import and_, or_
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,13 +61,7 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
     Raises InvalidInputError, naming what is wrong with it, for anything that is no filter of such rows.
     """
     if isinstance(filter_, list | tuple):
-        if len(filter_) == 3 and filter_[1] in _OPERATORS:
-            column, operator, value = filter_
-            written = _IN_PYTHON.get(operator, f" {operator} {{}}").format(f"{value!r}")
-            raise _invalid(
-                f"a filter is no triple: write lsm.col({column!r}){written}"
-                f" or SQL text such as '{column} {operator} {value}'"
-            )
+        refuse_triple(filter_)
         return all_of(tree_of(part, schema) for part in filter_)
     if isinstance(filter_, where.Predicate):
         return bind(filter_, schema)
@@ -82,6 +77,17 @@ def tree_of(filter_: where.Filter, schema: pa.Schema) -> Predicate:
         "to_polars().filter(...) and to_duckdb().filter(...)",
         given=type(filter_).__name__,
     )
+
+
+def refuse_triple(filter_: Sequence[Any]) -> None:
+    """Raise InvalidInputError for a condition as pyarrow.parquet and deltalake take it: column, operator, value."""
+    if len(filter_) == 3 and isinstance(filter_[1], str) and filter_[1] in _OPERATORS:
+        column, operator, value = filter_
+        written = _IN_PYTHON.get(operator, f" {operator} {{}}").format(f"{value!r}")
+        raise _invalid(
+            f"a filter is no triple: write lsm.col({column!r}){written}"
+            f" or SQL text such as '{column} {operator} {value}'"
+        )
 
 
 def from_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:

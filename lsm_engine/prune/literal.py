@@ -130,8 +130,8 @@ def unfit(value: object, column: str, kind: pa.DataType) -> InvalidInputError:
         hint = "; write bytes as X'00ff' in SQL, b'...' in Python"
     elif isinstance(value, str) and of.is_temporal(kind):
         hint = f"; write {_EXAMPLES[_family(kind)]}"
-    elif isinstance(value, dt.datetime) and of.is_timestamp(kind):
-        without = value.tzinfo is None
+    elif isinstance(value, dt.datetime | np.datetime64) and of.is_timestamp(kind):
+        without = getattr(value, "tzinfo", None) is None
         hint = "; give it a time zone" if without else "; the column has no time zone: leave it out"
     elif of.is_string(kind):
         hint = "; write text in single quotes"

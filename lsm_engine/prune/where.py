@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere
+from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.record import record
 from lsm_engine.prune.predicate import Comparison
 
@@ -156,6 +156,7 @@ _ELSEWHERE = {
         ("rlike", "ilike", "match", "matches"), "like(pattern), or an Arrow expression"
     ),
     "eq": "== value",
+    "alias": "columns= of the read, which come by their own names",
     "is_between": "between(low, high)",
     "cast": "a value of the column's own type, or an Arrow expression",
 }
@@ -175,6 +176,9 @@ class Column(Predicate):
 
     __slots__ = ("name",)
     _called, _elsewhere = "a column in a filter", _ELSEWHERE
+    _otherwise = (
+        "what a filter cannot say, an Arrow expression can: pc.field(name) of pyarrow.compute"
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -256,12 +260,9 @@ class Column(Predicate):
         return Test(column=self.name, comparison=comparison, value=other)
 
 
+@keywords({})
 def col(name: str) -> Column:
     """Return a column to compare: `col("price") > 5`, `col("dt").is_in(["2026-01-01"])`."""
-    if not isinstance(name, str):
-        raise InvalidInputError(
-            f"a column is named by text, not {name!r}", kind=ErrorKind.INVALID_FILTER
-        )
     return Column(name)
 
 

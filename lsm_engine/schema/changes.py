@@ -8,15 +8,29 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
+from lsm_engine.base.habits import keywords
+
 Path: TypeAlias = str | tuple[str, ...]
 T = TypeVar("T")
+
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("nullable", "required", "not_null"),
+        "nothing: older rows have none of it, so that it may be null",
+    ),
+    **dict.fromkeys(("default", "default_value"), "lsm.SetColumnDefault(name, value) after it"),
+    **dict.fromkeys(("doc", "description"), "comment="),
+    **dict.fromkeys(("data_type", "field_type", "dtype"), "type="),
+}
+"""What other libraries call what is said of a column."""
 
 
 @dataclass_transform(frozen_default=True)
 def _change(cls: type[T]) -> type[T]:
     """Make a value as `record` does, whose members may also be given by their place."""
-    made: Any = dataclass(frozen=True, slots=True)
-    return made(cls)  # type: ignore[no-any-return]
+    made: Any = dataclass(frozen=True, slots=True)(cls)
+    made.__init__ = keywords(_ELSEWHERE)(made.__init__)
+    return made  # type: ignore[no-any-return]
 
 
 @_change

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
+from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.plain_types import plain_schema
 from lsm_engine.schema.type_text import arrow_of_text, column_of_text
+from lsm_engine.schema.types import DataType
 
 _OF_PYTHON: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -55,9 +57,15 @@ def columns_of(given: Any) -> pa.Schema:
 
 
 def _exported(given: Any, capsule: str) -> pa.Schema:
-    if capsule == "__arrow_c_schema__":
-        return pa.schema(given)
-    return plain_schema(pa.RecordBatchReader.from_stream(given).schema)
+    try:
+        if capsule == "__arrow_c_schema__":
+            return pa.schema(given)
+        return plain_schema(pa.RecordBatchReader.from_stream(given).schema)
+    except (pa.ArrowException, TypeError) as cause:
+        raise InvalidInputError(
+            f"columns of this {type(given).__name__} have no Arrow type; give {{name: type}}: {cause}",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+        ) from cause
 
 
 def _field(pair: Any) -> pa.Field:
@@ -82,6 +90,8 @@ def given_type(kind: Any, column: str) -> pa.DataType:
     """
     if isinstance(kind, pa.DataType):
         return kind
+    if isinstance(kind, DataType):
+        return arrow_type(kind)
     if isinstance(kind, str):
         return arrow_of_text(column, kind)
     origin = get_origin(kind)

@@ -58,6 +58,13 @@ class TableSchema(NamedElsewhere):
     read_from: tuple[int, int] | None = attribute(default=None, compare=False)
     """The id and the checksum of the file that it was read from; a copy with another id has none."""
 
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
     def __repr__(self) -> str:
         """What a person looks for; the attributes hold the rest."""
         columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in self.fields)

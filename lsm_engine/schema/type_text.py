@@ -36,12 +36,12 @@ _ARRAY = re.compile(r"(?P<element>.*)\[\]\s*(?P<null>NOT\s+NULL|NULL)?", re.DOTA
 _NULLS = ("", "NULL", "NOT NULL")
 
 
-def type_of_text(text: str) -> DataType:
+def type_of_text(text: str, column: str | None = None) -> DataType:
     """Return the type that a text names, such as `DECIMAL(10, 2)`, `ARRAY<INT>`, `struct<a: int>`.
 
     SQL's words, ARRAY, MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; those of
     `_OTHER_WORDS` that are timestamps with a precision as well, such as `DATETIME(3)`; else Arrow's names ("int64", "timestamp[us]").
-    Raises as `parse_type`, which reads schema files, and InvalidInputError for a length, precision or scale that no
+    `column`: whose type it is, for messages. Raises as `parse_type`, which reads schema files, and InvalidInputError for a length, precision or scale that no
     value can have.
     """
     try:
@@ -53,7 +53,7 @@ def type_of_text(text: str) -> DataType:
             alias = None
         if alias is None:
             raise
-        return type_from_arrow(alias, nullable=True, column=text, ids=FieldIds())
+        return type_from_arrow(alias, nullable=True, column=column or text, ids=FieldIds())
 
 
 def columns_of_text(text: str) -> pa.Schema:
@@ -71,7 +71,7 @@ def column_of_text(name: str, kind: str) -> pa.Field:
 
     Without a length text and bytes are of any, also by names such as VARCHAR and BINARY. Raises as `columns_of_text`, whose columns these are.
     """
-    declared = type_of_text(kind)
+    declared = type_of_text(kind, name)
     if "(" not in kind:
         return pa.field(name, arrow_type(declared), declared.nullable)
     field = declared_field(name, declared)

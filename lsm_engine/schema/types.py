@@ -173,6 +173,9 @@ def _parse_nested(stored: dict[str, Any]) -> DataType:
     )
 
 
+_SUCH_AS = "write one such as BIGINT, DOUBLE, DECIMAL(10, 2), STRING, BOOLEAN, DATE or TIMESTAMP"
+
+
 def parse_field(stored: dict[str, Any]) -> DataField:
     """Return one member of a schema file's `fields`."""
     return DataField(
@@ -188,7 +191,7 @@ def _parse_scalar(text: str) -> ScalarType:
     found = _TEXT.fullmatch(text.strip().upper())
     if found is None:
         raise InvalidInputError(
-            f"{text!r} is not a column type", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
+            f"{text!r} is not a column type; {_SUCH_AS}", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
         )
     name = found["name"]
     zone = (found["zone"] or "").split()
@@ -205,7 +208,9 @@ def _parse_scalar(text: str) -> ScalarType:
         root = Root.TIMESTAMP_LTZ if local else Root(name)
     except ValueError:
         raise UnsupportedError(
-            f"type {name!r} is not supported", kind=ErrorKind.UNSUPPORTED_TYPE, type=text
+            f"type {name!r} is not supported; {_SUCH_AS}",
+            kind=ErrorKind.UNSUPPORTED_TYPE,
+            type=text,
         ) from None
     precision = int(found["p"]) if found["p"] else _DEFAULT_PRECISION.get(root)
     if root is Root.VARCHAR and precision == _MAX_LENGTH:

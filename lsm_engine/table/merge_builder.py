@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, keywords
+from lsm_engine.base.habits import NamedElsewhere, explained, keywords
 from lsm_engine.base.modes import RowKind
 from lsm_engine.base.record import record
 from lsm_engine.merge.retracts import retract_rule
@@ -16,6 +16,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import CLAUSE_ARGUMENTS, MERGE
@@ -25,6 +26,7 @@ from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 from lsm_engine.table.write.write import upsert
 
 
+@explained
 @record
 class Merge(NamedElsewhere):
     """What `table.merge(…)` returns. Each `when_…` gives a new one; nothing happens before `execute`.
@@ -141,8 +143,6 @@ def changed_where(
     values: Mapping[str, Any] | None = None,
 ) -> WriteResult | None:
     """Update or delete the rows that a condition keeps: a MERGE with nothing."""
-    if not isinstance(values, Mapping | None):
-        raise InvalidInputError("set= takes {column: value}, such as {'price': 'price * 2'}")
     clause = Clause(
         match=Match.NOT_MATCHED_BY_SOURCE, action=action, condition=where, values=values
     )
@@ -204,7 +204,7 @@ def _pairs(
         on = session.schema.primary_keys
     if isinstance(on, Mapping):
         return tuple((str(target), str(source)) for target, source in on.items())
-    names = (on,) if isinstance(on, str) else tuple(on)
+    names = names_of(on, "on")
     if not names:
         raise InvalidInputError("a merge needs columns to match on; give on=['id']")
     return tuple((name, name) for name in names)

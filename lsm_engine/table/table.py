@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, keywords
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
@@ -36,6 +36,7 @@ from lsm_engine.table.write.merge_clauses import Action
 from lsm_engine.table.write.stream_writer import StreamWriter
 
 
+@explained
 class Table(
     TableReads,
     TableHistory,
@@ -54,6 +55,7 @@ class Table(
     _called, _elsewhere = "a table", verbs_elsewhere.TABLE
     _sent = "send its location, and call lsm.open_table(location) there"
 
+    @keywords({}, "lsm.open_table(path), or catalog['database.table']")
     def __init__(self, session: TableSession, location: str = "") -> None:
         if not isinstance(session, TableSession):
             raise TypeError(
@@ -186,10 +188,10 @@ class Table(
     ) -> WriteResult | None:
         """Add rows whose keys are not there. With `existing="skip"` the others are left out.
 
-        By default one key that is there, anywhere in the table where keys are unique across
-        partitions, refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That
-        holds for the state that is committed on, whoever else writes. Of several rows of one key the
-        first is inserted. The rows are held in memory. Else as `upsert`.
+        By default one key that is there, anywhere in the table where keys are unique across partitions,
+        refuses all rows: InvalidInputError, kind ROW_EXISTS, naming some of the keys. That holds for the state
+        that is committed on, whoever else writes. Of several rows of one key the first is inserted. The rows
+        are held in memory. Else as `upsert`.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         return insert.write_only(self.session, rows, identity, insert.KeyCondition.NEW, existing)
@@ -231,8 +233,8 @@ class Table(
         value that is no text. `where`: any filter; without one every row. With `missing="skip"` rows
         whose keys are not there are left out.
 
-        By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING.
-        Else as `insert`; of several rows of one key the last one counts, as in `upsert`.
+        By default one key that is not there refuses all rows: InvalidInputError, kind ROW_MISSING. Else as
+        `insert`; of several rows of one key the last one counts, as in `upsert`.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         if set is not None:
@@ -337,12 +339,12 @@ class Table(
             self.session, identity, full=full, partitions=partitions, buckets=buckets
         )
 
+    @keywords(verbs_elsewhere.ALTER_ARGUMENTS)
     def alter(self, *changes: SchemaChange) -> TableSchema:
         """Change columns and options; all of them or none. This table goes on with the new schema.
 
-        `lsm.AddColumn`, `DropColumn`, `RenameColumn`, `ChangeType`, `SetNullable`,
-        `SetColumnComment`, `SetColumnDefault`, `MoveColumn`, `SetOption`, `RemoveOption`, `SetComment`. No file is
-        rewritten: stored columns are known by id, and older rows are read with the new schema.
+        `lsm.AddColumn`, `DropColumn`, `RenameColumn`, `ChangeType`, `SetNullable`, `SetColumnComment`,
+        `SetColumnDefault`, `MoveColumn`, `SetOption`, `RemoveOption`, `SetComment`. No file is rewritten: stored columns are known by id, and older rows are read with the new schema.
         """
         schema = alter.alter(self.session, changes)
         self.session = self.session.with_schema(schema)
@@ -361,9 +363,8 @@ class Table(
     def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the newest row of each key, in the order of the keys, and `_found` for each.
 
-        `keys`: Arrow data or a list of dictionaries with the primary key columns. Columns that are
-        not of the key are null where a key is not there. The data files that may hold keys become
-        local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
+        `keys`: Arrow data or a list of dictionaries with the primary key columns. Columns that are not of
+        the key are null where a key is not there. The data files that may hold keys become local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
         query = self._keys.query
@@ -374,7 +375,7 @@ class Table(
         """Return, per row, whether it would insert or update, and where what it replaces is.
 
         Columns: `action` (insert, update, or move: found in another partition, see the options
-        `...update.partition.path`), `partition` (its path), `bucket`, `file_name`, and `snapshot_id`,
+        `...update.partition.path`), `partition` (its path), `bucket`, `file_name`, and `snapshot_id`, that of
         the snapshot in which it was found. How rows are found is the table's `index.type`; what it
         could leave out, bucket by bucket, stands in words under `lsm.how` in the schema's metadata.
         Raises InvalidInputError for keys of another type, and for missing or null ones.
@@ -386,15 +387,12 @@ class Table(
     def query(self, cache: LookupCache | None = None) -> TableQuery:
         """Return a reader of keys that stays at one snapshot until it is refreshed; close it.
 
-        Threads may share it, and `get` of it answers for a single key in microseconds.
+        Threads may share it; its `get` answers for a single key in microseconds.
         """
         return TableQuery(self.session, cache)
 
     # --- branches --------------------------------------------------------------------------------
 
     def branch(self, name: str) -> "Table":
-        """Open a branch of this table ("main": the table itself); raises NotFoundError if none.
-
-        A branch has snapshots, tags and a schema of its own. It reads and writes like any table.
-        """
+        """Open a branch of this table ("main": the table itself), with snapshots, tags and a schema of its own."""
         return Table(branch.on_branch(self.session, name), self.location)

@@ -11,6 +11,7 @@ from lsm_engine.prune.where import Filter
 from lsm_engine.table.changes.change_range import Point
 from lsm_engine.table.changes.changelog_splits import Changes, ChangesRequest
 from lsm_engine.table.changes.follow import Follower, FollowRequest, StartMode
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import RANGE_ARGUMENTS
 
@@ -29,7 +30,7 @@ class TableChanges:
         after_millis: int | None = None,
         upto_millis: int | None = None,
         mode: str = "auto",
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> pa.Table:
@@ -58,7 +59,7 @@ class TableChanges:
         after_millis: int | None = None,
         upto_millis: int | None = None,
         mode: str = "auto",
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         overwrites: bool = False,
     ) -> Changes:
@@ -83,7 +84,7 @@ class TableChanges:
             after_millis=after_millis,
             upto_millis=upto_millis,
             mode=_mode(mode),
-            columns=None if columns is None else tuple(columns),
+            columns=None if columns is None else names_of(columns, "columns"),
             where=where,
             overwrites=overwrites,
         )
@@ -97,7 +98,7 @@ class TableChanges:
         snapshot_id: int | None = None,
         timestamp_millis: int | None = None,
         mode: str = "auto",
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: Filter | None = None,
         consumer_id: str | None = None,
         poll_millis: int | None = 1000,
@@ -118,7 +119,7 @@ class TableChanges:
             snapshot_id=snapshot_id,
             timestamp_millis=timestamp_millis,
             mode=_mode(mode),
-            columns=None if columns is None else tuple(columns),
+            columns=None if columns is None else names_of(columns, "columns"),
             where=where,
             consumer_id=consumer_id,
             poll_millis=poll_millis,

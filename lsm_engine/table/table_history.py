@@ -13,7 +13,11 @@ from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.retention import NO_LIMIT, retention_of
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.verbs_elsewhere import EXPIRE_ARGUMENTS, TAG_ARGUMENTS
+from lsm_engine.table.ground.verbs_elsewhere import (
+    EXPIRE_ARGUMENTS,
+    ROLLBACK_ARGUMENTS,
+    TAG_ARGUMENTS,
+)
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
 from lsm_engine.table.history import fast_forward as forwarding
 from lsm_engine.table.history.expire import ExpiryReport
@@ -58,9 +62,10 @@ class TableHistory:
         """Return the newest snapshot; None for an empty table."""
         return self.session.snapshots.latest()
 
+    @keywords(ROLLBACK_ARGUMENTS)
     def rollback_to(
         self,
-        snapshot_id: int | None = None,
+        snapshot_id: int | str | None = None,
         tag: str | None = None,
         *,
         as_of_millis: int | None = None,
@@ -69,7 +74,7 @@ class TableHistory:
     ) -> RollbackReport:
         """Go back to a snapshot: later snapshots and tags go, and their ids are used again.
 
-        Name one of: a snapshot, a tag (its snapshot may have expired), a time or a watermark, which
+        Name one of: a snapshot, by its id, a tag, by its name in place of that or as `tag` (its snapshot may have expired), a time or a watermark, which
         mean the newest snapshot at or before. Commits that land before the rollback's own go as well;
         later ones stay, and may wait for it. Data files are left to `remove_orphan_files`. Killed half
         way, the table is at the target already, and doing it again deletes the rest. Raises
@@ -84,9 +89,10 @@ class TableHistory:
         )
         return rollback.rollback(self.session, target, dry_run=dry_run)
 
+    @keywords(ROLLBACK_ARGUMENTS)
     def rollback_to_as_latest(
         self,
-        snapshot_id: int | None = None,
+        snapshot_id: int | str | None = None,
         tag: str | None = None,
         *,
         as_of_millis: int | None = None,

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.base.habits import keywords
 from lsm_engine.base.units import parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
@@ -53,7 +54,7 @@ class TableInspect:
         *,
         tag: str | None = None,
         where: Filter | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a system table; docs/system-tables.md lists them and their columns.
 
@@ -163,6 +164,7 @@ class TableInspect:
 
     # --- explain ---------------------------------------------------------------------------------
 
+    @keywords({"key": "{'id': 5}, each key column with its value"})
     def explain_key(
         self, key: Mapping[str, Any], snapshot_id: int | None = None, tag: str | None = None
     ) -> KeyExplanation:

@@ -168,6 +168,32 @@ class TableReads:
     def __bool__(self) -> bool:
         return True  # a table is there, whether or not it has rows
 
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "a table holds nothing open, and needs no `with`; table.writer() and catalogs are closed"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Python asks for this before it calls `__enter__`, which refuses."""
+
+    if not TYPE_CHECKING:  # a checker shall go on refusing names that are none
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an AttributeError: of a column, with how to read it and to name it in a filter."""
+            session = self.__dict__.get("session")
+            if session is not None and name in session.schema.names:
+                raise AttributeError(
+                    f"a table has no {name!r}: to_arrow({name!r}) reads the column, and a filter names "
+                    f"it by lsm.col({name!r})"
+                )
+            return super().__getattr__(name)
+
+    def __contains__(self, given: object) -> NoReturn:
+        raise TypeError(
+            "a table is not searched by `in`: `name in table.schema` asks for a column, "
+            "lookup(keys) for rows"
+        )
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries; for people at a prompt, not for many rows."""
         for batch in self.scan().to_batches():

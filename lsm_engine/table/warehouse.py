@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, keywords
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
@@ -103,6 +103,8 @@ def _places(
             given=type(url).__name__,
         )
     given = None if url is None else os.fspath(url)
+    if given == ":memory:":
+        raise InvalidInputError("tables are files: give a directory, such as tempfile.mkdtemp()")
     directory = None if warehouse is None else os.fspath(warehouse)
     if (
         given is not None
@@ -116,12 +118,18 @@ def _places(
     return given, directory
 
 
+_NAME = {"name": "'database.table'"}
+
+
+@explained
 class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
     """Databases and tables of one warehouse, and the lineage of what is in them."""
 
     _called, _elsewhere = "a catalog", CATALOG
+    _otherwise = "catalog['database.table'] opens a table, help() of it lists what there is"
     _sent = "send its url and warehouse, and call lsm.open_catalog(url, warehouse=...) there"
 
+    @keywords({}, "lsm.open_catalog(directory or database URL)")
     def __init__(
         self,
         names: SqlCatalog,
@@ -150,7 +158,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         return self.table(name)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._exists(TableName.parse(name))
+        return self._exists(TableName.parse(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.list_tables())
@@ -208,7 +216,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
 
     # --- tables ----------------------------------------------------------------------------------
 
-    @keywords(CREATE_ARGUMENTS)
+    @keywords({**CREATE_ARGUMENTS, **_NAME})
     def create_table(
         self,
         name: str,
@@ -246,6 +254,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         )
         return self._named(table_name, created)
 
+    @keywords(_NAME)
     def table(self, name: str) -> Table:
         """Open a table; raises NotFoundError, naming a near match, if there is none of this name."""
         return self._opened(name, self._known(TableName.parse(name)).location)
@@ -348,7 +357,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         name: str,
         *,
         where: Filter | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pa.Table:
         """Return a system table of the whole catalog: tables, partitions or all_table_options.
 

@@ -5,6 +5,7 @@ places: what leaves one has been written to the other before.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date
 
 from lsm_engine.base.errors import (
@@ -201,13 +202,13 @@ def changes_in(session: TableSession, covered: ChangeRange) -> Iterator[Snapshot
 def state_at(session: TableSession, point: Point | None, snapshot_id: int) -> Snapshot | None:
     """Return a state to compare: a tag keeps its own; None for 0, the empty table."""
     if isinstance(point, str):
-        return session.tags.load(point).snapshot
+        return _tagged(session, point)
     return None if snapshot_id == 0 else session.snapshots.load(snapshot_id)
 
 
 def _id_of(session: TableSession, point: Point | None, latest: int) -> int | None:
     if isinstance(point, str):
-        return session.tags.load(point).snapshot.id
+        return _tagged(session, point).id
     if isinstance(point, Snapshot):
         _require_there(session, point)
         point = point.id
@@ -224,6 +225,19 @@ def _id_of(session: TableSession, point: Point | None, latest: int) -> int | Non
             snapshot_id=point,
         )
     return point
+
+
+def _tagged(session: TableSession, name: str) -> Snapshot:
+    try:
+        return session.tags.load(name).snapshot
+    except NotFoundError as error:
+        with suppress(InvalidInputError):
+            raise NotFoundError(
+                f"no tag {name!r}; a time is given as a datetime, or as after_millis={millis_of(name)}",
+                kind=error.kind,
+                tag=name,
+            ) from error
+        raise
 
 
 def _require_there(session: TableSession, snapshot: Snapshot) -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError
+from lsm_engine.base.habits import NamedElsewhere, explained
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.meta.manifest import Bucket, ManifestEntry
@@ -45,6 +47,7 @@ from lsm_engine.table.ground.added_columns import refuse_taken
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.verbs_elsewhere import CHANGES
 from lsm_engine.table.read.split_read import ReadRows
 
 CHANGE_FIELDS = (
@@ -74,12 +77,15 @@ class ChangesRequest:
     written: WriteResult | None = None
 
 
-class Changes:
+@explained
+class Changes(NamedElsewhere):
     """The changes of a range of snapshots, oldest first, each -U right before its +U.
 
     The range is fixed when this is made; rows are read when they are asked for, in memory that does
     not grow with them.
     """
+
+    _called, _elsewhere = "a read of changes", CHANGES
 
     def __init__(self, session: TableSession, request: ChangesRequest) -> None:
         refuse_taken(session.schema.names, (SNAPSHOT_ID, ROW_KIND), "a read of changes")
@@ -142,6 +148,15 @@ class Changes:
             if schema_ids not in contexts:
                 contexts[schema_ids] = self._session.context(schema_ids)
             yield contexts[schema_ids], planned
+
+    def __repr__(self) -> str:
+        after, upto = self.range.after, self.range.upto
+        return f"<Changes of {self._session.name!r} after snapshot {after} up to {upto}>"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the changes as dictionaries; for people at a prompt, not for many rows."""
+        for batch in self.to_batches():
+            yield from batch.to_pylist()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes in batches. Raises ExpiredError for snapshots that retention took."""

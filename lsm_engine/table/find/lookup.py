@@ -19,6 +19,7 @@ from lsm_engine.base.errors import (
     NotFoundError,
     StorageError,
 )
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.io.cache_entries import CacheMetrics
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
@@ -36,6 +37,7 @@ from lsm_engine.table.find.key_values import KeyEncoder, encodes_directly
 from lsm_engine.table.find.lookup_keys import keys_of
 from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_replaced
 from lsm_engine.table.find.searched_files import FilePlace
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 
 _LOOK_AFTER_MILLIS = 50
@@ -60,12 +62,15 @@ def process_cache() -> LookupCache:
     return cache
 
 
-class TableQuery:
+class TableQuery(NamedElsewhere):
     """Looks keys up in one snapshot of a table (LocalTableQuery), with local files until `close`.
 
     `refresh` moves on to the newest snapshot, unless the query was made for one `snapshot`. Any
     number of threads may share a query. `value`: what the local files keep of each row.
     """
+
+    _called = "a reader of keys"
+    _otherwise = "get(key) returns one row, lookup(keys) several; rows that a condition keeps: table.scan(where=...)"
 
     def __init__(
         self,
@@ -224,7 +229,7 @@ class TableQuery:
             self._drop_replaced(seen)
 
     def get(
-        self, key: Mapping[str, Any], columns: Sequence[str] | None = None
+        self, key: Mapping[str, Any], columns: str | Sequence[str] | None = None
     ) -> dict[str, Any] | None:
         """Return the row of one key as a dictionary, or None: in microseconds once warm.
 
@@ -232,8 +237,8 @@ class TableQuery:
         """
         names = self._names
         if columns is not None:
-            self._schema.select(columns)
-            names = tuple(columns)
+            names = names_of(columns, "columns")
+            self._schema.select(names)
         encoder = self._encoder
         if encoder is not None:
             encoder.check(key)
@@ -258,7 +263,7 @@ class TableQuery:
             drop_replaced(seen, self._view)
 
     def _got(self, key: Mapping[str, Any], columns: Sequence[str] | None) -> dict[str, Any] | None:
-        found: dict[str, Any] = self.lookup([dict(key)], columns).to_pylist()[0]
+        found: dict[str, Any] = self.lookup([key], columns).to_pylist()[0]
         return found if found.pop(FOUND) else None
 
     @property

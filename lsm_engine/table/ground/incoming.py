@@ -83,18 +83,8 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
         return decoded(_from_dictionaries(rows, table).to_reader())
     if isinstance(rows, pa.RecordBatchReader):
         reader = rows
-    elif hasattr(rows, "__arrow_c_stream__"):
-        try:
-            reader = pa.RecordBatchReader.from_stream(rows)
-        except pa.ArrowInvalid as cause:
-            raise InvalidInputError(
-                f"rows have columns with names, and a {type(rows).__name__} has none: write "
-                "rows.to_frame(name)",
-                given=type(rows).__name__,
-            ) from cause
-    elif hasattr(rows, "__arrow_c_array__"):
-        batch = pa.record_batch(rows)
-        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        reader = _exported(rows)
     else:
         raise InvalidInputError(
             "rows must be Arrow data (a pyarrow Table, a polars or pandas frame, a DuckDB result) "
@@ -106,6 +96,26 @@ def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchRead
     if doubled:
         raise InvalidInputError("two columns share a name; rename one", columns=doubled)
     return decoded(pa.RecordBatchReader.from_batches(reader.schema, _whole(reader)))
+
+
+def _exported(rows: Any) -> pa.RecordBatchReader:
+    """Return a stream over what exports one, or a batch; InvalidInputError for one column, and for types Arrow has not."""
+    try:
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(rows)
+        batch = pa.record_batch(rows)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    except (pa.ArrowException, TypeError) as cause:
+        named = hasattr(rows, "columns")
+        hint = (
+            "cast it first"
+            if named
+            else "write rows.to_frame(name), or pyarrow.table({name: rows})"
+        )
+        has = "a column that is no Arrow data" if named else "no columns with names"
+        raise InvalidInputError(
+            f"this {type(rows).__name__} has {has}: {hint} ({cause})", given=type(rows).__name__
+        ) from cause
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -127,7 +137,7 @@ def _instead_of(rows: Any) -> str:
     if isinstance(rows, Mapping):
         return ": write [row] for a row, and pyarrow.table(columns) for columns"
     if isinstance(rows, str | os.PathLike):
-        return ": read a file by pyarrow.csv.read_csv or pyarrow.parquet.read_table; a condition is where=…"
+        return ": read a file by pyarrow.csv.read_csv or pyarrow.parquet.read_table; a condition is where=…, a key [{'id': 'x'}]"
     if isinstance(rows, int | float):
         return ", also for a key: [{'id': 5}]"
     if hasattr(rows, "collect"):

@@ -20,6 +20,8 @@ class PartitionTest:
 
     def __init__(self, schema: TableSchema, specs: Sequence[Mapping[str, object]]) -> None:
         self._fields = schema.select(schema.partition_keys)
+        if not all(isinstance(spec, Mapping) for spec in specs):
+            raise InvalidInputError("partitions are given as [{column: value}]", given=specs)
         self._predicates = [partition_predicate(spec, self._fields) for spec in specs]
 
     def __call__(self, partition: bytes) -> bool:

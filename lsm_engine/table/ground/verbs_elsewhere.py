@@ -56,6 +56,18 @@ TABLE = {
     "limit": "head(n)",
     "take": "head(n), or lookup(keys)",
     "show": "head(n)",
+    "explain": "scan(...).explain(), or explain_key(key)",
+    "health": "system('health')",
+    "repair": "verify(), then remove_unexisting_files() or restore_files()",
+    **dict.fromkeys(
+        ("copy", "clone", "shallow_clone", "deep_clone"), "create_branch(name, tag=...)"
+    ),
+    **dict.fromkeys(
+        ("transaction", "begin", "commit"),
+        "one call: each write is a commit; writer() gathers several",
+    ),
+    "refresh": "the table as it is: every read sees the newest snapshot",
+    "merge_branch": "fast_forward(branch)",
     "sample": "head(n)",
     "tail": "to_polars().tail(n)",
     "get": "lookup(keys)",
@@ -88,7 +100,9 @@ TABLE = {
     "drop_columns": "alter(lsm.DropColumn(name))",
     "rename_column": "alter(lsm.RenameColumn(old, new))",
     "alter_columns": "alter(lsm.RenameColumn(old, new)), or alter(lsm.ChangeType(name, type))",
-    **dict.fromkeys(("update_schema", "evolve_schema"), "alter(...)"),
+    **dict.fromkeys(
+        ("update_schema", "evolve_schema", "alter_column", "alter_table"), "alter(...)"
+    ),
     "set_properties": "alter(lsm.SetOption(key, value))",
     "delete_where": "delete(where=...)",
     "truncate": "delete(where='true')",
@@ -109,21 +123,54 @@ CATALOG = {
     "open_table": "catalog['database.table']",
     "tables": "list_tables()",
     **dict.fromkeys(("list", "table_names"), "list_tables()"),
-    "table_exists": "'database.table' in catalog",
+    **dict.fromkeys(("table_exists", "exists", "has_table"), "'database.table' in catalog"),
     "get": "catalog['database.table']",
     **dict.fromkeys(("keys", "values", "items"), "list_tables(), and catalog['database.table']"),
     **dict.fromkeys(("pop", "delete_table"), "drop_table(name)"),
     "add_table": "adopt_table(path, name)",
     "databases": "list_databases()",
     "namespaces": "list_databases()",
-    "list_namespaces": "list_databases()",
-    "create_namespace": "create_database(name)",
-    "drop_namespace": "drop_database(name)",
+    **dict.fromkeys(("list_namespaces", "list_schemas"), "list_databases()"),
+    **dict.fromkeys(("create_namespace", "create_schema"), "create_database(name)"),
+    **dict.fromkeys(("drop_namespace", "drop_schema"), "drop_database(name)"),
     "create_table_if_not_exists": "create_table(..., ignore_if_exists=True)",
+    **dict.fromkeys(
+        ("refresh", "commit", "flush"), "nothing: each write is a commit, and every read looks anew"
+    ),
     "purge_table": "drop_table(name)",
     **dict.fromkeys(
         ("sql", "execute"),
         "table.to_duckdb() or table.to_polars(), or lsm_engine.spark.sql(spark, text)",
+    ),
+}
+CHANGES = {
+    **dict.fromkeys(("to_pandas", "df"), "to_arrow().to_pandas()"),
+    **dict.fromkeys(("to_polars", "pl"), "polars.DataFrame of it, or to_arrow()"),
+    "to_duckdb": "duckdb.sql('from changes'), where a variable holds it",
+    **dict.fromkeys(("to_pylist", "to_list", "fetchall"), "to_arrow().to_pylist()"),
+    **dict.fromkeys(("read", "collect", "execute", "read_all"), "to_arrow()"),
+    **dict.fromkeys(("count", "num_rows"), "to_arrow().num_rows"),
+    **dict.fromkeys(("filter", "where", "select"), "where= and columns= of table.changes(...)"),
+}
+WRITER = {
+    **dict.fromkeys(
+        (
+            "upsert",
+            "append",
+            "insert",
+            "write_arrow",
+            "write_pandas",
+            "write_batch",
+            "write_table",
+            "send",
+        ),
+        "write(rows), then commit()",
+    ),
+    **dict.fromkeys(("flush", "prepare_commit", "finish"), "commit()"),
+    "delete": "write(rows) with '-D' in a column _row_kind",
+    **dict.fromkeys(
+        ("rollback", "abort", "cancel"),
+        "an exception in the `with` block, which drops what is not committed",
     ),
 }
 SCAN = {
@@ -142,6 +189,7 @@ SCAN = {
     "select": "table.scan(columns)",
     "limit": "table.scan(limit=...)",
     "head": "table.head(n)",
+    "show": "table.head(n)",
     "num_rows": "count()",
     "count_rows": "count()",
     "use_ref": "table.scan(version='tag')",
@@ -155,8 +203,10 @@ MERGE = {
     "whenNotMatchedInsertAll": "when_not_matched_insert_all()",
     "whenNotMatchedBySourceUpdate": "when_not_matched_by_source_update(...)",
     "whenNotMatchedBySourceDelete": "when_not_matched_by_source_delete()",
-    "when_matched": "when_matched_update(...) or when_matched_delete()",
-    "when_not_matched": "when_not_matched_insert(...)",
+    **dict.fromkeys(
+        ("when_matched", "whenMatched"), "when_matched_update(...) or when_matched_delete()"
+    ),
+    **dict.fromkeys(("when_not_matched", "whenNotMatched"), "when_not_matched_insert(...)"),
     "merge": "execute()",
 }
 MODULE = {
@@ -167,6 +217,7 @@ MODULE = {
     "DeltaTable": "open_table(path), or open_catalog(directory)['database.table']",
     "dataset": "open_table(path), or open_catalog(directory)['database.table']",
     "read_table": "open_table(path).to_arrow()",
+    **dict.fromkeys(("scan_delta", "scan_iceberg", "scan_parquet"), "open_table(path).to_polars()"),
     "scan_table": "open_table(path).to_polars()",
     "write_deltalake": "open_catalog(directory)['database.table'].upsert(rows)",
     "write_dataset": "open_catalog(directory)['database.table'].upsert(rows)",
@@ -181,7 +232,10 @@ MODULE = {
         "col(name) == value, and &, | and ~ between such predicates, or SQL text",
     ),
     **dict.fromkeys(
-        ("read_parquet", "read_csv", "from_arrow", "from_pandas", "from_pydict"),
+        (
+            *("read_parquet", "read_csv", "from_arrow", "from_pandas", "from_pydict"),
+            *("from_polars", "from_dicts", "from_pylist", "from_records"),
+        ),
         "create_table(name, rows, primary_key=...) of a catalog, and upsert(rows)",
     ),
     "column": "col(name)",
@@ -196,6 +250,9 @@ READ_ARGUMENTS = {
     **dict.fromkeys(("selected_fields", "select", "column", "cols"), "columns="),
     **dict.fromkeys(("snapshot", "version_as_of"), "version="),
     **dict.fromkeys(("timestamp", "timestamp_as_of", "time", "asof"), "as_of="),
+    **dict.fromkeys(("order_by", "sort_by", "sort"), "to_polars().sort(...)"),
+    **dict.fromkeys(("offset", "skip_rows"), "to_polars().slice(...)"),
+    "batch_size": "to_reader(), which comes in batches",
     **dict.fromkeys(("dtype_backend", "types_mapper"), "to_arrow().to_pandas(types_mapper=...)"),
     **dict.fromkeys(("n_rows", "n", "num_rows"), "limit="),
 }
@@ -242,6 +299,17 @@ EXPIRE_ARGUMENTS = {
     **dict.fromkeys(("retain_last", "keep_last", "min_snapshots_to_keep", "retain"), "retain_min="),
     **dict.fromkeys(("retention_hours", "retention", "older_than_ms"), "older_than='7 d'"),
 }
+ROLLBACK_ARGUMENTS = {
+    **dict.fromkeys(("version", "snapshot"), "snapshot_id= or tag="),
+    **dict.fromkeys(("as_of", "timestamp", "time"), "as_of_millis=lsm.millis_of(time)"),
+}
+ALTER_ARGUMENTS = {
+    **dict.fromkeys(("add", "add_column", "add_columns"), "alter(lsm.AddColumn(name, type))"),
+    **dict.fromkeys(("drop", "drop_column", "drop_columns"), "alter(lsm.DropColumn(name))"),
+    **dict.fromkeys(("rename", "rename_column"), "alter(lsm.RenameColumn(old, new))"),
+    **dict.fromkeys(("options", "properties", "set"), "alter(lsm.SetOption(key, value))"),
+    "comment": "alter(lsm.SetComment(text))",
+}
 TAG_ARGUMENTS = {
     **dict.fromkeys(("version", "snapshot"), "snapshot_id="),
     **dict.fromkeys(("retention", "max_ref_age_ms", "time_retained"), "retained='7 d'"),
@@ -255,6 +323,7 @@ RANGE_ARGUMENTS = {
     **dict.fromkeys(
         ("start", "since", "begin", "starting_version", "starting_timestamp"), "after="
     ),
+    "limit": "to_arrow().slice(0, n)",
     **dict.fromkeys(("end", "until", "to", "ending_version", "ending_timestamp"), "upto="),
 }
 CREATE_ARGUMENTS = {
@@ -262,7 +331,9 @@ CREATE_ARGUMENTS = {
         ("partition_by", "partition_columns", "partition_keys", "partition_spec"), "partitioned_by="
     ),
     **dict.fromkeys(("primary_keys", "primarykey", "key", "keys", "pk"), "primary_key="),
-    **dict.fromkeys(("if_not_exists", "exist_ok", "ignore_if_exist"), "ignore_if_exists=True"),
+    **dict.fromkeys(
+        ("if_not_exists", "exist_ok", "exists_ok", "ignore_if_exist"), "ignore_if_exists=True"
+    ),
     **dict.fromkeys(("properties", "configuration", "table_properties"), "options="),
     **dict.fromkeys(("columns", "fields"), "schema="),
     "description": "comment=",

@@ -18,7 +18,7 @@ from lsm_engine.plan.live_snapshots import rollback_target
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first, unsealed
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.time_travel import snapshot_to_read
+from lsm_engine.table.ground.time_travel import snapshot_to_read, version_named
 from lsm_engine.table.tags.tag import is_there
 
 ROLLING_BACK = "rolling-back-"
@@ -55,21 +55,21 @@ class RollbackPlan:
 def snapshot_to_return_to(
     session: TableSession,
     *,
-    snapshot_id: int | None = None,
+    snapshot_id: int | str | None = None,
     tag: str | None = None,
     as_of_millis: int | None = None,
     watermark: int | None = None,
 ) -> Snapshot:
     """Return the snapshot that an id, a tag, a time or a watermark names: exactly one of them.
 
-    Times and watermarks name the newest snapshot at or before them. Raises NotFoundError.
+    Times and watermarks name the newest snapshot at or before them; a text in place of an id is a tag's
+    name. Raises NotFoundError.
     """
     if sum(what is not None for what in (snapshot_id, tag, as_of_millis, watermark)) != 1:
         raise InvalidInputError("name one of a snapshot, a tag, a time and a watermark")
     if watermark is None:
-        found = snapshot_to_read(
-            session, snapshot_id=snapshot_id, tag=tag, as_of_millis=as_of_millis
-        )
+        named = version_named(snapshot_id if tag is None else tag)
+        found = snapshot_to_read(session, as_of_millis=as_of_millis, **named)
         assert found is not None
         return found
     for snapshot in session.snapshots.newest_first():

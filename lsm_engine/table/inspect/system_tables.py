@@ -10,6 +10,7 @@ from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.prune.expression import to_expression, tree_of
 from lsm_engine.prune.where import Filter
+from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.inspect.health import HEALTH, health
 from lsm_engine.table.inspect.system_tables_files import MADE
@@ -36,7 +37,7 @@ def system_table(
     snapshot_id: int | None = None,
     tag: str | None = None,
     where: Filter | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
 ) -> pa.Table:
     """Return a system table by name; raises NotFoundError naming those there are.
 
@@ -53,20 +54,21 @@ def system_table(
     return chosen(found.make(session, snapshot), where, columns)
 
 
-def chosen(rows: pa.Table, where: Filter | None, columns: Sequence[str] | None) -> pa.Table:
+def chosen(rows: pa.Table, where: Filter | None, columns: str | Sequence[str] | None) -> pa.Table:
     """Return some rows and columns of a system table; a wrong filter or name is a typed error."""
     if where is not None:
         rows = rows.filter(to_expression(tree_of(where, rows.schema)))
     if columns is None:
         return rows
-    for name in columns:
+    names = names_of(columns, "columns")
+    for name in names:
         if name not in rows.schema.names:
             raise NotFoundError(
                 f"no column {name!r}; there are {', '.join(rows.schema.names)}",
                 kind=ErrorKind.NO_SUCH_COLUMN,
                 column=name,
             )
-    return rows.select(list(columns))
+    return rows.select(names)
 
 
 def _snapshot(session: TableSession, snapshot_id: int | None, tag: str | None) -> Snapshot | None:

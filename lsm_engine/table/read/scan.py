@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError, NotFoundError, UnsupportedError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.explain import ScanExplanation
 from lsm_engine.plan.scan import Split
@@ -57,12 +57,14 @@ class KeyReader(Protocol):
         ...
 
 
+@explained
 class Scan(NamedElsewhere, StaysHere):
     """One read of one snapshot. Rows of a primary-key table come merged, without deletes."""
 
     _called, _elsewhere = "a scan", SCAN
     _sent = "send the location of its table, and call lsm.open_table(location).scan(...) there"
 
+    @keywords({}, "table.scan(...)")
     def __init__(
         self,
         session: TableSession,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
-from lsm_engine.prune.expression import to_expression, tree_of
+from lsm_engine.prune.expression import refuse_triple, to_expression, tree_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
 
@@ -116,6 +116,7 @@ def holds(condition: Filter | None, frame: Frame) -> Bools:
         true: Bools = pc.fill_null(value.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
         return true
     if isinstance(condition, list | tuple):
+        refuse_triple(condition)
         parts = [holds(part, frame) for part in condition]
         return np.logical_and.reduce(parts) if parts else holds(None, frame)
     rows = frame.flat()
@@ -185,6 +186,8 @@ def check_values(
             for field in target:
                 if field.name in source.column_names:
                     check_type(field.name, source.schema.field(field.name).type, field.type)
+        if clause.action is Action.UPDATE and clause.values is not None and not clause.values:
+            raise InvalidInputError("an update sets columns, {column: value}, and none is given")
         for name, given in (clause.values or {}).items():
             computed(given, frame, target.field(name))
 
@@ -203,7 +206,14 @@ def _one(given: Any, field: pa.Field) -> pa.Array:
     if isinstance(given, pa.Scalar):
         value = pa.repeat(given, 1)
     else:
-        value = values_array(field.name, [given], field.type)
+        try:
+            value = values_array(field.name, [given], field.type)
+        except InvalidInputError as cause:
+            raise InvalidInputError(
+                f"column {field.name!r} is set to SQL text, such as '{field.name} + 1', to an Arrow expression "
+                f"or to a plain value, not to {given!r}: {cause.message}",
+                column=field.name,
+            ) from cause
     check_type(field.name, value.type, field.type)
     return value
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.record import record
 from lsm_engine.meta.compaction_metrics import CompactionMetrics
@@ -26,6 +27,7 @@ from lsm_engine.table.compact.background import BackgroundCompaction
 from lsm_engine.table.ground.incoming import IncomingRows, conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.ground.verbs_elsewhere import WRITER
 from lsm_engine.table.stage.writers import TableWriter
 from lsm_engine.table.write.write import Write
 
@@ -38,7 +40,7 @@ class _Staged:
     base: Snapshot | None
 
 
-class StreamWriter:
+class StreamWriter(NamedElsewhere):
     """Takes rows until `commit` makes them visible, all at once; use it in a `with` statement.
 
     Leaving the block commits what is left, waits for compactions that are queued, and ends their
@@ -49,6 +51,8 @@ class StreamWriter:
     A compaction that failed is raised once, by the next call, before that does anything; what was
     committed is in, its buckets stay due, and the call may be made again.
     """
+
+    _called, _elsewhere = "a writer", WRITER
 
     def __init__(
         self, session: TableSession, identity: CommitIdentity, *, background_compaction: bool

@@ -171,14 +171,18 @@ def test_predicate(predicate: lsm.Predicate, expected: str) -> None:
         (lambda: c("id") > 1 & c("id"), "a predicate is joined with a predicate"),
         (lambda: (c("id") > 1) & pc.field("id"), "a predicate is joined with a predicate"),
         (lambda: c("id") > pc.field("small"), "a value or a column"),
-        (lambda: c(1), "named by text"),
     ],
-    ids=range(28),
+    ids=range(27),
 )  # fmt: skip
 def test_what_is_no_predicate_is_refused(write, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
         tree_of(write(), ROWS.schema)
     assert refused.value.kind in (ErrorKind.INVALID_FILTER, ErrorKind.NO_SUCH_COLUMN)
+
+
+def test_a_column_is_named_by_text() -> None:
+    with pytest.raises(InvalidInputError, match="name is text, not 1"):
+        c(1)
 
 
 def test_parts_are_joined_flat_and_values_take_the_columns_type() -> None:

@@ -276,7 +276,7 @@ def test_ages_are_time_deltas_as_well(table):
         ("t.scan(version=1.0)", lsm.InvalidInputError, "version=1"),
         ("t.upsert(pl.Series([1]))", lsm.InvalidInputError, "to_frame"),
         ("t.query('n > 1')", lsm.InvalidInputError, "where="),
-        ("t.update(set='n = 1')", lsm.InvalidInputError, "column: value"),
+        ("t.update(set='n = 1')", lsm.InvalidInputError, "name: value"),
         ("t.upsert([], on='id')", TypeError, "primary key"),
         ("t.overwrite([], mode='overwrite')", TypeError, "overwrite"),
         ("t.compact(target_size=1)", TypeError, "target-file-size"),

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.habits import PATH
+from lsm_engine.base.habits import PATH, keywords
 from lsm_engine.table.ground import verbs_elsewhere
 from tests.unit.cli.conftest import Shell
 from tests.unit.table.byte_search import files_with
@@ -181,6 +181,8 @@ MISSING = {
     "scan": verbs_elsewhere.SCAN,
     "merge": verbs_elsewhere.MERGE,
     "module": verbs_elsewhere.MODULE,
+    "changes": verbs_elsewhere.CHANGES,
+    "writer": verbs_elsewhere.WRITER,
 }
 
 
@@ -192,6 +194,8 @@ def test_every_verb_of_another_library_names_one_that_is_there(kind, catalog, we
         "scan": wells.scan(),
         "merge": wells.merge(WELLS),
         "module": lsm,
+        "changes": wells.changes(),
+        "writer": wells.writer(background_compaction=False),
     }
     verbs = {name for thing in things.values() for name in dir(thing)}
     verbs |= {"sql", "select", "filter", "tail", "to_pylist"}  # of Spark, polars and Arrow
@@ -212,6 +216,8 @@ ARGUMENTS = {
     "merge": (verbs_elsewhere.MERGE_ARGUMENTS, lambda table: table.merge),
     "changelog": (verbs_elsewhere.RANGE_ARGUMENTS, lambda table: table.changelog),
     "changes": (verbs_elsewhere.RANGE_ARGUMENTS, lambda table: table.changes),
+    "alter": (verbs_elsewhere.ALTER_ARGUMENTS, lambda table: table.alter),
+    "rollback_to": (verbs_elsewhere.ROLLBACK_ARGUMENTS, lambda table: table.rollback_to),
 }
 
 
@@ -268,12 +274,38 @@ def test_a_name_that_is_nearly_there_is_shown(catalog, wells):
         ("t.alter([lsm.AddColumn('x', int)])", "one after another"),
         ("t.alter(lsm.AddColumn('x', object))", "'x' has no type"),
         ("t.diff_snapshots('opening', 'closing')", "closing"),
+        ("t.create_tag(1)", r"name is text, not 1: write create_tag\(name, snapshot_id="),
+        ("t.verify('deep')", "snapshot_id is a whole number"),
+        ("t.compact('full')", "full is True or False"),
+        ("t.expire_snapshots('7 d')", "dry_run is True or False"),
+        ("t.compact(partitions='county 1')", r"\[\{column: value\}\]"),
+        ("t.update(set='depth = 0')", r"set is a mapping, \{name: value\}"),
+        ("t.update(set={})", "none is given"),
+        ("t.update(set={'depth': pl.col('depth') * 2})", r"SQL text, such as 'depth \+ 1'"),
+        ("t.merge([]).when_matched_update('depth')", "set is a mapping"),
+        ("t.delete(where=[('well', '=', 4)])", r"lsm\.col\('well'\) == 4"),
+        ("t.upsert(pa.array([1]))", r"pyarrow\.table\(\{name: rows\}\)"),
+        ("t.upsert(pl.Series('well', [1]))", r"rows\.to_frame\(name\)"),
+        ("t.upsert(pl.DataFrame({'well': [2**70]}))", "cast it first"),
+        ("t.lookup('Ann')", r"a key \[\{'id': 'x'\}\]"),
+        ("t.query().get('Ann')", "dictionaries|columns"),
+        ("t.changelog(after='2026-01-01')", "datetime, or as after_millis=1767225600000"),
+        ("t.to_duckdb('select 1')", "a connection of DuckDB"),
+        ("t.alter(lsm.SetOption({'write-only': True}, 1))", "key is text"),
+        ("t.alter(lsm.AddColumn('x', 'int primary key'))", "write one such as BIGINT"),
+        ("t.alter(lsm.AddColumn('x', 'uint64'))", "column 'x' has Arrow type uint64"),
+        (
+            "catalog.create_table('geo.new', pl.DataFrame({'well': [2**70]}))",
+            r"give \{name: type\}",
+        ),
+        ("lsm.open_catalog(':memory:')", "give a directory"),
+        ("lsm.open_catalog('file:///water')", "path of a directory"),
     ],
 )
-def test_what_is_nearly_right_is_refused_with_what_to_type(typed, instead, wells):
+def test_what_is_nearly_right_is_refused_with_what_to_type(typed, instead, catalog, wells):
     wells.create_tag("opening")
     with pytest.raises(lsm.LsmError, match=instead):
-        eval(typed, {"t": wells, "lsm": lsm, "pl": pl, "WELLS": WELLS})
+        eval(typed, {**globals(), "t": wells, "catalog": catalog})
     assert wells.latest_snapshot().id == 1
 
 
@@ -282,12 +314,73 @@ def test_what_is_nearly_right_is_refused_with_what_to_type(typed, instead, wells
     [
         ("t['county']", r"to_arrow\('county'\)"),
         ("t[0]", "head"),
+        ("'county' in t", "name in table.schema"),
+        ("t.__enter__()", "needs no `with`"),
+        ("dict(t.options)", r"dict\(options\.texts\)"),
+        ("t.options.__setitem__('bucket', 4)", r"SetOption\('bucket', 4\)"),
         ("lsm.Table('water/geo.db/wells')", "open_table"),
+        ("lsm.Catalog('water')", "open_catalog"),
+        ("lsm.Catalog(warehouse='water')", "open_catalog"),
+        ("lsm.Scan('water')", r"table\.scan"),
+        ("lsm.open_catalog('water', create=True)", r"open_catalog\(url=, warehouse="),
+        ("lsm.col()", r"write col\(name\)"),
+        (
+            "t.create_tag()",
+            r"^create_tag\(\) missing.*'name': write create_tag\(name, snapshot_id=",
+        ),
+        ("t.upsert(WELLS, commit_usr='me')", "did you mean commit_user="),
+        ("t.to_arrow(limits=3)", "did you mean limit="),
+        ("t.to_arrow(order_by='depth')", r"to_polars\(\)\.sort"),
+        ("t.merge(WELLS).when_matched_update()", r"when_matched_update\(set, where=\)"),
+        ("lsm.AddColumn('x')", r"AddColumn\(name, type, comment="),
+        ("lsm.AddColumn('x', int, nullable=False)", "nothing"),
+        ("lsm.AddColumn('x', int, default=1)", r"lsm\.SetColumnDefault"),
     ],
 )
-def test_a_table_is_neither_indexed_nor_built_from_a_path(typed, instead, wells):
+def test_what_is_not_called_so_says_how(typed, instead, wells):
     with pytest.raises(TypeError, match=instead):
-        eval(typed, {"t": wells, "lsm": lsm})
+        eval(typed, {"t": wells, "lsm": lsm, "WELLS": WELLS})
+
+
+def len_of(rows):
+    return len(rows)
+
+
+def test_an_error_within_a_verb_is_not_taken_for_one_of_the_call(wells):
+    class Broken:
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise TypeError("no stream today")
+
+    with pytest.raises(lsm.InvalidInputError, match="no stream today"):
+        wells.upsert(Broken())
+    with pytest.raises(TypeError, match=r"^object of type 'int' has no len\(\)$"):
+        keywords({})(len_of)(3)
+
+
+def test_what_stands_for_the_columns_of_a_table_is_said_and_asked(wells):
+    with pytest.raises(AttributeError, match=r"to_arrow\('depth'\).*lsm\.col\('depth'\)"):
+        wells.depth  # noqa: B018 -- what raises
+    assert "depth" in wells.schema
+    assert "dpth" not in wells.schema
+    assert len(wells.schema) == 4
+    assert wells.alter(lsm.AddColumn("d", lsm.type_of_text("DATE"))).arrow.field("d").type == pa.date32()  # fmt: skip
+
+
+def test_changes_are_looked_at_row_by_row_and_columns_may_be_one(wells):
+    changes = wells.changes(columns="well")
+    assert [row["well"] for row in changes] == list(range(1, 13))
+    assert repr(changes) == "<Changes of 'geo.wells' after snapshot 0 up to 1>"
+    assert wells.system("files", columns="level").column_names == ["level"]
+    assert wells.query().get({"well": 3}, "depth") == {"depth": 31.5}
+
+
+def test_a_rollback_takes_a_tag_by_its_place(wells):
+    wells.create_tag("opening")
+    wells.delete(where="well > 3")
+    assert wells.rollback_to("opening").plan.target.id == 1
+    wells.delete(where="well > 4")
+    wells.rollback_to_as_latest("opening")
+    assert wells.count() == 12
 
 
 @pytest.mark.parametrize(
