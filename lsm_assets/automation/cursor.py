@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from lsm_assets.model.declaration import TableDeclaration
 
-TICK_SECONDS = 0.8
+TICK_SECONDS = 0.6
 """How long a tick looks at very many tables before the rest has to wait for the next one."""
 FEW, FEW_SECONDS = 20, 20.0
 """So few tables are all looked at by every tick, for so long: Dagster ends a tick of 60 s, and all is lost."""
