@@ -116,6 +116,8 @@ class RowSelection:
 
 def _gathered(arrays: Sequence[pa.Array], wanted: RowSelection) -> pa.Array | pa.ChunkedArray:
     kind = arrays[0].type
+    if not pa.types.is_nested(kind) and all(len(array) == array.null_count for array in arrays):
+        return pa.nulls(len(wanted), kind)  # as of rows to delete, which have keys alone
     if pa.types.is_boolean(kind):
         bits, _ = _gathered_bits(arrays, 1, wanted)
         return _array(kind, wanted, arrays, [bits])
