@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -18,9 +18,10 @@ import pyarrow as pa
 from lsm_engine.base.errors import CommitUnknownError, UnsafePathError
 from lsm_engine.io.clock import IdSource, SystemIds
 from lsm_engine.io.file_io import FileStatus, check_path
-from lsm_engine.io.local_sync import sync_and_close, sync_path
+from lsm_engine.io.in_flight import at_once
+from lsm_engine.io.local_sync import sync_above, sync_and_close, sync_path
 from lsm_engine.io.one_by_one import OneByOne
-from lsm_engine.io.storage_errors import to_storage_error
+from lsm_engine.io.storage_errors import naming_path, to_storage_error
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +69,7 @@ class LocalFileIO(OneByOne):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return a file's bytes from `offset`."""
-        with _naming_path(path):
+        with naming_path(path):
             descriptor, _ = self._opened(path)
             try:
                 return _read_all(descriptor, offset, length)
@@ -80,7 +81,7 @@ class LocalFileIO(OneByOne):
         if size is not None and size <= _READ_AT_ONCE_BYTES:  # fewer calls than its columns are
             return pa.BufferReader(self.read(path))
         real = self._followed(path)
-        with _naming_path(path):
+        with naming_path(path):
             return pa.OSFile(real, "rb")
 
     def real_path(self, path: str) -> str:
@@ -104,7 +105,7 @@ class LocalFileIO(OneByOne):
 
     def exists(self, path: str) -> bool:
         """Whether a regular file is there."""
-        with _naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = os.lstat(self._named(path))
             if stat.S_ISLNK(found.st_mode):
                 found = os.stat(self._inside(path, path))
@@ -114,7 +115,7 @@ class LocalFileIO(OneByOne):
     def status(self, path: str) -> FileStatus:
         """Return size, time and kind, of a link itself if it is one."""
         real = self._named(path)
-        with _naming_path(path):
+        with naming_path(path):
             return _status(path, os.lstat(real))
 
     def list(self, directory: str) -> list[FileStatus]:
@@ -122,7 +123,7 @@ class LocalFileIO(OneByOne):
         real = self._followed(directory) if directory else self._real_root
         found = []
         gone = contextlib.suppress(FileNotFoundError)
-        with _naming_path(directory), gone, os.scandir(real) as entries:
+        with naming_path(directory), gone, os.scandir(real) as entries:
             for entry in entries:
                 path = f"{directory}/{entry.name}" if directory else entry.name
                 with contextlib.suppress(FileNotFoundError):  # deleted since: not an entry
@@ -134,21 +135,21 @@ class LocalFileIO(OneByOne):
     def write_new(self, path: str, data: bytes) -> None:
         """Write a new file; a failed attempt leaves nothing behind if it can help it."""
         real = self._named(path)
-        with _naming_path(path):
+        with naming_path(path):
             self._write(real, data, sync=False)
 
     def open_output(self, path: str) -> "LocalOutput":
-        """Start a new file."""
+        """Start a new file; `sync` waits for it and for the names of new directories."""
         real = self._named(path)
-        with _naming_path(path):
-            descriptor = self._create(real)
+        with naming_path(path):
+            descriptor = self._create(real, waits=False)
             return LocalOutput(path, real, os.fdopen(descriptor, "wb", _OUTPUT_BUFFER_BYTES))
 
     def publish(self, path: str, data: bytes) -> bool:
         """Create `path` atomically by linking a finished temporary file to it."""
         real = self._named(path)
         temporary = self._temporary(real)
-        with _naming_path(path):
+        with naming_path(path):
             self._write(temporary, data, sync=self.durable)
         try:
             return self._link(path, temporary, real)
@@ -190,7 +191,7 @@ class LocalFileIO(OneByOne):
         """
         real = self._named(path)
         temporary = self._temporary(real)
-        with _naming_path(path):
+        with naming_path(path):
             self._write(temporary, data, sync=self.durable and not may_skip)
             try:
                 os.replace(temporary, real)
@@ -201,7 +202,7 @@ class LocalFileIO(OneByOne):
 
     def delete(self, path: str) -> bool:
         """Remove one file, or one link, never what it points to."""
-        with _naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with naming_path(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(self._named(path))
             return True
         return False
@@ -217,21 +218,26 @@ class LocalFileIO(OneByOne):
         return False
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Wait for the disk: files first, then each directory up to the root, once."""
-        directories: dict[str, str] = {}
-        for path in paths:
-            with _naming_path(path):
-                if not self.durable:
+        """Wait for the disk: files first, then each directory up to the root, once; a journal takes many together."""
+        if not self.durable:
+            for path in paths:
+                with naming_path(path):
                     os.stat(self._followed(path))
-                    continue
-                descriptor, real = self._opened(path)
-                sync_and_close(descriptor)
+            return
+        files = list(paths)
+        directories: dict[str, str] = {}
+        for path, real in zip(files, at_once(self._sync_file, files), strict=True):
             while real != self._real_root:
                 real = os.path.dirname(real)
                 directories[real] = path
-        for real, path in sorted(directories.items(), reverse=True):  # deepest first
-            with _naming_path(path):
-                sync_path(real)
+        list(at_once(sync_above, directories.items()))
+
+    def _sync_file(self, path: str) -> str:
+        """Wait for a file, and return where it is."""
+        with naming_path(path):
+            descriptor, real = self._opened(path)
+            sync_and_close(descriptor)
+        return real
 
     # Paths.
 
@@ -288,18 +294,18 @@ class LocalFileIO(OneByOne):
 
     # New files.
 
-    def _create(self, real: str) -> int:
+    def _create(self, real: str, *, waits: bool) -> int:
         directory = os.path.dirname(real)
         if directory in self._made:
             try:
                 return os.open(real, _NEW, 0o666)
             except FileNotFoundError:
                 self._made.discard(directory)  # somebody cleaned it away
-        self._make_directories(directory)
+        self._make_directories(directory, waits=waits)
         self._made.add(directory)
         return os.open(real, _NEW, 0o666)
 
-    def _make_directories(self, directory: str) -> None:
+    def _make_directories(self, directory: str, *, waits: bool) -> None:
         """Make what is missing; a new name is safe from power cuts once its parent is synced."""
         missing = []
         at = directory
@@ -307,12 +313,12 @@ class LocalFileIO(OneByOne):
             missing.append(at)
             at = os.path.dirname(at)
         os.makedirs(directory, exist_ok=True)
-        if self.durable:
+        if waits:
             for made in missing:
                 sync_path(os.path.dirname(made))
 
     def _write(self, real: str, data: bytes, *, sync: bool) -> None:
-        descriptor = self._create(real)
+        descriptor = self._create(real, waits=self.durable)
         try:
             try:
                 view = memoryview(data)
@@ -344,7 +350,7 @@ class LocalOutput:
 
     def write(self, data: Any) -> int:
         """Append bytes."""
-        with _naming_path(self._path):
+        with naming_path(self._path):
             self._file.write(data)
         size = memoryview(data).nbytes
         self._written += size
@@ -356,12 +362,12 @@ class LocalOutput:
 
     def flush(self) -> None:
         """Hand what is buffered to the operating system."""
-        with _naming_path(self._path):
+        with naming_path(self._path):
             self._file.flush()
 
     def close(self) -> None:
         """Finish the file."""
-        with _naming_path(self._path):
+        with naming_path(self._path):
             self._file.close()
 
     def abort(self) -> None:
@@ -370,14 +376,6 @@ class LocalOutput:
             self._file.close()
         with contextlib.suppress(OSError):
             os.unlink(self._real)
-
-
-@contextlib.contextmanager
-def _naming_path(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as cause:
-        raise to_storage_error(path, cause) from cause
 
 
 def _status(path: str, found: os.stat_result) -> FileStatus:

@@ -1,7 +1,9 @@
 """Operating system errors as errors of the engine: which path, what is wrong, what to do."""
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 from lsm_engine.base.errors import (
     AlreadyExistsError,
@@ -51,3 +53,12 @@ def to_storage_error(path: str, cause: OSError) -> LsmError:
     code = cause.errno or 0
     remedy = _REMEDIES.get(code, "the storage failed; check it, then retry")
     return StorageError(remedy, path=path, errno=errno.errorcode.get(code, str(code)))
+
+
+@contextlib.contextmanager
+def naming_path(path: str) -> Iterator[None]:
+    """Raise what the operating system refuses in the block as an error that names a path."""
+    try:
+        yield
+    except OSError as cause:
+        raise to_storage_error(path, cause) from cause

@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant("a branch is deleted from its end", M + "store.branches.BranchStore.files", returning(lambda found: found[::-1]), killed("delete a branch", extent="all")),
     # The disk.
     Mutant("files are not synced", M + "io.local.LocalFileIO.sync", instead(lambda self, paths: None), power_cut("commit")),
-    Mutant("new directories are not synced", M + "io.local.LocalFileIO._make_directories", instead(lambda self, path: os.makedirs(path, exist_ok=True)), power_cut("first commit")),
+    Mutant("new directories are not synced", M + "io.local.LocalFileIO._make_directories", instead(lambda self, path, *, waits: os.makedirs(path, exist_ok=True)), power_cut("first commit")),
 )  # fmt: skip
 
 

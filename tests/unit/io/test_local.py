@@ -3,6 +3,8 @@
 import errno
 import os
 import pickle
+import stat
+import threading
 
 import pytest
 
@@ -275,9 +277,26 @@ def test_sync_reaches_files_and_every_directory_once(storage, root, monkeypatch)
 
     monkeypatch.setattr(os, "open", open_)
     storage.sync(["p=1/bucket-0/x", "p=1/bucket-0/y"])
-    assert opened == ["p=1/bucket-0/x", "p=1/bucket-0/y", "p=1/bucket-0", "p=1", "."]
+    assert sorted(opened[:2]) == ["p=1/bucket-0/x", "p=1/bucket-0/y"]
+    assert sorted(opened[2:]) == [".", "p=1", "p=1/bucket-0"]
     with pytest.raises(NotFoundError):
         storage.sync(["p=1/none"])
+
+
+def test_sync_waits_for_files_side_by_side_and_then_for_directories(storage, monkeypatch):
+    paths = ["a/x", "a/y"]
+    for path in paths:
+        storage.write_new(path, b"1")
+    pairs, real_fsync, synced = threading.Barrier(2, timeout=30), os.fsync, []
+
+    def fsync(descriptor):
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        pairs.wait()
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.sync(paths)
+    assert synced == [False, False, True, True]
 
 
 def test_nothing_waits_for_the_disk_when_told_so(root, monkeypatch):
