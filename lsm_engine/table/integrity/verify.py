@@ -39,6 +39,7 @@ from lsm_engine.table.integrity.verify_ends import ghost_problems, unread, wrong
 from lsm_engine.table.integrity.verify_files import FileReader, FileToRead, Progress, read_files
 from lsm_engine.table.integrity.verify_indexes import IndexVerification
 from lsm_engine.table.integrity.verify_levels import LevelVerification, identities_of, identity_of
+from lsm_engine.table.integrity.verify_lists import ListVerification, entries_in, wrong_rows
 from lsm_engine.table.integrity.verify_report import VerifyReport, of_branches
 from lsm_engine.table.integrity.verify_row_ids import RowIdVerification
 from lsm_engine.table.integrity.verify_statistics import StatisticsVerification
@@ -151,6 +152,7 @@ class _Verification:
         self._file_count = 0
         self._gone_count = 0
         self._levels = LevelVerification(session)
+        self._lists = ListVerification(session)
         self._indexes = IndexVerification(session)
         self._statistics = StatisticsVerification(session)
         self._row_ids = RowIdVerification(session, deep=rows is not None)
@@ -283,11 +285,12 @@ class _Verification:
         if name is None:
             return
         try:
-            metas = session.manifest_list(snapshot, name)
-            entries = [entry for meta in metas for entry in session.manifests.read_entries(meta)]
+            entries = entries_in(session, snapshot, name)
         except LsmError as error:
             yield finding_of(error)
             return
+        path = session.paths.manifest(name)
+        yield from wrong_rows(path, entries, snapshot.changelog_record_count)
         yield from self._added(entries, is_changelog=True)
 
     def _root(self, snapshot: Snapshot, *, with_changelog: bool) -> Iterator[Finding]:
@@ -302,6 +305,7 @@ class _Verification:
         live = _FILES.empty_table() if entries is None else entries
         rows = int(pc.sum(live.column(ROW_COUNT)).as_py() or 0)
         yield from wrong_total(snapshot, rows, session.paths.manifest(snapshot.base_manifest_list))
+        yield from self._lists.problems(snapshot, live, in_line=with_changelog)
         yield from self._statistics.problems(snapshot)
         yield from self._files(snapshot, live)
         yield from self._levels.problems(live)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from lsm_engine.base.errors import CorruptFileError, LsmError
 from lsm_engine.codec.checksum import checksum_of
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.paths import TablePaths
-from tests.foreign_documents import without_checksum
+from tests.foreign_documents import forget_checksums, without_checksum
 from tests.unit.table.history_tables import Story
 
 FORMATS = ("parquet", "orc", "avro")
@@ -304,3 +305,36 @@ def test_properties_that_java_hands_on_to_a_snapshot_of_its_own_are_passed_over(
     told.put(k1="d")
     assert told.rows() == {1: "d", 2: "c"}
     assert told.reopened().verify(deep=True).problems == ()
+
+
+@pytest.mark.parametrize("sizes", [False, True], ids=["java 0.9.0", "java 1.4.2"])
+def test_verify_notices_manifest_lists_of_others_that_were_exchanged(*, sizes: bool) -> None:
+    """Two of one snapshot, or of two, hold as many files and rows together as before."""
+    told = Story(options=CHANGELOG)
+    told.put(k1="a", k2="a", k3="a")
+    told.put(k1="b", k2="b")
+    told.table.compact(full=True)
+    told.put(k1="d")
+    told.table.compact(full=True)
+    forget_checksums(told.disk)
+    names: set[str] = set()
+    for path in told.files("snapshot/snapshot-"):
+        stored = json.loads(told.disk.read(path))
+        del stored["properties"]
+        for kind in ("base", "delta", "changelog"):
+            stored.pop(f"{kind}ManifestListSize", None)
+            if name := stored.get(f"{kind}ManifestList"):
+                names.add(f"manifest/{name}")
+                if sizes:
+                    size = len(told.disk.read(f"manifest/{name}"))
+                    stored[f"{kind}ManifestListSize"] = size
+        told.disk.replace(path, json.dumps(stored).encode())
+    assert told.reopened().verify().problems == ()
+    pairs = combinations(sorted(names), 2)
+    for one, other in islice(pairs, 0, None, 5 if sizes else 2):
+        data = told.disk.read(one), told.disk.read(other)
+        told.disk.replace(one, data[1])
+        told.disk.replace(other, data[0])
+        assert (data[0] == data[1]) == told.reopened().verify().is_clean, (one, other)
+        told.disk.replace(one, data[0])
+        told.disk.replace(other, data[1])
