@@ -50,11 +50,11 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
             if not more:
                 yield act(first)
                 return
-            under_way = [_pool().submit(act, each) for each in (first, *more)]
-        under_way += [_pool().submit(act, each) for each in islice(rest, width - len(under_way))]
+            under_way = [begin(act, each) for each in (first, *more)]
+        under_way += [begin(act, each) for each in islice(rest, width - len(under_way))]
         while under_way:
             yield under_way.pop(0).result()
-            under_way += [_pool().submit(act, each) for each in islice(rest, 1)]
+            under_way += [begin(act, each) for each in islice(rest, 1)]
     finally:
         for future in under_way:
             future.cancel()
@@ -62,8 +62,16 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
 
 
 def begin(act: Callable[[K], T], of: K) -> "Future[T]":
-    """Begin one act beside, and return its future."""
-    return _pool().submit(act, of)
+    """Begin one act beside, and return its future; where the interpreter ends, and starts no thread, act now."""
+    try:
+        return _pool().submit(act, of)
+    except RuntimeError:
+        done: Future[T] = Future()
+        try:
+            done.set_result(act(of))
+        except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
+            done.set_exception(error)
+        return done
 
 
 def begin_all(act: Callable[[K], T], of: Iterable[K]) -> "dict[K, Future[T]]":

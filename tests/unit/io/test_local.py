@@ -5,6 +5,7 @@ import os
 import pickle
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +16,7 @@ from lsm_engine.base.errors import (
     StorageError,
     UnsafePathError,
 )
+from lsm_engine.io import in_flight
 from lsm_engine.io.local import LocalFileIO
 
 
@@ -318,3 +320,15 @@ def test_a_directory_cleaned_by_somebody_else_comes_back(storage, root):
 def test_entries_that_vanish_during_a_listing_are_left_out(storage, root):
     (root / "dangling").symlink_to(root / "nowhere")
     assert [status.path for status in storage.list("")] == ["dangling"]
+
+
+def test_sync_also_as_the_interpreter_ends(storage, monkeypatch):
+    """A handler of `atexit` may write: pools take nothing more by then."""
+    storage.write_new("a/x", b"1")
+    storage.write_new("a/y", b"1")
+    ended = ThreadPoolExecutor()
+    ended.shutdown()
+    monkeypatch.setattr(in_flight, "_pools", {os.getpid(): ended})
+    storage.sync(["a/x", "a/y"])
+    with pytest.raises(NotFoundError):
+        storage.sync(["a/x", "a/none"])
