@@ -6,14 +6,14 @@ from decimal import Decimal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.types import DataType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.statement import Statement, quoted
-from lsm_engine.spark.store_assignment import assigned
+from lsm_engine.spark.store_assignment import assigned, sql_name
 from lsm_engine.table.table import Table
 
 Query = Callable[[str], DataFrame]
@@ -64,7 +64,7 @@ def _partition(
     schema = spark_schema(table.schema.fields)
     # try_cast: a plain cast makes null, or another number, of what does not fit where the session is not ANSI.
     cast = {
-        name: f"try_cast(({value}) AS {_named(schema[name].dataType)})"
+        name: f"try_cast(({value}) AS {sql_name(schema[name].dataType)})"
         for name, value in constant.items()
     }
     given = [f"({value})" for value in constant.values()]
@@ -90,11 +90,6 @@ def _partition(
                 column=name,
             )
     return cast, dict(zip(cast, values, strict=True)) if replaces else None
-
-
-def _named(kind: DataType) -> str:
-    """Return a type as SQL names it, whatever the session takes a plain TIMESTAMP for."""
-    return "timestamp_ltz" if isinstance(kind, TimestampType) else str(kind.simpleString())
 
 
 def _is_other(given: object, value: object) -> bool:

@@ -29,6 +29,7 @@ from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, wh
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.split_rows import scanned_frame
 from lsm_engine.spark.statement import quoted
+from lsm_engine.spark.store_assignment import sql_name
 from lsm_engine.table.find.locate import INSERT
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
@@ -130,7 +131,7 @@ class FrameMerge:
         rows = source.select(
             whole_row(source, "_lsm_source"),
             *(
-                sql.expr(f"try_cast({quoted(theirs)} AS {kinds[mine].simpleString()})").alias(
+                sql.expr(f"try_cast({quoted(theirs)} AS {sql_name(kinds[mine])})").alias(
                     named[mine]
                 )
                 for mine, theirs in self.plan.on

@@ -73,6 +73,13 @@ def stored(
     )
 
 
+def sql_name(kind: sql_types.DataType) -> str:
+    """Return a type as SQL names it, whatever the session takes a plain TIMESTAMP for."""
+    return (
+        "timestamp_ltz" if isinstance(kind, sql_types.TimestampType) else str(kind.simpleString())
+    )
+
+
 def uses_ansi(spark: SparkSession) -> bool:
     """Whether a cast that does not fit fails in a session, rather than give null or another number."""
     return (spark.conf.get("spark.sql.ansi.enabled", "true") or "").lower() == "true"

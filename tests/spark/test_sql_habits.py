@@ -271,3 +271,23 @@ def test_lengths_within_columns_are_kept_described_and_hold(run):
     run("DROP TABLE shop.lengths")
     run(created)
     assert run("SHOW CREATE TABLE shop.lengths")[0][0] == created
+
+
+def test_keys_of_instants_are_looked_up_where_timestamps_have_no_zone(spark, run):
+    run(
+        "CREATE TABLE shop.instants (t TIMESTAMP_LTZ, n BIGINT) USING lsm TBLPROPERTIES ('primary-key' = 't')"
+    )
+    run("INSERT INTO shop.instants SELECT timestamp_seconds(id), id FROM range(20)")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:  # one key of twenty rows: looked up
+        merge = (
+            "MERGE INTO shop.instants t USING (SELECT timestamp_seconds(7) AS at) s ON t.t = s.at"
+        )
+        done = run(f"{merge} WHEN MATCHED THEN UPDATE SET n = 70")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        spark.conf.unset("spark.sql.timestampType")
+    assert done == [(2, 0, 1, 0)]
+    assert run("SELECT unix_seconds(t) FROM shop.instants WHERE n = 70") == [(7,)]
