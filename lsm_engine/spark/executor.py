@@ -15,6 +15,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.commit_message import CommitMessage
+from lsm_engine.spark.driver_rows import driver_bytes, few_rows
 from lsm_engine.spark.file_rows import FileRows, stage_files
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
@@ -26,13 +27,15 @@ from lsm_engine.spark.jobs import (
     run,
 )
 from lsm_engine.spark.merge_columns import Sides
-from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
+from lsm_engine.spark.merge_on_driver import staged_merge
 from lsm_engine.spark.packed_items import PackedItems
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.spark.staging import stage_frame
+from lsm_engine.spark.staging import check_columns, stage_frame
 from lsm_engine.table.ground.bucket_context import Staging
-from lsm_engine.table.ground.executor import Discard
+from lsm_engine.table.ground.executor import Discard, LocalExecutor
+from lsm_engine.table.stage.writers import stage_rows
+from lsm_engine.table.write.looked_up import StageOn
 
 T = TypeVar("T")
 
@@ -72,9 +75,9 @@ class SparkExecutor:
         """
         if not items:
             return []
-        sizes = [
-            getattr(item, "size_bytes", 0) for item in items
-        ]  # of buckets known, of others not
+        sizes = [getattr(item, "size_bytes", 0) for item in items]
+        if all(sizes) and sum(sizes) <= driver_bytes(self.spark):  # of buckets known, of others not
+            return LocalExecutor().messages(work, items, label=label, discard=discard)
         shipped = PackedItems.of(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
         answers = run(map_arrow(shipped.frame(self.spark), task, ANSWER_DDL), label=label)
@@ -96,6 +99,10 @@ class SparkExecutor:
         match rows:
             case DataFrame():
                 check_shared(rows.sparkSession, staging.context.file_io)
+                check_columns(staging, rows)
+                few = few_rows(rows, label="write rows")
+                if few is not None:
+                    return stage_rows(staging.writing_behind(), few)
                 return stage_frame(staging, rows, label="write rows")
             case FileRows():
                 self.check_storage(staging.context.file_io)
@@ -103,12 +110,12 @@ class SparkExecutor:
             case _:
                 return None
 
-    def merging(self, session: Any, source: Any, plan: Any) -> FrameMerge | None:
+    def merging(self, session: Any, source: Any, plan: Any) -> StageOn | None:
         """Return what merges a Spark DataFrame; None for rows of other kinds."""
         if not isinstance(source, DataFrame):
             return None
         sides = Sides.of(session.schema.names, source.columns)
-        return frame_merge(session, source, plan, sides, source.sparkSession)
+        return staged_merge(session, source, plan, sides, source.sparkSession)
 
 
 @record

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -24,6 +25,7 @@ from lsm_engine.spark.failures import (
 from lsm_engine.spark.session import is_classic, without_pandas_notice
 
 Batches = Iterator[pa.RecordBatch]
+T = TypeVar("T")
 
 ANSWER = pa.schema(
     [
@@ -123,9 +125,14 @@ def run(frame: DataFrame, *, label: str) -> Answers:
 
 def collected(frame: DataFrame, *, label: str) -> list[Row]:
     """Return the few rows of a frame; raises as `run` does for tasks that failed."""
-    with described(frame.sparkSession, label):
+    return collected_by(frame.collect, frame.sparkSession, label=label)
+
+
+def collected_by(collect: Callable[[], T], spark: SparkSession, *, label: str) -> T:
+    """Return what a method of a frame collects; raises as `run` does for tasks that failed."""
+    with described(spark, label):
         try:
-            return frame.collect()
+            return collect()
         except (PySparkException, Py4JError) as cause:
             raise from_spark(cause, label=label) from None  # its note holds Spark's text
 

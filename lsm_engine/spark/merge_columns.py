@@ -16,7 +16,7 @@ from lsm_engine.prune.sql import parsed_sql
 from lsm_engine.prune.where import Predicate
 from lsm_engine.spark.statement import quoted
 from lsm_engine.spark.store_assignment import stored, uses_ansi
-from lsm_engine.table.write.merge import MergePlan
+from lsm_engine.table.write.merge import MergePlan, quoted_source
 from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match
 
 CLAUSE = "_lsm_clause"
@@ -180,6 +180,15 @@ def columns_of(
         fitting = stored(value, kind.dataType, schema[name], is_ansi=is_ansi)
         found[name] = sql.when(sql.col(CLAUSE) == at, fitting).otherwise(found[name])
     return found
+
+
+def direct_source(clause: Clause, name: str, source: Sequence[str]) -> str | None:
+    """Return the plain name of a source's column that a clause sets a column to; None for any other value."""
+    if clause.values is None:
+        return quoted_source(name) if name in source else None
+    given = clause.values[name]
+    forms = (form for each in source for form in (f"source.{each}", quoted_source(each)))
+    return given if isinstance(given, str) and given in forms else None
 
 
 def set_columns(

@@ -90,7 +90,7 @@ class FrameMerge:
         source = self.sides.widened(self.source.select(whole_row(self.source, self.sides.source)))
         target = self._target(base)
         if base is None or target is None:
-            none = sql.lit(None).cast(self._spark_schema)
+            none = sql.lit(None).cast(self.spark_schema)
             return self.sides.widened(source.withColumn(self.sides.target, none))
         by_key = self.plan.matches_on(self._keys) and not self.plan.needs_table
         if by_key and self.plan.condition is None and self._keeps_keys and self._few(base):
@@ -115,7 +115,7 @@ class FrameMerge:
         if self.source is None:
             return True
         given = {field.name: field.dataType for field in self.source.schema.fields}
-        kinds = {field.name: field.dataType for field in self._spark_schema.fields}
+        kinds = {field.name: field.dataType for field in self.spark_schema.fields}
         return all(_keeps(given[theirs], kinds[mine]) for mine, theirs in self.plan.on)
 
     def _few(self, base: Snapshot) -> bool:
@@ -126,7 +126,7 @@ class FrameMerge:
     def _looked_up(self, source: DataFrame, base: Snapshot) -> DataFrame:
         """Look the source's keys up on the executors: of the table nothing is read but what matches."""
         arrow = self.session.schema.arrow
-        kinds = {field.name: field.dataType for field in self._spark_schema.fields}
+        kinds = {field.name: field.dataType for field in self.spark_schema.fields}
         named = {mine: f"_lsm_key_{at}" for at, (mine, _) in enumerate(self.plan.on)}
         rows = source.select(
             whole_row(source, "_lsm_source"),
@@ -150,11 +150,12 @@ class FrameMerge:
             return None
         # Not by the snapshot's id: that would be the past, with the columns of its time.
         scan = Scan(self.session.with_level_0(), ScanRequest(is_batch=False), base)
-        frame = scanned_frame(scan, self._spark_schema, self.spark)
+        frame = scanned_frame(scan, self.spark_schema, self.spark)
         return self.sides.widened(frame.select(whole_row(frame, self.sides.target)))
 
     @property
-    def _spark_schema(self) -> sql_types.StructType:
+    def spark_schema(self) -> sql_types.StructType:
+        """The table's columns as Spark has them."""
         return spark_schema(self.session.schema.fields)
 
     @property
@@ -174,7 +175,7 @@ class FrameMerge:
             sql.when(sql.col(CLAUSE) == 0, _KIND[self.plan.clauses[0].action]),
         )
         taken_rows = joined.withColumn(CLAUSE, number).where(sql.col(CLAUSE).isNotNull())
-        columns = columns_of(self.plan, self.sides, self._spark_schema, self._names, taken_rows)
+        columns = columns_of(self.plan, self.sides, self.spark_schema, self._names, taken_rows)
         moved = [
             ~columns[name].eqNullSafe(sql.col(f"{self.sides.target}.{quoted(name)}"))
             for name in self._keys

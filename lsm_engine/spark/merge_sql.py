@@ -10,7 +10,7 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.units import counted
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.merge_columns import Sides, SparkSql
-from lsm_engine.spark.merge_frame import frame_merge
+from lsm_engine.spark.merge_on_driver import staged_merge
 from lsm_engine.spark.statement import Statement, quoted
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.table import Table
@@ -77,7 +77,7 @@ def _merged(
 ) -> WriteResult | None:
     session = table.session
     identity = CommitIdentity(commit_user=session.ids.new_id())
-    return write_looked_up(session, identity, frame_merge(session, frame, plan, sides, spark))
+    return write_looked_up(session, identity, staged_merge(session, frame, plan, sides, spark))
 
 
 def _last(name: str) -> str:

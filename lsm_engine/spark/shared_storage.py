@@ -10,6 +10,9 @@ from lsm_engine.spark.session import is_classic
 SHARED_DISK = "spark.lsm.shared-disk"
 """Setting of a session: every executor sees the driver's paths (NFS or the like). Default: false."""
 
+DRIVER_BYTES = "spark.lsm.driver-bytes"
+"""Setting of a session: the driver itself writes rows that Spark estimates at no more; "0": executors write all. Default: 32mb."""
+
 
 def runs_elsewhere(spark: SparkSession) -> bool:
     """Whether the session's executors may not see the disks of this process.

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from lsm_engine.io.storage_options import SentOptions, is_storage_option
-from lsm_engine.spark.shared_storage import SHARED_DISK
+from lsm_engine.spark.shared_storage import DRIVER_BYTES, SHARED_DISK
 from lsm_engine.table.ddl.open_session import open_session
 from lsm_engine.table.ground.session import TableSession
 
 PREFIX = "spark.lsm."
 CATALOG_SETTING = f"{PREFIX}catalog"
 WAREHOUSE_SETTING = f"{PREFIX}warehouse"
-_OTHERS = (SHARED_DISK, CATALOG_SETTING, WAREHOUSE_SETTING)
+_OTHERS = (SHARED_DISK, DRIVER_BYTES, CATALOG_SETTING, WAREHOUSE_SETTING)
 _REDACTION = "spark.sql.redaction.options.regex"
 _SECRETS = "(?i)access.?key|account.?key|secret|token|password|credential"
 

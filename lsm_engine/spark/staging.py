@@ -68,13 +68,17 @@ def stage_frame(staging: Staging, frame: DataFrame, *, label: str) -> list[Commi
     """Write a DataFrame's rows as level-0 files of their buckets; nothing is visible yet.
 
     Of several rows of one key the last one counts, in the order of the DataFrame's partitions.
-    Raises InvalidInputError for columns that do not fit before a job starts, and for rows that do
-    not fit, or TaskFailedError, after the files of this attempt were deleted as far as known.
+    Raises InvalidInputError for rows that do not fit, or TaskFailedError, after the files of this
+    attempt were deleted as far as known.
     """
-    schema = staging.context.schema
-    Conformer(arrow_schema_of(frame.schema), schema, deletes=staging.deletes)
-    source = FrameSource(schema=schema, deletes=staging.deletes)
+    source = FrameSource(schema=staging.context.schema, deletes=staging.deletes)
     return stage_source(staging, frame, source, label=label)
+
+
+def check_columns(staging: Staging, frame: DataFrame) -> None:
+    """Raise InvalidInputError for columns that do not fit, before a job starts."""
+    schema = arrow_schema_of(frame.schema)
+    Conformer(schema, staging.context.schema, deletes=staging.deletes)
 
 
 def stage_source(

@@ -55,11 +55,12 @@ def upsert_batches(table: Table) -> Callable[[DataFrame, int], None]:
 
 
 def merge_dataframe(table: Table, frame: DataFrame, *on: Any, **merge: Any) -> Merge:
-    """Begin a MERGE of a DataFrame that its own session's executors do; see `Table.merge`.
+    """Begin a MERGE of a DataFrame on its own session; see `Table.merge`.
 
-    Nothing is collected. Where the source has few rows and is matched by the key, executors look its keys
-    up; else Spark joins it with the table. What changes is kept by Spark between a look at it and the
-    write, so let a source that chance has a part in (`rand()`) be written somewhere first.
+    The driver does it where source and table are small (`spark.lsm.driver-bytes`) and matched by the key. Else
+    nothing is collected: executors look few keys up, or Spark joins source and table. What changes is then kept
+    by Spark between a look at it and the write, so let a source that chance has a part in (`rand()`) be
+    written somewhere first.
     """
     return on_spark(table, frame.sparkSession).merge(frame, *on, **merge)
 

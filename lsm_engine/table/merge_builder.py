@@ -21,7 +21,7 @@ from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import CLAUSE_ARGUMENTS, MERGE
 from lsm_engine.table.write.looked_up import write_looked_up
-from lsm_engine.table.write.merge import MergePlan, held_rows, merge
+from lsm_engine.table.write.merge import MergePlan, merge
 from lsm_engine.table.write.merge_clauses import Action, Clause, Match
 from lsm_engine.table.write.write import upsert
 
@@ -208,3 +208,13 @@ def _pairs(
     if not names:
         raise InvalidInputError("a merge needs columns to match on; give on=['id']")
     return tuple((name, name) for name in names)
+
+
+def held_rows(source: Any, table: TableSchema) -> pa.Table:
+    """Return a source's rows in memory: anything that `upsert` takes, a Spark DataFrame included."""
+    collect = getattr(source, "toArrow", None)
+    if callable(collect):
+        source = collect()
+    if isinstance(source, list) and not source:
+        return pa.table({})
+    return open_rows(source, table).read_all()

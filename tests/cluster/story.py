@@ -27,7 +27,7 @@ from lsm_engine.spark import (
     read_dataframe,
     upsert_dataframe,
 )
-from lsm_engine.spark.shared_storage import SHARED_DISK
+from lsm_engine.spark.shared_storage import DRIVER_BYTES, SHARED_DISK
 from tests.cluster.memory import PeakMemory, is_executor
 from tests.cluster.page import PAGE, block
 from tests.cluster.standalone import kill_tree
@@ -146,6 +146,7 @@ def tell(story: dict[str, Any]) -> dict[str, Any]:
     os.environ.update(CATALOG=catalog_url, WAREHOUSE=story["warehouse"])
     exec(compile(block("python"), str(PAGE), "exec"), {})  # the page's program starts the session
     spark = SparkSession.active()
+    spark.conf.set(DRIVER_BYTES, "0")  # the story is of executors
     rows, files = story["rows"], Path(story["files"])
     one, two = story["workers"].values()
     facts: dict[str, Any] = {"seconds": {}}

@@ -6,6 +6,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.spark import local_session, register, sql
+from lsm_engine.spark.shared_storage import DRIVER_BYTES
 from tests.spark.rows import ROWS
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -18,6 +19,14 @@ def spark():
     return local_session(
         threads=2, quick_start=True, settings={"spark.executorEnv.PYTHONPATH": str(ROOT)}
     )
+
+
+@pytest.fixture
+def by_executors(spark):
+    """The session, whose driver takes no rows over, be they ever so few."""
+    spark.conf.set(DRIVER_BYTES, "0")
+    yield
+    spark.conf.unset(DRIVER_BYTES)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import by_id, rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("by_executors")]
 
 
 def check(table):

@@ -5,12 +5,15 @@ import random
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as sql
 
 import lsm_engine as lsm
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
-from lsm_engine.spark import merge_dataframe, merge_frame
+from lsm_engine.spark import merge_dataframe, merge_frame, merge_on_driver
 
 pytestmark = pytest.mark.spark
 
@@ -78,20 +81,35 @@ def counts_of(result):
     return None if result is None else row_counts_of(result.properties)
 
 
+@pytest.fixture(params=["driver", "executors"])
+def by(request, monkeypatch):
+    """Who merges, and nobody else: the driver what Spark says is small, executors what it cannot tell."""
+    refused = {"driver": merge_frame.FrameMerge, "executors": merge_on_driver.Expressions}
+    monkeypatch.setattr(refused[request.param], "__call__", None)
+    return request.param
+
+
+def frame_of(spark, rows, path, by):
+    """Rows whose size Spark knows, for the driver; or rows of which it knows nothing."""
+    if by == "executors":
+        names = "day string, id long, n int, text string"
+        return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], names)
+    pq.write_table(rows, path)
+    return spark.read.parquet(str(path))
+
+
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_random_histories_end_as_on_the_local_executor(spark, tmp_path, seed):
+def test_random_histories_end_as_on_the_local_executor(spark, tmp_path, by, seed):
     rng = random.Random(seed)
     with lsm.open_catalog(tmp_path / "lake") as catalog:
         here, there = made(catalog, "here"), made(catalog, "there")
         first = some(rng, 60, 40)
         here.upsert(first)
         there.upsert(first)
-        for _ in range(2 if HISTORIES == 1 else 10):
+        for number in range(2 if HISTORIES == 1 else 10):
             source = some(rng, rng.choice([4, 40]), 60)
-            local, spark_merge = (
-                here.merge(source),
-                merge_dataframe(there, spark.createDataFrame(source)),
-            )
+            frame = frame_of(spark, source, tmp_path / f"{number}.parquet", by)
+            local, spark_merge = here.merge(source), merge_dataframe(there, frame)
             chosen = clauses(rng)
             for name, given in chosen:
                 local, spark_merge = (getattr(each, name)(**given) for each in (local, spark_merge))
@@ -299,3 +317,51 @@ def test_rows_that_others_change_in_between_are_looked_at_again(spark, table, mo
     merge = merge_dataframe(table, source(spark, 1)).when_matched_update({"n": "target.n + 1"})
     assert row_counts_of(merge.execute().properties) == RowCounts(updated=1)
     assert rows_of(table)[1] == {"day": "a", "id": 1, "n": 101, "text": "other"}
+
+
+def on_driver(spark, *ids):
+    """Rows as of `source`, few by Spark's estimate."""
+    given = ", ".join(f"('a', {n}L, 0, 'new')" for n in ids)
+    return spark.sql(f"SELECT * FROM VALUES {given} AS v(day, id, n, text)")
+
+
+def test_the_driver_refuses_what_executors_do_and_writes_nothing(spark, table, monkeypatch):
+    monkeypatch.setattr(merge_frame.FrameMerge, "__call__", None)
+    twice = merge_dataframe(table, on_driver(spark, 1, 1)).when_matched_update_all()
+    with pytest.raises(InvalidInputError, match="several rows of the source would change"):
+        twice.execute()
+    moving = merge_dataframe(table, on_driver(spark, 1)).when_matched_update(
+        {"id": "source.id + 1"}
+    )
+    with pytest.raises(InvalidInputError, match="would change"):
+        moving.execute()
+    taken = {"day": "'a'", "id": "source.id - 100", "text": "'x'"}
+    with pytest.raises(InvalidInputError, match="keys that are there already"):
+        merge_dataframe(table, on_driver(spark, 101)).when_not_matched_insert(taken).execute()
+    doubled = merge_dataframe(table, on_driver(spark, 77, 77)).when_not_matched_insert_all()
+    with pytest.raises(InvalidInputError, match="same key as another"):
+        doubled.execute()
+    # No row of the source is new: Spark reads the clause all the same.
+    wrong = merge_dataframe(table, on_driver(spark, 1)).when_not_matched_insert_all("nowhere = 1")
+    with pytest.raises(AnalysisException, match="nowhere"):
+        wrong.execute()
+    assert [one.id for one in table.snapshots()] == [1]
+
+
+def test_the_driver_evaluates_a_source_once_though_the_commit_is_tried_again(
+    spark, table, monkeypatch
+):
+    frame = on_driver(spark, 1, 2, 3).withColumn("text", sql.expr("uuid()"))
+    collected, given = type(frame).toArrow, []
+
+    def collect(self):
+        given.append(collected(self))
+        if len(given) == 1:
+            table.upsert([{"day": "a", "id": 2, "n": 1000, "text": "of another"}])
+        return given[-1]
+
+    monkeypatch.setattr(type(frame), "toArrow", collect)
+    merge_dataframe(table, frame).when_matched_update_all().execute()
+    assert len(given) == 1
+    texts = {row["id"]: row["text"] for row in rows_of(table)}
+    assert [texts[n] for n in (1, 2, 3)] == given[0].column("text").to_pylist()

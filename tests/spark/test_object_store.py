@@ -12,7 +12,7 @@ from tests.spark.rows import ROWS, rows
 from tests.stores import servers
 from tests.stores.stored_tables import location, options
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("by_executors")]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pytest
 from lsm_engine.spark import on_spark, read_dataframe, upsert_dataframe
 from lsm_engine.spark.session import task_goal
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.usefixtures("by_executors")]
 
 PARTITIONS = int(os.environ.get("LSM_SCALE_PARTITIONS", "12"))
 ROWS = int(os.environ.get("LSM_SCALE_ROWS", "6000"))

@@ -29,7 +29,7 @@ from tests.model.invariants import check_invariants
 from tests.model.stored_table import StoredTable
 from tests.spark.rows import ROWS, by_id, rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("by_executors")]
 
 _FACTS = ("partition", "bucket", "level", "record_count", "min_key", "max_key", "min_value_stats",
           "min_sequence_number", "max_sequence_number")  # fmt: skip

@@ -23,12 +23,10 @@ from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
-from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.find.lookup import FOUND, TableQuery
 from lsm_engine.table.find.row_locations import locate_rows
 from lsm_engine.table.ground.fit import check_type
-from lsm_engine.table.ground.incoming import open_rows
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.scan import Scan
@@ -78,7 +76,7 @@ class MergePlan:
         return all(
             target == source
             if clause.values is None
-            else clause.values.get(target) in (f"source.{source}", _quoted(source))
+            else clause.values.get(target) in (f"source.{source}", quoted_source(source))
             for clause in self.clauses
             for target, source in self.on
             if clause.match is Match.NOT_MATCHED
@@ -98,7 +96,7 @@ def merge(
         source = session.schema.arrow.empty_table()
     check_merge(session, plan, source.column_names)
     check_values(session.schema.arrow, source, plan.condition, plan.clauses)
-    return write_looked_up(session, identity, partial(_staged, session, source, plan))
+    return write_looked_up(session, identity, partial(staged, session, source, plan))
 
 
 def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -> None:
@@ -132,10 +130,19 @@ def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -
         )
 
 
-def _staged(
-    session: TableSession, source: pa.Table, plan: MergePlan, base: Snapshot | None
+def staged(
+    session: TableSession,
+    source: pa.Table,
+    plan: MergePlan,
+    base: Snapshot | None,
+    *,
+    rows_at_once: int = _ROWS_AT_ONCE,
 ) -> tuple[Sequence[CommitMessage], RowCounts] | None:
-    changes = _Changes(session, source, plan, base)
+    """Stage what `merge` does on one state; None where no row changes.
+
+    `rows_at_once`: how many rows of a table that is scanned expressions are computed for at a time.
+    """
+    changes = _Changes(session, source, plan, base, rows_at_once)
     first = next(batches := changes.batches(), None)
     if first is None:
         return None
@@ -154,12 +161,18 @@ class _Changes:
     """The rows that a MERGE writes, with their kinds, and how many there are of each."""
 
     def __init__(
-        self, session: TableSession, source: pa.Table, plan: MergePlan, base: Snapshot | None
+        self,
+        session: TableSession,
+        source: pa.Table,
+        plan: MergePlan,
+        base: Snapshot | None,
+        rows_at_once: int,
     ) -> None:
         self._session = session
         self._source = source
         self._plan = plan
         self._base = base
+        self._rows_at_once = rows_at_once
         self._columns = session.schema.arrow
         self._keys = list(session.schema.primary_keys)
         self._is_matched = np.zeros(source.num_rows, np.bool_)
@@ -189,7 +202,7 @@ class _Changes:
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)
-            if sum(each.num_rows for each in waiting) >= _ROWS_AT_ONCE:
+            if sum(each.num_rows for each in waiting) >= self._rows_at_once:
                 yield pa.Table.from_batches(waiting)
                 waiting = []
         if waiting:
@@ -299,7 +312,7 @@ class _Changes:
         source = frame.sides["source"]
         assert source is not None
         shared = [name for name in self._columns.names if name in source.column_names]
-        return {name: _quoted(name) for name in shared}
+        return {name: quoted_source(name) for name in shared}
 
     def _inserted(self, deleted: Sequence[pa.Table]) -> Iterator[pa.Table]:
         frame = Frame(None, self._source.filter(pa.array(~self._is_matched)))
@@ -379,15 +392,6 @@ def taken(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> Invali
     )
 
 
-def _quoted(name: str) -> str:
+def quoted_source(name: str) -> str:
+    """Return the SQL text of a column of the source."""
     return 'source."' + name.replace('"', '""') + '"'
-
-
-def held_rows(source: Any, table: TableSchema) -> pa.Table:
-    """Return a source's rows in memory: anything that `upsert` takes, a Spark DataFrame included."""
-    collect = getattr(source, "toArrow", None)
-    if callable(collect):
-        source = collect()
-    if isinstance(source, list) and not source:
-        return pa.table({})
-    return open_rows(source, table).read_all()

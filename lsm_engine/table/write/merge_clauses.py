@@ -1,10 +1,10 @@
 """MERGE as values: what is to happen to rows that match, that only the source has, or only the table."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SOURCE, TARGET = "source", "target"
 SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
+
+
+Computed: TypeAlias = Callable[["Frame"], pa.ChunkedArray]
 
 
 class Match(Enum):
@@ -44,12 +47,13 @@ class Action(Enum):
 class Clause:
     """One WHEN of a MERGE. `values` None: all columns that source and table share.
 
-    A value is SQL text, an Arrow expression, or anything else: itself, for every row.
+    A value is SQL text, an Arrow expression, or anything else: itself, for every row. Where an engine such as Spark
+    computes them, condition and value are functions of a `Frame`.
     """
 
     match: Match
     action: Action
-    condition: Filter | None = None
+    condition: Filter | Computed | None = None
     values: Mapping[str, Any] | None = None
 
 
@@ -102,12 +106,16 @@ class Frame:
         return pa.table(columns)
 
 
-def holds(condition: Filter | None, frame: Frame) -> Bools:
+def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     """Return for which rows a condition is true; null is not."""
     if condition is None:
         return np.ones(frame.count, np.bool_)
-    if isinstance(condition, str):
-        value = _sql_value(condition).of(frame.column, frame.count)
+    if isinstance(condition, str) or callable(condition):
+        value = (
+            condition(frame)
+            if callable(condition)
+            else _sql_value(condition).of(frame.column, frame.count)
+        )
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise InvalidInputError(
                 f"{condition!r} is no condition: it gives {value.type}",
@@ -134,6 +142,8 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
             value = _sql_value(given).of(frame.column, frame.count)
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
+        elif callable(given):
+            value = given(frame)
         else:
             value = fitted(field.name, _one(given, field), field.type)
             return value.take(pa.array(np.zeros(frame.count, np.int64)))

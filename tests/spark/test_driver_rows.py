@@ -1,0 +1,68 @@
+"""Small DataFrames are written by the driver, all others by executors; the rows are the same."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sql
+
+from lsm_engine.base.errors import InvalidOptionError
+from lsm_engine.spark import TaskFailedError, executor, upsert_dataframe
+from lsm_engine.spark.driver_rows import DRIVER_BYTES, few_rows
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def setting(spark):
+    """Set the limit of the session for one test."""
+    yield lambda text: spark.conf.set(DRIVER_BYTES, text)
+    spark.conf.unset(DRIVER_BYTES)
+
+
+def rows(spark, count):
+    """Rows of which the later ones of a key count, in several partitions."""
+    numbers = spark.range(0, count, 1, 4).withColumn("n", sql.col("id"))
+    return numbers.selectExpr("id % 100 AS id", "concat('d', id % 2) AS day", "n")
+
+
+@pytest.mark.parametrize(("limit", "collected"), [("1mb", True), ("1kb", False), ("0", False)])
+def test_rows_up_to_the_limit_are_written_by_the_driver(
+    spark, new_table, setting, monkeypatch, limit, collected
+):
+    setting(limit)
+    given = []
+    by_executors = executor.stage_frame
+    monkeypatch.setattr(
+        executor, "stage_frame", lambda *a, **named: given.append(a) or by_executors(*a, **named)
+    )
+    table = new_table("orders", schema=SCHEMA)
+    upsert_dataframe(table, rows(spark, 1000))
+    assert bool(given) is not collected
+    found = table.scan().to_arrow().to_pylist()
+    assert sorted(row["n"] for row in found) == list(range(900, 1000))
+
+
+def test_rows_that_spark_takes_for_fewer_than_they_are_stay_with_executors(spark):
+    exploded = spark.range(3).select(sql.explode(sql.sequence(sql.lit(1), sql.lit(50))))
+    assert few_rows(exploded, label="rows") is None
+    mapped = spark.range(3).mapInArrow(lambda batches: batches, "id long")
+    assert few_rows(mapped, label="rows") is None
+    assert (
+        few_rows(spark.createDataFrame([(1,)], "id long"), label="rows") is None
+    )  # of unknown size
+    assert few_rows(spark.range(3), label="rows").column("id").to_pylist() == [0, 1, 2]
+
+
+def test_a_limit_that_is_no_size_is_named(spark, setting):
+    setting("much")
+    with pytest.raises(InvalidOptionError, match="32mb") as refused:
+        few_rows(spark.range(1), label="rows")
+    assert refused.value.facts["key"] == DRIVER_BYTES
+
+
+def test_rows_that_cannot_be_computed_leave_the_table_as_it_was(spark, new_table):
+    table = new_table("orders", schema=SCHEMA)
+    failing = rows(spark, 10).withColumn("n", sql.expr("CAST(concat(day, 'x') AS BIGINT)"))
+    with pytest.raises(TaskFailedError, match="write rows"):
+        upsert_dataframe(table, failing)
+    assert table.snapshots() == []
