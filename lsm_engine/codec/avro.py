@@ -289,6 +289,9 @@ def _list(decoded: _Decoded, node: ListNode) -> pa.Array:
     bitmap, nulls = validity(decoded.held(node.column) if node.nullable else None)
     children = [_array(decoded, node.item)]
     kind = arrow_type_of(node)
+    if node.is_map:  # keys that might be null in the entries alone crash Arrow's Parquet writer
+        fields = [kind.key_field, kind.item_field]
+        children = [pa.StructArray.from_arrays(children[0].flatten(), fields=fields)]
     return pa.Array.from_buffers(
         kind, len(ends), [bitmap, pa.py_buffer(offsets)], nulls, children=children
     )

@@ -339,3 +339,19 @@ def test_both_forms_of_the_loop_agree_on_what_is_damaged(
 def test_snappy_is_not_written() -> None:
     with pytest.raises(UnsupportedError, match="snappy"):
         encode_container(json.loads(ONE_INT), [{"f": 1}], codec="snappy")
+
+
+def test_keys_of_maps_are_never_null() -> None:
+    """Entries whose keys might be null were written to Parquet from beside memory: the process died."""
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "m", "type": {"type": "map", "values": "int"}}],
+    }
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [{"m": {}}, {"m": {"b": 3}}])
+    (maps,) = decode_table(sink.getvalue(), file_name="f").column("m").chunks
+    assert maps.values.type == pa.struct(
+        [pa.field("key", pa.string(), nullable=False), ("value", pa.int32())]
+    )
+    assert maps.to_pylist() == [[], [("b", 3)]]
