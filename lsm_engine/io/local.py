@@ -185,20 +185,20 @@ class LocalFileIO(OneByOne):
         return True
 
     def replace(self, path: str, data: bytes, *, may_skip: bool = False, note: str = "") -> None:
-        """Overwrite atomically by renaming a finished temporary file.
-
-        `may_skip`: nobody waits for the disk, as a power cut may take what need not be written.
-        """
+        """Overwrite atomically by renaming a finished temporary file; `may_skip`: without waiting for the disk."""
         real = self._named(path)
         temporary = self._temporary(real)
+        waits = self.durable and not may_skip
         with naming_path(path):
-            self._write(temporary, data, sync=self.durable and not may_skip)
+            self._write(temporary, data, sync=waits)
             try:
                 os.replace(temporary, real)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
+            if waits:  # what it replaced may name files that are deleted next
+                sync_path(os.path.dirname(real))
 
     def delete(self, path: str) -> bool:
         """Remove one file, or one link, never what it points to."""

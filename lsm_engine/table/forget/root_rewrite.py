@@ -110,12 +110,17 @@ def rewrite_tag(
 ) -> Tag:
     """Let a tag name its own state without the keys, in one atomic step; then free what it named alone.
 
-    `quiet`: the session that deletes for good, whatever the table's trash. A kill leaves the old tag or
+    What it will name is looked for, and safe from power cuts, before the tag names it. `quiet`: the session that deletes for good, whatever the table's trash. A kill leaves the old tag or
     the new one, and files that nothing names.
     """
     then = session.as_of(tag.snapshot)
     change = change_state(session, tag.snapshot, keys, files)
-    moved = replace(tag, snapshot=_rewritten_state(then, tag.snapshot, change))
+    state, metadata = _rewritten_state(then, tag.snapshot, change)
+    index = (one.index_file for one in change.index if one.kind is EntryKind.ADD)
+    staged = [session.data_path(entry) for entry in change.new]
+    staged += [session.paths.index_file(one.file_name) for one in index]
+    session.file_io.sync([*staged, *metadata])
+    moved = replace(tag, snapshot=state)
     session.tags.replace(moved, numeric=tag.name.isdecimal())
     plan = plan_removal(quiet, [tag], besides=(), reason=f"keys were forgotten in tag {tag.name!r}")
     carry_out(quiet, replace(plan, tags=()), kind="forget")
@@ -123,13 +128,15 @@ def rewrite_tag(
     return moved
 
 
-def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) -> Snapshot:
-    """Write the metadata of a changed state: all files as additions, none deleted."""
+def _rewritten_state(
+    session: TableSession, old: Snapshot, change: StateChange
+) -> tuple[Snapshot, list[str]]:
+    """Write the metadata of a changed state, all files as additions, none deleted; return its paths, too."""
     writer = MetadataWriter(session)
     base, base_size = writer.list(writer.manifests(change.after(session.live_entries(old))))
     delta, delta_size = writer.list([])
     writer.write_waiting()
-    checksums = dict(writer.checksums)
+    checksums, paths = dict(writer.checksums), list(writer.paths)
     index = old.index_manifest
     if index is not None:
         gone = {one.index_file.file_name for one in change.index if one.kind is EntryKind.DELETE}
@@ -139,8 +146,9 @@ def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) 
         codec = session.options[core_options.MANIFEST_COMPRESSION]
         written = session.manifests.write_index(index, [*kept, *new], codec=codec)
         checksums[index] = written.checksum
+        paths.append(session.paths.manifest(index))
     total = old.total_record_count
-    return replace(
+    state = replace(
         old,
         base_manifest_list=base,
         base_manifest_list_size=base_size,
@@ -156,3 +164,4 @@ def _rewritten_state(session: TableSession, old: Snapshot, change: StateChange) 
         manifest_lists=None,
         checksums=checksums,
     )
+    return state, paths
