@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant("an overwrite deletes what it saw at first", M + "table.write.write.commit", of_the_old_base, two_writers("overwrite_other", "upsert_numbered")),
     Mutant("a lost reply is a lost race", M + "table.commit.publish_snapshot._outcome", instead(lambda session, snapshot: PublishOutcome.LOST), unanswered("commit")),
     Mutant("what is unknown is lost", M + "table.commit.publish_snapshot._unknown", lambda unknown: known_to_be_lost(unknown), unknown("commit")),
-    Mutant("replays are not recognised", M + "table.commit.commit.already_committed", instead(lambda *_: None), killed("commit")),
+    Mutant("replays are not recognised", M + "table.commit.history_of_base.already_committed", instead(lambda *_: None), killed("commit")),
     Mutant("LATEST is trusted", M + "store.snapshots.SnapshotStore.latest", hint_only, killed("commit")),
     Mutant("a total counts the delta alone", M + "table.commit.commit.plan_commit", returning(lambda plan: replace(plan, total_record_count=plan.delta_record_count)), story("a_replaced_value_is_not_found")),
     Mutant("a refused publish leaves its files", M + "table.commit.commit.discard_metadata", instead(lambda *_: None), refused("commit")),

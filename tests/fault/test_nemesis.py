@@ -5,6 +5,8 @@ Whatever was acknowledged is there, once, for every kind of table. CI stops it a
 and some others; before every one:
 
     python -m pytest tests/fault/test_nemesis.py -m sweep -q
+
+The same before reads of what it builds on.
 """
 
 from collections.abc import Callable
@@ -237,6 +239,26 @@ def test_a_writer_that_is_stopped_loses_and_doubles_nothing(
             check(kind, disk, others, came, gone)
         except (AssertionError, LsmError) as wrong:
             raise AssertionError(f"stopped at call {at}: {wrong!r}") from wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@EXTENTS
+def test_a_writer_that_is_stopped_before_it_reads_its_base_plans_again(
+    kind: str, extent: str
+) -> None:
+    """What it read was to be built on, and is gone: an expired state, which no tag keeps any more."""
+    storage = RecordingFileIO(clone(_prepared(kind)[0]))
+    table = acting(storage)
+    opened = len(storage.reads)
+    commit(table, kind, OURS)
+    reads = [
+        call for call in storage.reads[opened:] if extent == "all" or "manifest-list" in call.path
+    ]
+    assert reads
+    for upkeep in UPKEEP if extent == "all" else [untag]:
+        for at in reads:
+            disk, others, came, gone = stopped(kind, upkeep, lambda _, call, at=at: call == at)
+            check(kind, disk, others, came, gone)
 
 
 @pytest.mark.parametrize("upkeep", UPKEEP, ids=lambda act: act.__name__)

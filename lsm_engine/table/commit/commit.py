@@ -5,9 +5,8 @@ after a lost race, looks for the staged files, resolves what nobody answered, an
 not to be visible (docs/decisions/0033).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice, takewhile
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -17,7 +16,6 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
-from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.version import VERSION
@@ -49,6 +47,7 @@ from lsm_engine.table.commit.commit_metadata import (
     discard_metadata,
     write_metadata,
 )
+from lsm_engine.table.commit.history_of_base import LOOKBACK_SNAPSHOTS, History
 from lsm_engine.table.commit.preconditions import require
 from lsm_engine.table.commit.publish_snapshot import publish, publish_schema, report
 from lsm_engine.table.commit.reassign_buckets import WriteAgain, reassigned
@@ -57,10 +56,10 @@ from lsm_engine.table.commit.replaced import is_replaced, require_not_built_on
 from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.ground.components import CommittedFiles
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import is_overtaken
 from lsm_engine.table.tags.auto_tags import AutoTags
 
 WRITER_VERSION = f"lsm-engine-{VERSION}"
-LOOKBACK_SNAPSHOTS = 100
 
 ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
@@ -166,7 +165,7 @@ class _Attempts:
         self.write_again = write_again
         self.retries = Retries(session)
         lookback = None if proposal.identity.searches_all else LOOKBACK_SNAPSHOTS
-        self.history = _History(session, planned_on, lookback)
+        self.history = History(session, planned_on, lookback)
         self.written: WrittenMetadata | None = None
         self.synced: frozenset[str] = frozenset()
         self.vanished: tuple[ManifestEntry, ...] = ()
@@ -181,11 +180,18 @@ class _Attempts:
                     if before is not None:
                         self._discard_replay(before)
                         return before
-                    plan = self._plan(base)
-                    if plan is None:
-                        discard_metadata(self.session, self.written)
-                        return None
-                    made = self._publish(plan)
+                    try:
+                        plan = self._plan(base)
+                        prepared = None if plan is None else self._prepared(plan)
+                    except NotFoundError:
+                        if not is_overtaken(self.session.snapshots, base):
+                            raise
+                        made = None  # as if another had taken the id
+                    else:
+                        if plan is None or prepared is None:
+                            discard_metadata(self.session, self.written)
+                            return None
+                        made = self._publish(plan, *prepared)
                 if made is not None:
                     return made
                 self.retries.wait()
@@ -268,8 +274,8 @@ class _Attempts:
             plan, live, base_index=session.index_entries(base), planned_index=planned
         )
 
-    def _publish(self, plan: CommitPlan) -> Snapshot | None:
-        """Return the snapshot if it landed, None if somebody else took its id."""
+    def _prepared(self, plan: CommitPlan) -> tuple[WrittenMetadata, Snapshot]:
+        """Write what the snapshot of a plan will name, and return it with that."""
         session = self.session
         lost, self.written = self.written, None
         self.written = written = write_metadata(session, plan, lost)
@@ -281,6 +287,13 @@ class _Attempts:
             writer_version=WRITER_VERSION,
         )
         self._require_files(written)
+        return written, snapshot
+
+    def _publish(
+        self, plan: CommitPlan, written: WrittenMetadata, snapshot: Snapshot
+    ) -> Snapshot | None:
+        """Return the snapshot if it landed, None if somebody else took its id."""
+        session = self.session
         if publish(session, snapshot, plan.base) is CommitOutcome.LOST:
             return None
         if is_replaced(session, snapshot):
@@ -350,51 +363,3 @@ class _Attempts:
         discard_metadata(self.session, self.written)
         if not self.vanished:
             self.session.delete_staged(self.step)
-
-
-class _History:
-    """The snapshots below the bases of a commit, read once each as long as nobody rolls back."""
-
-    def __init__(
-        self, session: TableSession, planned_on: Snapshot | None, lookback: int | None
-    ) -> None:
-        self._lookback = lookback
-        self._snapshots = session.snapshots
-        self._planned_on = planned_on
-        self._last: Snapshot | None = None
-        self._known: dict[int, Snapshot | None] = {}
-
-    def proof(self, step: CommitStep, base: Snapshot | None) -> Snapshot | None:
-        """Return the snapshot that proves that a step was committed before; asked for each base.
-
-        Also after a lost race: a replay may be racing with its first attempt.
-        """
-        last, self._last = self._last, base
-        if last is not None and not same_state(self._snapshots.find(last.id), last):
-            self._known.clear()
-            last = None
-        if base is not None:
-            self._known[base.id] = base
-        if base is None or step.commit_identifier == BATCH_COMMIT_IDENTIFIER:
-            return None
-        new = takewhile(lambda one: last is None or one.id > last.id, self._down_from(base))
-        return already_committed(step, islice(new, self._lookback))
-
-    def since(self, base: Snapshot | None) -> Sequence[Snapshot] | None:
-        """Return the snapshots after the one the work was planned on; None if some have expired."""
-        if base is None:
-            return ()
-        count = max(0, base.id - (0 if self._planned_on is None else self._planned_on.id))
-        if count > LOOKBACK_SNAPSHOTS + len(self._known):
-            return None
-        found = list(islice(self._down_from(base), count))
-        return found[::-1] if len(found) == count else None
-
-    def _down_from(self, base: Snapshot) -> Iterator[Snapshot]:
-        one: Snapshot | None = base
-        while one is not None:
-            yield one
-            below = one.id - 1
-            if below not in self._known:
-                self._known[below] = self._snapshots.find(below)
-            one = self._known[below]

@@ -167,14 +167,14 @@ def write_metadata(
     `lost`: what an attempt on another base wrote; what fits is named again, and the rest deleted.
     """
     warn_of_clocks(session, plan.base)
-    if plan.base is not None:
-        session.check_index_manifest(plan.base)
     if lost is not None:
         fits = lost.fits(plan)
         _delete(session, lost.base_paths if fits else lost.paths)
         lost = lost if fits else None
     writer = MetadataWriter(session)
     try:
+        if plan.base is not None:
+            session.check_index_manifest(plan.base)
         change = lost or _written_change(writer, plan)
         before = len(writer.paths)
         base = _base(session, plan, writer)

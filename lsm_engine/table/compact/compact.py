@@ -25,6 +25,7 @@ from lsm_engine.table.compact.pressure import bucket_pressures
 from lsm_engine.table.ground.partition_specs import PartitionTest
 from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import built_on
 
 log = logging.getLogger(__name__)
 Buckets = frozenset[tuple[bytes, int]]
@@ -76,13 +77,14 @@ def carry_out(
         return None
     context = session.context(frozenset[int]().union(*(item.schema_ids for item in work)))
     rewrite = compact_bucket if session.schema.has_primary_key else compact_append_bucket
-    messages = run_tasks(
-        session,
-        context,
-        partial(rewrite, context.writing_behind()),
-        sorted(work, key=lambda item: -item.size_bytes),
-        verb="compact",
-    )
+    with built_on(session, base):
+        messages = run_tasks(
+            session,
+            context,
+            partial(rewrite, context.writing_behind()),
+            sorted(work, key=lambda item: -item.size_bytes),
+            verb="compact",
+        )
     if properties is not None:
         identity = replace(identity, properties={**(identity.properties or {}), **properties()})
     return commit(session, identity, messages, planned_on=base)
@@ -168,13 +170,16 @@ class Compaction:
     def _of(self, base: Snapshot, holds: HoldsBucket | None, *, full: bool) -> Snapshot | None:
         """Plan, carry out and commit; a full compaction of a whole tree is marked as such."""
         session, identity = self._session, self._identity
-        if not session.schema.has_primary_key:
-            appends = plan_append_compaction(session, base, holds, full=full)
-            return carry_out(session, identity, base, appends, self._properties)
-        work = plan_compaction(session, base, holds, full=full)
-        if not full and emits_moves(session.schema) and _emits_some(session, work):
-            full, work = True, plan_compaction(session, base, full=True)
-        if full and holds is None:
+        work: Sequence[BucketWork] | Sequence[AppendWork]
+        with built_on(session, base):
+            if not session.schema.has_primary_key:
+                work, marks = plan_append_compaction(session, base, holds, full=full), False
+            else:
+                work = plan_compaction(session, base, holds, full=full)
+                if not full and emits_moves(session.schema) and _emits_some(session, work):
+                    full, work = True, plan_compaction(session, base, full=True)
+                marks = full and holds is None
+        if marks:
             marked = {**(identity.properties or {}), FULL_COMPACTION: "true"}
             identity = replace(identity, properties=marked)
         return carry_out(session, identity, base, work, self._properties)

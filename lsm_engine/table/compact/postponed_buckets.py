@@ -5,7 +5,7 @@ the table it is then that they come.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from lsm_engine.table.ground.incoming import IncomingRows
 from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.read.split_read import BucketReader
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import bucket_writer
@@ -64,10 +65,18 @@ def assign_postponed_buckets(
     base = session.snapshots.latest()
     if base is None or not session.schema.bucket_mode.policy.is_postponed:
         return None
+    with built_on(session, base):
+        messages = _staged(session, base, covers)
+    return commit(session, identity, messages, planned_on=base) if messages else None
+
+
+def _staged(
+    session: TableSession, base: Snapshot, covers: Callable[[bytes], bool] | None
+) -> Sequence[CommitMessage]:
     waiting = waiting_files(session, base)
     chosen = {part: files for part, files in waiting.items() if covers is None or covers(part)}
     if not chosen:
-        return None
+        return ()
     staging = staging_on(session, base)
     files = [file for found in chosen.values() for file in found]
     context = session.context(file.schema_id for file in files)
@@ -93,7 +102,7 @@ def assign_postponed_buckets(
         )
         for part, found in chosen.items()
     ]
-    return commit(session, identity, [*removed, *messages], planned_on=base)
+    return [*removed, *messages]
 
 
 class PostponedRows:

@@ -1,8 +1,16 @@
 """Which snapshot a read sees: the newest, or the one that an id, a tag or a time names."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypedDict
 
-from lsm_engine.base.errors import ErrorKind, ExpiredError, InvalidInputError, NotFoundError
+from lsm_engine.base.errors import (
+    CommitConflictError,
+    ErrorKind,
+    ExpiredError,
+    InvalidInputError,
+    NotFoundError,
+)
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.snapshots import SnapshotStore
@@ -82,12 +90,42 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
 
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
-    found, earliest = snapshots.find(snapshot.id), snapshots.earliest_hint()
-    is_marked = earliest is not None and snapshot.id < earliest
-    if is_marked or found is None or not same_state(found, snapshot):
+    if is_gone(snapshots, snapshot):
         raise ExpiredError(
             f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
             "newer one or a tag, or set 'scan.plan-auto-tag-for-read.time-retained'",
             snapshot_id=snapshot.id,
-            earliest_id=earliest,
+            earliest_id=snapshots.earliest_hint(),
+        ) from cause
+
+
+def is_gone(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
+    """Whether an expiry or a rollback has taken a snapshot, or is about to."""
+    earliest = snapshots.earliest_hint()
+    is_marked = earliest is not None and snapshot.id < earliest
+    return is_marked or not same_state(snapshots.find(snapshot.id), snapshot)
+
+
+def is_overtaken(snapshots: SnapshotStore, base: Snapshot | None) -> bool:
+    """Whether a snapshot that is built on is gone, and there is a newer one to build on."""
+    if base is None or not is_gone(snapshots, base):
+        return False
+    newest = snapshots.latest()
+    return newest is not None and not same_state(newest, base)
+
+
+@contextmanager
+def built_on(session: TableSession, base: Snapshot | None) -> Iterator[None]:
+    """Raise CommitConflictError, kind ROWS_CHANGED, where a file is gone with the snapshot that is built on."""
+    try:
+        yield
+    except NotFoundError as cause:
+        if base is None or not is_overtaken(session.snapshots, base):
+            raise
+        raise CommitConflictError(
+            "the state that was built on has expired, or was rolled back, while it was read: nothing "
+            "of this is visible, try again; if it comes again, let 'snapshot.time-retained' be longer",
+            kind=ErrorKind.ROWS_CHANGED,
+            snapshot_id=base.id,
+            table=session.name,
         ) from cause

@@ -14,6 +14,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.proposal import RowsUnchanged
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.write.count_changes import as_merged
 from lsm_engine.table.write.write import Write
 
@@ -35,7 +36,8 @@ def write_looked_up(
 
     def attempt(_: int) -> WriteResult | None:
         base = write.base()
-        staged = stage_on(base)
+        with built_on(session, base):
+            staged = stage_on(base)
         if staged is None:
             return None
         messages, counts = staged

@@ -26,6 +26,7 @@ from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.write.write import Write, stage
 
 
@@ -43,7 +44,8 @@ def overwrite(
     if partition is not None:
         scope = StaticPartitions(predicate=_predicate(partition, fields), fields=fields)
     base = session.snapshots.latest()
-    messages = stage(session, rows, base, replaces=True)
+    with built_on(session, base):
+        messages = stage(session, rows, base, replaces=True)
     if scope is None:
         dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
         scope = dynamic_scope(messages) if dynamic else whole

@@ -45,6 +45,7 @@ from lsm_engine.table.ground.live_files import newest_sequence_numbers
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import stage_incoming, stage_rows
 from lsm_engine.table.tags.roots import Roots
@@ -121,7 +122,8 @@ class Write:
 
         def attempt(tries: int) -> WriteResult | None:
             base = self.base()
-            messages = stage(session, rows, base, deletes=deletes)
+            with built_on(session, base):
+                messages = stage(session, rows, base, deletes=deletes)
             requires = RowsUnchanged(on=base) if looks else None
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
