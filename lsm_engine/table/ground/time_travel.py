@@ -90,7 +90,7 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
 
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
-    if is_gone(snapshots, snapshot):
+    if has_expired(snapshots, snapshot):
         raise ExpiredError(
             f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
             "newer one or a tag, or set 'scan.plan-auto-tag-for-read.time-retained'",
@@ -99,7 +99,7 @@ def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFou
         ) from cause
 
 
-def is_gone(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
+def has_expired(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
     """Whether an expiry or a rollback has taken a snapshot, or is about to."""
     earliest = snapshots.earliest_hint()
     is_marked = earliest is not None and snapshot.id < earliest
@@ -107,8 +107,8 @@ def is_gone(snapshots: SnapshotStore, snapshot: Snapshot) -> bool:
 
 
 def is_overtaken(snapshots: SnapshotStore, base: Snapshot | None) -> bool:
-    """Whether a snapshot that is built on is gone, and there is a newer one to build on."""
-    if base is None or not is_gone(snapshots, base):
+    """Whether a snapshot that is built on has expired, and there is a newer one to build on."""
+    if base is None or not has_expired(snapshots, base):
         return False
     newest = snapshots.latest()
     return newest is not None and not same_state(newest, base)
@@ -116,7 +116,7 @@ def is_overtaken(snapshots: SnapshotStore, base: Snapshot | None) -> bool:
 
 @contextmanager
 def built_on(session: TableSession, base: Snapshot | None) -> Iterator[None]:
-    """Raise CommitConflictError, kind ROWS_CHANGED, where a file is gone with the snapshot that is built on."""
+    """Raise CommitConflictError, kind ROWS_CHANGED, where a file expired with the snapshot that is built on."""
     try:
         yield
     except NotFoundError as cause:
