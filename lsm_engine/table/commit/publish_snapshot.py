@@ -77,7 +77,8 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
         _require_there(session)
         if not session.file_io.exists(path):
             planned.check()
-    made = session.schemas.publish(schema) or _as_planned(session, schema)
+    ours = session.schemas.publish(schema)
+    made = ours or _as_planned(session, schema)
     if made is None:
         raise CommitConflictError(
             "others have altered the table since this write was planned, so that nothing was written; "
@@ -85,8 +86,9 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
             table=session.name,
         )
     planned.published = made
-    if _is_dropped(session):  # the file would keep a new table from being made
-        session.delete_quietly([path])
+    if _is_dropped(session):
+        if ours is not None:  # the file would keep a new table from being made
+            session.delete_quietly([path])
         raise _dropped(session)
     session.notify_altered(made)
 

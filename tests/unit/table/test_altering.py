@@ -124,6 +124,29 @@ def test_a_drop_that_listed_the_schemas_before_is_noticed(
     assert not [path for path in snapshots() if path.name.startswith("snapshot-")]
 
 
+def test_the_equal_schema_of_a_table_made_anew_stays(
+    table: lsm.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds its schema published by others must not delete it: it is the new table's."""
+    planned, publish = table.altering(*CHANGES), SchemaStore.publish
+
+    def meanwhile(self: SchemaStore, schema: Any) -> Any:
+        monkeypatch.undo()
+        with lsm.open_catalog(Path(table.location).parents[1]) as catalog:
+            catalog.drop_table("db.t")
+            keys = {"primary_key": ["p", "k"], "partitioned_by": "p", "options": {"bucket": "1"}}
+            catalog.create_table("db.t", COLUMNS, **keys).alter(*CHANGES)
+        return publish(self, schema)
+
+    monkeypatch.setattr(SchemaStore, "publish", meanwhile)
+    with pytest.raises(lsm.NotFoundError, match="was dropped"):
+        planned.upsert(FITS)
+    anew = lsm.open_table(table.location)
+    assert (anew.schema.id, anew.schema.names) == (1, ("p", "k", "n", "new"))
+    anew.upsert(FITS)
+    assert anew.verify(deep=True).is_clean
+
+
 def test_rows_that_wait_for_buckets_get_them_by_the_schema_in_force(tmp_path: Path) -> None:
     with lsm.open_catalog(tmp_path) as catalog:
         options = {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}
