@@ -134,9 +134,10 @@ class DataFileWriter:
         for at in self._layout.required:
             if columns[at].null_count:
                 raise InvalidInputError(
-                    "a column that is NOT NULL has nulls, of a -D that is not a whole row (delete(keys) takes "
-                    "keys alone), or as a merge leaves them where all values were retracted; make it nullable with SetNullable, or give it an aggregate "
-                    "function that does not end in null",
+                    "a column that is NOT NULL has nulls, of a -D that is not a whole row (delete(keys) "
+                    "takes keys alone), or as a merge leaves them where all values were retracted; make "
+                    "it nullable with SetNullable, or give it an aggregate function that does not end "
+                    "in null",
                     column=wanted.names[at],
                 )
         return pa.Table.from_arrays(columns, schema=wanted)

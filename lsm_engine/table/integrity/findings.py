@@ -91,10 +91,17 @@ def _ranges(numbers: Iterable[int]) -> tuple[str, ...]:
     return tuple(" to ".join(str(end) for end in run) for run in runs)
 
 
-def readable(names: Iterable[K], find: Callable[[K], T | None]) -> Iterator[tuple[K, T]]:
-    """Yield what is there and can be read, by its name or id; what cannot is a finding of its own."""
+def readable(
+    names: Iterable[K],
+    find: Callable[[K], T | None],
+    passes_over: type[LsmError] = LsmError,
+) -> Iterator[tuple[K, T]]:
+    """Yield what is there and can be read, by its name or id; what cannot is a finding of its own.
+
+    Who acts on what is left passes over what is damaged alone: storage that does not answer is raised.
+    """
     for name in names:
-        with suppress(LsmError):
+        with suppress(passes_over):
             if (found := find(name)) is not None:
                 yield name, found
 

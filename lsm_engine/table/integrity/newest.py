@@ -1,7 +1,6 @@
 """Which snapshot is the newest that can be read, where that which should be is lost or damaged."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import takewhile
 
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
@@ -9,6 +8,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.live_snapshots import is_built_on, named_base
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.integrity.findings import readable
 
 
 def is_readable(session: TableSession) -> bool:
@@ -38,11 +38,8 @@ def lost_newest(session: TableSession, ids: Sequence[int]) -> tuple[list[int], i
 
 def newest_tagged(session: TableSession, above: int, upto: int) -> Tag | None:
     """Return the newest tag of a snapshot between two ids whose manifests can be read, if there is one."""
-    held = []
-    for name in session.tags.names():
-        with suppress(CorruptFileError):
-            held += [one] if (one := session.tags.find(name)) is not None else []
-    for one in sorted(held, key=lambda one: -one.snapshot.id):
+    held = readable(session.tags.names(), session.tags.find, CorruptFileError)
+    for _, one in sorted(held, key=lambda found: -found[1].snapshot.id):
         if above < one.snapshot.id <= upto and is_whole(session, one.snapshot):
             return one
     return None
@@ -78,6 +75,4 @@ def stands(session: TableSession, number: int) -> bool:
 
 def found_readable(session: TableSession, number: int) -> Snapshot | None:
     """Return a snapshot whose file is there and undamaged, or None."""
-    with suppress(CorruptFileError):
-        return session.snapshots.find(number)
-    return None
+    return dict(readable([number], session.snapshots.find, CorruptFileError)).get(number)
