@@ -14,7 +14,7 @@ from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_engine import CommitKind
 from tests.dagster.lake import MARKS, version_id
-from tests.dagster.test_table_io import KEYED, ORDERS, TAKEN, Io
+from tests.dagster.test_table_io import ORDERS, TAKEN, Io, taken_as
 from tests.dagster.test_table_io import io as io  # the fixture
 
 pytestmark = [
@@ -45,15 +45,7 @@ def orders_of(empty: set[str], metadata: dict[str, Any], **how: Any) -> dg.Asset
 
 def days_read(io: Io, *, wanted: Any = pa.Table, day: str, upstream: Any, **how: Any) -> list[str]:
     seen: list[Any] = []
-
-    def reader(orders: Any) -> None:
-        seen.append(orders)
-
-    reader.__annotations__["orders"] = wanted
-    entry = dg.AssetIn(key=ORDERS, **how)
-    made = dg.asset(
-        key=["shop", "reader"], partitions_def=DAYS, metadata=KEYED, ins={"orders": entry}
-    )(reader)
+    made = taken_as(wanted, seen, DAYS, **how)
     io.run(upstream, made, selection=["shop/reader"], partition_key=day)
     rows = TAKEN[wanted](seen[0]) if not isinstance(seen[0], lsm.Scan) else seen[0].to_arrow()
     return sorted(rows["day"].to_pylist())
@@ -185,16 +177,8 @@ def test_each_partition_of_a_run_has_the_version_of_its_own_rows(io: Io) -> None
         days = context.partition_keys
         return pa.table({"day": days, "id": [1] * len(days), "v": [made[day] for day in days]})
 
-    seen: list[int] = []
-
-    @dg.asset(
-        key=["shop", "reader"],
-        partitions_def=DAYS,
-        metadata=KEYED,
-        ins={"orders": dg.AssetIn(key=ORDERS)},
-    )
-    def reader(orders: pa.Table) -> None:
-        seen.append(orders["v"].to_pylist()[0])
+    seen: list[pa.Table] = []
+    reader = taken_as(pa.Table, seen, DAYS)
 
     def versions(**how: Any) -> dict[str, int]:
         assert io.run(orders, reader, selection=[orders], **how).success
@@ -216,7 +200,7 @@ def test_each_partition_of_a_run_has_the_version_of_its_own_rows(io: Io) -> None
     assert versions(partition_key=SECOND) == {FIRST: 4, SECOND: 2, THIRD: 3}
 
     io.run(orders, reader, selection=[reader], partition_key=THIRD)
-    assert seen == [9]
+    assert seen[0]["v"].to_pylist() == [9]
 
 
 def declared(**how: Any) -> TableDeclaration:

@@ -71,13 +71,16 @@ def orders_of(make: Callable[[], Any], **how: Any) -> dg.AssetsDefinition:
     return orders
 
 
-def taken_as(wanted: Any, seen: list[Any], **how: Any) -> dg.AssetsDefinition:
+def taken_as(
+    wanted: Any, seen: list[Any], partitions: Any = None, **how: Any
+) -> dg.AssetsDefinition:
     def reader(orders: Any) -> None:
         seen.append(orders)
 
     reader.__annotations__["orders"] = wanted
     entry = dg.AssetIn(key=ORDERS, **how)
-    return dg.asset(key=["shop", "reader"], metadata=KEYED, ins={"orders": entry})(reader)
+    asset = {"key": ["shop", "reader"], "metadata": KEYED, "partitions_def": partitions}
+    return dg.asset(**asset, ins={"orders": entry})(reader)
 
 
 FRAMES: dict[str, Callable[[], Any]] = {
@@ -299,7 +302,7 @@ def test_partitions_of_two_dimensions_are_stored_and_read_by_their_columns(io: I
 
 
 def test_a_column_of_times_is_read_by_the_span_of_the_partition(io: Io) -> None:
-    seen: list[int] = []
+    seen: list[pa.Table] = []
     metadata = {**KEYED, "lsm/partition_column": "at"}
 
     @dg.asset(key=ORDERS, partitions_def=DAYS, metadata=metadata)
@@ -309,19 +312,11 @@ def test_a_column_of_times_is_read_by_the_span_of_the_partition(io: Io) -> None:
         hours = [day.replace(hour=hour) for hour in (0, 12, 23)]
         return pa.table({"id": [first, first + 1, first + 2], "at": hours})
 
-    @dg.asset(
-        key=["shop", "reader"],
-        partitions_def=DAYS,
-        metadata=KEYED,
-        ins={"orders": dg.AssetIn(key=ORDERS)},
-    )
-    def reader(orders: pa.Table) -> None:
-        seen.extend(sorted(orders.column("id").to_pylist()))
-
+    reader = taken_as(pa.Table, seen, DAYS)
     for day in ("2024-01-31", "2024-02-01"):
         io.run(orders, partition_key=day)
     io.run(orders, reader, selection=["shop/reader"], partition_key="2024-02-01")
-    assert seen == [100, 101, 102]
+    assert sorted(seen[0]["id"].to_pylist()) == [100, 101, 102]
 
 
 def test_an_overwritten_partition_holds_what_came_last(io: Io) -> None:

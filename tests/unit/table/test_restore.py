@@ -63,6 +63,13 @@ def test_a_compacted_file_is_merged_again_from_its_inputs(
     told.check()
 
 
+def lose_what_only_the_newest_has(told: Story) -> None:
+    told.clock.advance(10_000_000)
+    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
+    (path,) = live_paths(told)
+    damage(told, path, "missing")
+
+
 def test_inputs_that_are_damaged_too_are_made_again_first() -> None:
     told = story()
     told.table.compact(full=True)
@@ -188,10 +195,7 @@ def test_rows_that_only_a_branch_has_are_not_restored() -> None:
         branch.upsert([{"id": 7, "v": value}])
     told.put(k1="new")
     told.table.compact(full=True)
-    told.clock.advance(10_000_000)
-    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
-    (path,) = live_paths(told)
-    damage(told, path, "missing")
+    lose_what_only_the_newest_has(told)
     done = told.table.restore_files(dry_run=False)
     assert [one.source for one in done.files] == ["tag 'kept'"]
     assert told.rows() == old
@@ -261,10 +265,7 @@ def test_sums_are_not_put_back_twice() -> None:
     told.table.create_tag("kept")
     told.put(k1="c")
     told.table.compact(full=True)
-    told.clock.advance(10_000_000)
-    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
-    (path,) = live_paths(told)
-    damage(told, path, "missing")
+    lose_what_only_the_newest_has(told)
     found = told.table.restore_files(dry_run=False)
     assert found.snapshot is None
 
@@ -333,8 +334,5 @@ def test_changelogs_and_an_older_state_are_taken_together() -> None:
 def test_changelogs_of_sums_are_not_put_back() -> None:
     told = story(**ENGINES["aggregation"], **CHANGES, **{"changelog-producer": "lookup"})
     told.table.compact(full=True)
-    told.clock.advance(10_000_000)
-    told.table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 s")
-    (path,) = live_paths(told)
-    damage(told, path, "missing")
+    lose_what_only_the_newest_has(told)
     assert told.table.restore_files(dry_run=False).snapshot is None
