@@ -31,7 +31,7 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 verbs = {
     "scan": lambda: table.scan().to_arrow(),
     "lookup": lambda: table.lookup([{"id": 1}]),
-    "deep": lambda: table.verify(deep=True).problems[0],
+    "deep": lambda: [one for one in table.verify(deep=True).problems if "data-" in str(one)],
 }
 for name, verb in verbs.items():
     try:
