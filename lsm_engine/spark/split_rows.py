@@ -16,7 +16,6 @@ from lsm_engine.plan.scan import Split
 from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
 from lsm_engine.spark.jobs import Batches, map_arrow, prepare_worker
 from lsm_engine.spark.packed_items import PackedItems
-from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.time_travel import raise_if_expired
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.split_read import SplitSource
@@ -51,9 +50,7 @@ class SplitReader:
             yield from self._batches(split)
         except NotFoundError as cause:
             if self.untagged is not None:
-                context = self.source.context
-                snapshots = SnapshotStore(context.file_io, context.paths)
-                raise_if_expired(snapshots, self.untagged, cause)
+                raise_if_expired(self.source.context.snapshots, self.untagged, cause)
             raise
 
     def _batches(self, split: Split) -> Batches:

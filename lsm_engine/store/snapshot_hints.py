@@ -1,15 +1,19 @@
-"""EARLIEST and LATEST of the snapshots of one table or branch: read unchecked, written by who knows."""
+"""EARLIEST and LATEST of the snapshots of one table or branch, read unchecked and written by who knows, and ids."""
 
 from collections.abc import Callable, Iterable
 
-from lsm_engine.base.errors import CorruptFileError, LsmError, UnsupportedError
+from lsm_engine.base.errors import CorruptFileError, LsmError, StorageError, UnsupportedError
 from lsm_engine.codec.documents import encode_hint
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.named_manifests import note_of_files, noted_files, noted_state
+from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.publishing import published
-from lsm_engine.store.snapshot_files import hinted
+from lsm_engine.store.snapshot_files import are_of_one_history, hinted, ids_of
+
+GAPS_LOOKED_UP = 10_000
+"""Missing ids that are asked for one by one."""
 
 Expect = Callable[[Iterable[str]], None]
 """Has manifests and lists of these names fetched beside, unless they are kept already."""
@@ -69,7 +73,31 @@ class SnapshotHints:
         hint = self._hint(name)
         if hint is None or hint <= newest_id:
             return None
-        return None if self._file_io.exists(self._paths.snapshot_file(hint)) else hint
+        return None if self.exists(hint) else hint
+
+    def exists(self, snapshot_id: int) -> bool:
+        """Whether there is a snapshot of this id."""
+        return snapshot_id > 0 and self._file_io.exists(self._paths.snapshot_file(snapshot_id))
+
+    def _stable_ids(self) -> list[int]:
+        found = ids_of(
+            stable_listing(self._file_io, self._paths.snapshot_directory, are_of_one_history)
+        )
+        if not found:
+            hints = (self._hint(LATEST), self._hint(EARLIEST))
+            if any(hint is not None and self.exists(hint) for hint in hints):
+                raise StorageError(
+                    "the storage lists no snapshots, and there are some; nothing was deleted",
+                    directory=self._paths.snapshot_directory,
+                )
+            return []
+        while self.exists(found[-1] + 1):
+            found.append(found[-1] + 1)
+        while self.exists(found[0] - 1):
+            found.insert(0, found[0] - 1)
+        if found[-1] - found[0] < len(found) + GAPS_LOOKED_UP:
+            found = list(range(found[0], found[-1] + 1))
+        return found
 
     def forget_latest(self) -> None:
         """Take LATEST away: everybody lists then."""

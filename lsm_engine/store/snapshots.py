@@ -8,10 +8,10 @@ EARLIEST decides, read after the file. Nothing is cached: after a rollback the n
 
 from collections.abc import Callable, Iterator
 
-from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError, StorageError
+from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError
 from lsm_engine.codec.documents import encode_snapshot
 from lsm_engine.io.file_io import FileIO
-from lsm_engine.io.paths import EARLIEST, LATEST, TablePaths
+from lsm_engine.io.paths import LATEST, TablePaths
 from lsm_engine.io.together import behind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import (
@@ -27,27 +27,32 @@ from lsm_engine.plan.live_snapshots import (
 )
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.rollback_seal import leads_to, takes_first
-from lsm_engine.store.listing import stable_listing
 from lsm_engine.store.newest import NewestSnapshot
 from lsm_engine.store.publishing import published
 from lsm_engine.store.snapshot_files import (
-    are_of_one_history,
     found_snapshot,
     ids_of,
     require_base,
 )
-from lsm_engine.store.snapshot_hints import Expect, SnapshotHints
+from lsm_engine.store.snapshot_hints import GAPS_LOOKED_UP, Expect, SnapshotHints
 
 _RACES = 10  # times that a reader follows a moving table before it gives up
-_GAPS_LOOKED_UP = 10_000  # missing ids that maintenance asks for one by one
 _CLIMBED = 20  # snapshots newer than LATEST that are looked for one by one, before a listing
 
 
 class SnapshotStore(SnapshotHints):
     """The snapshots of one table or branch (SnapshotManager)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths, expect: Expect | None = None) -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        paths: TablePaths,
+        expect: Expect | None = None,
+        of_table: Callable[[Snapshot | None], None] = lambda _: None,
+    ) -> None:
+        """`of_table` raises if the newest snapshot, or that there is none, shows another table (store/identity)."""
         super().__init__(file_io, paths, expect)
+        self.require_table = of_table
         self._newest = NewestSnapshot(file_io, paths.snapshot_directory, self.find)
 
     # Which there are.
@@ -85,7 +90,7 @@ class SnapshotStore(SnapshotHints):
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
         first, last = counted[0], counted[-1]
         has_gaps = len(counted) < last - first + 1
-        if has_gaps and last - first < len(counted) + _GAPS_LOOKED_UP:  # missed by the listing?
+        if has_gaps and last - first < len(counted) + GAPS_LOOKED_UP:  # missed by the listing?
             known = set(counted)
             counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
         return newest_run(self._below_top(counted))
@@ -102,18 +107,19 @@ class SnapshotStore(SnapshotHints):
             counted = counted[:-1]
         return counted
 
-    def exists(self, snapshot_id: int) -> bool:
-        """Whether there is a snapshot of this id."""
-        return snapshot_id > 0 and self._file_io.exists(self._paths.snapshot_file(snapshot_id))
-
     # Contents.
 
     def latest(self, *, reads_state: bool = False) -> Snapshot | None:
         """Return the newest snapshot, or None before the first commit; `reads_state`: its files are read next.
 
         LATEST and three files, or a listing where it is not exact; from afar one round (store/newest).
-        CorruptFileError: LATEST names a newer one, whose file is missing.
+        CorruptFileError: LATEST names a newer one, whose file is missing. NotFoundError: see `of_table`.
         """
+        newest = self._latest(reads_state=reads_state)
+        self.require_table(newest)
+        return newest
+
+    def _latest(self, *, reads_state: bool) -> Snapshot | None:
         if self._file_io.facts.is_far and (newest := self._newest.look()) is not None:
             return newest
         for attempt in range(_RACES):
@@ -132,6 +138,8 @@ class SnapshotStore(SnapshotHints):
             earliest = self.earliest_hint()
             ids = self.ids()
             if not ids:
+                if hint or earliest:  # which a drop may leave
+                    self.require_table(None)
                 self.require_reached(0, earliest if hint is None else hint)
                 return None
             top = self.find(ids[-1])
@@ -147,7 +155,12 @@ class SnapshotStore(SnapshotHints):
     def latest_of_writer(self, is_own: Callable[[Snapshot], bool]) -> Snapshot | None:
         """Return the newest, or from afar what was it a moment ago, if `is_own`: publishing finds out."""
         known = self._newest.of_writer() if self._file_io.facts.is_far else None
-        return known if known is not None and is_own(known) else self.latest(reads_state=True)
+        if known is not None and is_own(known):
+            return known
+        newest = self._latest(reads_state=True)
+        if newest is not None:
+            self.require_table(newest)
+        return newest
 
     def _climbed(self, found: Snapshot) -> Snapshot | None:
         """Return the newest of those that were made on a snapshot; None where a listing must look."""
@@ -235,6 +248,7 @@ class SnapshotStore(SnapshotHints):
         """Return a snapshot. ExpiredError: retention took it. NotFoundError: it never was."""
         found = self.find_live(snapshot_id)
         if found is not None:
+            self.require_table(found)
             return found
         earliest = self.earliest_id()
         if earliest is not None and 0 < snapshot_id < earliest:
@@ -248,7 +262,9 @@ class SnapshotStore(SnapshotHints):
 
     def all(self) -> list[Snapshot]:
         """Return every snapshot that counts, oldest first, but those that expire meanwhile."""
-        return linked_run([one for one in map(self.find, self.ids()) if one is not None])
+        found = linked_run([one for one in map(self.find, self.ids()) if one is not None])
+        self.require_table(found[-1] if found else None)
+        return found
 
     def stable_listing(self) -> list[Snapshot]:
         """Return every snapshot, oldest first, as maintenance has to know them.
@@ -273,26 +289,6 @@ class SnapshotStore(SnapshotHints):
         kept = without_ghosts(found, earliest=self.earliest_hint(), latest=self._hint(LATEST))
         known = {one.id for one in kept}
         return kept, [one for one in found if one.id not in known]
-
-    def _stable_ids(self) -> list[int]:
-        found = ids_of(
-            stable_listing(self._file_io, self._paths.snapshot_directory, are_of_one_history)
-        )
-        if not found:
-            hints = (self._hint(LATEST), self._hint(EARLIEST))
-            if any(hint is not None and self.exists(hint) for hint in hints):
-                raise StorageError(
-                    "the storage lists no snapshots, and there are some; nothing was deleted",
-                    directory=self._paths.snapshot_directory,
-                )
-            return []
-        while self.exists(found[-1] + 1):
-            found.append(found[-1] + 1)
-        while self.exists(found[0] - 1):
-            found.insert(0, found[0] - 1)
-        if found[-1] - found[0] < len(found) + _GAPS_LOOKED_UP:
-            found = list(range(found[0], found[-1] + 1))
-        return found
 
     def newest_first(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield snapshots backwards from the newest, at most `limit`, until there is none below."""

@@ -1,7 +1,7 @@
 """Tags: named snapshots, one file each."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lsm_engine.base.errors import (
@@ -15,6 +15,7 @@ from lsm_engine.codec.documents import decode_tag, encode_tag, named_in
 from lsm_engine.codec.json_object import READ_MAX
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TAG_PREFIX, TablePaths
+from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.store.listing import stable_listing
@@ -26,7 +27,14 @@ _RACES = 10  # times that a reader follows tags that come and go
 class TagStore:
     """The tags of one table or branch (TagManager)."""
 
-    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        paths: TablePaths,
+        of_table: Callable[[Snapshot | None], None] = lambda _: None,
+    ) -> None:
+        """`of_table`: as of the store of snapshots; asked of a tag that is to be read."""
+        self._of_table = of_table
         self._file_io = file_io
         self._paths = paths
 
@@ -114,6 +122,7 @@ class TagStore:
     def load(self, name: str) -> Tag:
         """Return a tag; raises NotFoundError with the nearest name there is."""
         found = self.find(name)
+        self._of_table(None if found is None else found.snapshot)
         if found is None:
             near = difflib.get_close_matches(name, self.names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
 from lsm_engine.base.habits import keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
@@ -30,6 +31,8 @@ from lsm_engine.table.tags.auto_tags import AutoTagReport, AutoTags
 from lsm_engine.table.tags.branch import Branch
 from lsm_engine.table.tags.expire_tags import TagExpiryReport
 
+T = TypeVar("T")
+
 
 class TableHistory:
     """The part of a Table that tags, branches, restores and expires snapshots."""
@@ -52,7 +55,7 @@ class TableHistory:
 
     def snapshot_ids(self) -> list[int]:
         """Return the ids of the snapshots that are there, oldest first, from one listing."""
-        return self.session.snapshots.ids()
+        return self._of_table(self.session.snapshots.ids())
 
     def age_millis(self, snapshot: Snapshot) -> int:
         """Return how long ago a snapshot was made, by the clock that the table is run with."""
@@ -210,11 +213,13 @@ class TableHistory:
 
     def tag_names(self) -> list[str]:
         """Return the names of the tags, from one listing; no tag is read."""
-        return self.session.tags.names()
+        return self._of_table(self.session.tags.names())
 
     def tags(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
-        return self.session.tags.list()
+        found = self.session.tags.list()
+        self.session.identity.require(found[-1].snapshot if found else None)
+        return found
 
     def expire_tags(
         self,
@@ -243,7 +248,7 @@ class TableHistory:
 
     def branches(self) -> list[str]:
         """Return the names of the branches, "main" left out."""
-        return branch.branches(self.session).names()
+        return self._of_table(branch.branches(self.session).names())
 
     def delete_branch(self, name: str) -> None:
         """Take a branch away; files that only it named are freed by `remove_orphan_files`."""
@@ -272,7 +277,7 @@ class TableHistory:
 
     def consumers(self) -> list[Consumer]:
         """Return the named readers of changes and what they read next, by name."""
-        return self.session.consumers.list()
+        return self._of_table(self.session.consumers.list())
 
     def reset_consumer(self, name: str, next_snapshot_id: int | None = None) -> Consumer | None:
         """Put a consumer at a snapshot, forwards or back, made if it is new; None forgets it.
@@ -284,3 +289,9 @@ class TableHistory:
     def clear_consumers(self, including: str = "*", excluding: str = "") -> tuple[str, ...]:
         """Forget consumers whose names match a pattern such as "etl-*"; return their names."""
         return consumer.clear(self.session, including, excluding)
+
+    def _of_table(self, found: list[T]) -> list[T]:
+        """Return what was found; NotFoundError where it is nothing, as the table was dropped."""
+        if not found:
+            self.session.identity.require(None)
+        return found

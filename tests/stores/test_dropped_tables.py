@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.base.errors import AlreadyExistsError, CorruptFileError, ErrorKind, NotFoundError
+from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, NotFoundError
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.store import newest
 
@@ -57,12 +57,84 @@ def test_a_write_to_a_table_that_was_made_again_is_refused(catalog, commits):
         old.upsert(rows(0, 3))
     assert new.latest_snapshot() is None
     new.upsert(rows(0, 4))
-    with pytest.raises((NotFoundError, CorruptFileError), match="open it anew"):
+    with pytest.raises(NotFoundError, match="open it anew"):
         old.upsert(rows(0, 3))
-    with pytest.raises(CorruptFileError, match="open it anew"):
+    with pytest.raises(NotFoundError, match="open it anew"):
         old.to_arrow()
     assert new.to_arrow().num_rows == 4
     assert new.verify(deep=True).is_clean
+
+
+READS = {
+    "to_arrow": lambda table: table.to_arrow(),
+    "count": len,
+    "lookup": lambda table: table.lookup([{"k": 1}]),
+    "locate": lambda table: table.locate(rows(0, 1)),
+    "query": lambda table: table.query().lookup([{"k": 1}]),
+    "changes": lambda table: table.changes(0),
+    "changelog": lambda table: table.changelog(),
+    "follow": lambda table: next(table.follow(poll_millis=None)),
+    "polars": lambda table: table.to_polars(),
+    "duckdb": lambda table: table.to_duckdb(),
+    "snapshots": lambda table: table.snapshots(),
+    "snapshot": lambda table: table.snapshot(1),
+    "latest_snapshot": lambda table: table.latest_snapshot(),
+    "history": lambda table: table.history(),
+    "tags": lambda table: table.tags(),
+    "tag": lambda table: table.to_arrow(tag="first"),
+    **{
+        f"${name}": lambda table, name=name: table.system(name)
+        for name in ("snapshots", "files", "options", "schemas", "tags", "branches", "audit_log")
+    },
+}
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+@pytest.mark.parametrize("then", ["gone", "empty", "filled", "altered"])
+def test_a_read_of_a_table_that_was_dropped_says_so_whatever_is_there_now(catalog, then, commits):
+    old = made(catalog, commits)
+    if commits:
+        old.create_tag("first", 1)
+        assert old.lookup([{"k": 1}])["_found"].to_pylist() == [True]
+    begun, follower = old.scan(), old.follow(poll_millis=None)
+    catalog.drop_table("a.t")
+    if then != "gone":
+        new = made(catalog)
+        if then == "altered":
+            new.alter(lsm.AddColumn(name="w", type=pa.int64()))
+        if then != "empty":
+            for number in range(max(commits, 1)):
+                new.upsert(rows(100 * number, 100 * number + 4))
+            new.create_tag("first", 1)
+    reads = {**READS, "a follower": lambda _: next(follower)}
+    if commits:
+        reads["a scan"] = lambda _: begun.to_arrow()
+    for name, read in reads.items():
+        with pytest.raises(NotFoundError, match="open it anew") as raised:
+            read(old)
+        assert raised.value.kind is ErrorKind.NO_SUCH_TABLE, name
+    for listed in (old.snapshot_ids, old.tag_names, old.branches, old.consumers):
+        if then == "gone":
+            with pytest.raises(NotFoundError, match="open it anew"):
+                listed()
+    with pytest.raises(NotFoundError, match="open it anew"):
+        old.upsert(rows(0, 3))
+    if then != "gone":
+        assert catalog["a.t"].verify(deep=True).is_clean
+
+
+def test_a_table_that_others_altered_is_read_on_and_looked_at_once(catalog):
+    old = made(catalog, 1)
+    other = catalog["a.t"]
+    other.alter(lsm.AddColumn(name="w", type=pa.int64()))
+    other.upsert([{"k": 50, "v": "y", "w": 1}])
+    assert old.to_arrow().num_rows == 11
+    looked = []
+    real = old.session.schemas.load
+    old.session.schemas.load = lambda number: looked.append(number) or real(number)
+    other.upsert([{"k": 51, "v": "y", "w": 1}])
+    assert old.count() == 12
+    assert looked == [1]  # of the files, and not 0 again
 
 
 @pytest.mark.parametrize("altered", [False, True])

@@ -185,6 +185,7 @@ def raise_if_deleted(snapshots: SnapshotStore, ids: Iterable[int], cause: NotFou
     for snapshot_id in ids:
         is_marked = earliest is not None and snapshot_id < earliest
         if is_marked or not snapshots.exists(snapshot_id):
+            snapshots.require_table(None)
             raise ExpiredError(
                 f"snapshot {snapshot_id} has expired, or was rolled back; its files are deleted: "
                 "its changes cannot be read; start at a newer one, or read the whole state first",

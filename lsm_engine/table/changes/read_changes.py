@@ -25,7 +25,6 @@ from lsm_engine.kernels.row_kinds import adds
 from lsm_engine.merge.sequence import Rows, UserSequence
 from lsm_engine.plan.incremental import ChangedKeys, ChangeSplit, StatePart
 from lsm_engine.schema.table_schema import VALUE_KIND
-from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.changes.change_range import raise_if_deleted
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.merge_rules import MergeRules, merge_rules
@@ -61,7 +60,7 @@ def read_changes(
         for rows in _changes(context, selection.rows, split):
             yield from finish(_as_changes(rows, split.snapshot_id))
     except NotFoundError as cause:
-        raise_if_deleted(SnapshotStore(context.file_io, context.paths), split.named_by, cause)
+        raise_if_deleted(context.snapshots, split.named_by, cause)
         raise
 
 

@@ -12,9 +12,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
-    ErrorKind,
     LsmError,
-    NotFoundError,
     StorageError,
 )
 from lsm_engine.meta.commit_message import CommitMessage
@@ -40,11 +38,11 @@ def publish(session: TableSession, snapshot: Snapshot, base: Snapshot | None) ->
     if snapshot.schema_id > newest_known:  # the first one of its schema
         schema_file = session.paths.schema_file(snapshot.schema_id)
         if not session.file_io.exists(schema_file):
-            raise _dropped(session)
+            raise session.identity.dropped()
     if not _has_landed(session, snapshot):
         return CommitOutcome.LOST
     try:
-        counts = fence.confirm(session.snapshots, snapshot, base, lambda: _is_dropped(session))
+        counts = fence.confirm(session.snapshots, snapshot, base, session.identity.is_dropped)
     except LsmError as cause:
         raise _unknown(snapshot) from cause
     if not counts:
@@ -86,10 +84,10 @@ def _publish_planned(session: TableSession, planned: PlannedSchema) -> None:
             table=session.name,
         )
     planned.published = made
-    if _is_dropped(session):
+    if session.identity.is_dropped():
         if ours is not None:  # the file would keep a new table from being made
             session.delete_quietly([path])
-        raise _dropped(session)
+        raise session.identity.dropped()
     session.notify_altered(made)
 
 
@@ -100,29 +98,8 @@ def _as_planned(session: TableSession, schema: TableSchema) -> TableSchema | Non
 
 
 def _require_there(session: TableSession) -> None:
-    if _is_dropped(session):
-        raise _dropped(session)
-
-
-def _dropped(session: TableSession) -> NotFoundError:
-    return NotFoundError(
-        "the table was dropped since it was opened, so that nothing was committed; if it was made "
-        "again, open it anew",
-        kind=ErrorKind.NO_SUCH_TABLE,
-        table=session.name,
-    )
-
-
-def _is_dropped(session: TableSession) -> bool:
-    """Whether the directory holds another table by now, or none: schema files are never changed."""
-    known = session.known
-    try:
-        there = session.schemas.load(known.id)
-    except NotFoundError:
-        return True
-    checksums = (there.checksum, known.checksum)
-    is_another = None not in checksums and checksums[0] != checksums[1]
-    return is_another or there.time_millis != known.time_millis
+    if session.identity.is_dropped():
+        raise session.identity.dropped()
 
 
 def report(session: TableSession, files: CommittedFiles) -> None:

@@ -18,6 +18,9 @@ from lsm_engine.meta.index_file import IndexFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.identity import TableIdentity
+from lsm_engine.store.schemas import SchemaStore
+from lsm_engine.store.snapshots import SnapshotStore
 from lsm_engine.table.ground.schema_keys import partition_path_of
 
 _NO_LIMIT = 1 << 62
@@ -36,6 +39,13 @@ class BucketContext:
     schemas: Mapping[int, TableSchema]
     clock: Clock
     ids: IdSource
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """The snapshots of the table, or of the branch."""
+        schemas = SchemaStore(self.file_io, self.paths)
+        of_table = TableIdentity(schemas, "", lambda: self.schema).require
+        return SnapshotStore(self.file_io, self.paths, of_table=of_table)
 
     def writing_behind(self) -> "BucketContext":
         """Return this for work in this process that a commit follows, which waits for the files."""

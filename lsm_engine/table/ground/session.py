@@ -26,6 +26,7 @@ from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
+from lsm_engine.store.identity import TableIdentity
 from lsm_engine.store.manifests import ManifestStore
 from lsm_engine.store.newest import likely_documents
 from lsm_engine.store.schemas import SchemaStore
@@ -95,7 +96,7 @@ class TableSession:
     @cached_property
     def snapshots(self) -> SnapshotStore:
         """The snapshots of the table, or of the branch."""
-        return SnapshotStore(self.file_io, self.paths, self.manifests.expect)
+        return SnapshotStore(self.file_io, self.paths, self.manifests.expect, self.identity.require)
 
     @cached_property
     def manifests(self) -> ManifestStore:
@@ -110,9 +111,14 @@ class TableSession:
         return SchemaStore(self.file_io, self.paths)
 
     @cached_property
+    def identity(self) -> TableIdentity:
+        """Whether the directory still holds this table."""
+        return TableIdentity(self.schemas, self.name, lambda: self.known)
+
+    @cached_property
     def tags(self) -> TagStore:
         """Named snapshots."""
-        return TagStore(self.file_io, self.paths)
+        return TagStore(self.file_io, self.paths, self.identity.require)
 
     @cached_property
     def changelogs(self) -> ChangelogStore:
@@ -259,12 +265,15 @@ class TableSession:
         return None if expected is None or found is None else expected == found
 
     def check_schema(self, snapshot: Snapshot) -> None:
-        """Raise CorruptFileError where a snapshot keeps another checksum of this schema's file."""
+        """Raise where a snapshot keeps another checksum of this schema's file.
+
+        NotFoundError: the table was dropped and made again. CorruptFileError: the file is damaged.
+        """
         if self._is_of_schema(snapshot) is False:
+            self.identity.require(snapshot)
             raise CorruptFileError(
-                "the schema is not the one that the snapshot was made with: its checksum differs; if the "
-                "table was dropped and made again since it was opened, open it anew; else the file is "
-                "damaged: restore it, or run verify to see what depends on it",
+                "the schema is not the one that the snapshot was made with: its checksum differs, and the "
+                "file is damaged: restore it, or run verify to see what depends on it",
                 file=self.paths.schema_file(self.schema.id),
                 snapshot_id=snapshot.id,
             )

@@ -91,6 +91,7 @@ def snapshot_at(session: TableSession, millis: int) -> Snapshot:
 def raise_if_expired(snapshots: SnapshotStore, snapshot: Snapshot, cause: NotFoundError) -> None:
     """Raise ExpiredError from the loss of a file, if an expiry or a rollback takes the snapshot."""
     if has_expired(snapshots, snapshot):
+        snapshots.require_table(None)
         raise ExpiredError(
             f"snapshot {snapshot.id} has expired, or was rolled back, while it was read; read a "
             "newer one or a tag, or set 'scan.plan-auto-tag-for-read.time-retained'",

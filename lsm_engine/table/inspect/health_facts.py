@@ -324,18 +324,18 @@ def _branches(session: TableSession) -> dict[str, Any]:
         branch = found.get(name)
         if branch is None:
             continue  # deleted meanwhile, here as below
-        latest = branch.snapshots.latest()
-        ids = [] if latest is None else branch.snapshots.ids()
-        if latest is not None and ids:
-            live[name] = LiveSnapshots(
-                first=ids[0],
-                newest=latest.id,
-                lists={latest.id: latest.delta_manifest_list},
-                is_of_branch=True,
-            )
-        if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
-            continue
         with suppress(NotFoundError):
+            latest = branch.snapshots.latest()
+            ids = [] if latest is None else branch.snapshots.ids()
+            if latest is not None and ids:
+                live[name] = LiveSnapshots(
+                    first=ids[0],
+                    newest=latest.id,
+                    lists={latest.id: latest.delta_manifest_list},
+                    is_of_branch=True,
+                )
+            if name == session.options[core_options.SCAN_FALLBACK_BRANCH]:
+                continue
             made = session.file_io.status(branch.paths.schema_file(0)).modified_millis
             moved = made if latest is None else max(latest.time_millis, 0)
             now = session.storage_time() if latest is None else session.clock.now_millis()

@@ -1,0 +1,65 @@
+"""Whether a directory still holds the table that was opened: it may be dropped, and made again, meanwhile."""
+
+from collections.abc import Callable
+
+from lsm_engine.base.errors import ErrorKind, NotFoundError
+from lsm_engine.io.paths import SCHEMA_PREFIX
+from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.store.schemas import SchemaStore
+
+
+class TableIdentity:
+    """Knows one table, or branch, by a schema of it: files of schemas are never changed.
+
+    What a snapshot keeps of schemas answers without a request. The file of the schema is looked at where there
+    is no snapshot, or one that was made with another schema: once for each of these.
+    """
+
+    def __init__(self, schemas: SchemaStore, table: str, known: Callable[[], TableSchema]) -> None:
+        """`known` returns the schema by which the table was opened."""
+        self._schemas = schemas
+        self._table = table or None
+        self._known = known
+        self._seen: set[tuple[int, int]] = set()  # id and checksum of schemas beside the known one
+
+    def require(self, snapshot: Snapshot | None) -> None:
+        """Raise NotFoundError if the newest snapshot, or none, is what is found of another table, or of none.
+
+        Snapshots of other clients, which keep no checksums of schemas, are believed.
+        """
+        sign = None
+        if snapshot is not None:
+            known = self._known()
+            expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{known.id}")
+            if expected is None or known.checksum is None:
+                newer = snapshot.checksum_of(f"{SCHEMA_PREFIX}{snapshot.schema_id}")
+                sign = None if newer is None else (snapshot.schema_id, newer)
+                if sign is None or sign in self._seen:
+                    return
+            elif expected == known.checksum:
+                return
+        if self.is_dropped():
+            raise self.dropped()
+        if sign is not None:
+            self._seen.add(sign)
+
+    def is_dropped(self) -> bool:
+        """Whether the directory holds another table by now, or none."""
+        known = self._known()
+        try:
+            there = self._schemas.load(known.id)
+        except NotFoundError:
+            return True
+        checksums = (there.checksum, known.checksum)
+        is_another = None not in checksums and checksums[0] != checksums[1]
+        return is_another or there.time_millis != known.time_millis
+
+    def dropped(self) -> NotFoundError:
+        """Return the error for a table that was dropped."""
+        return NotFoundError(
+            "the table, or its branch, was dropped since it was opened, so that nothing was read or committed; "
+            "if it was made again, open it anew",
+            kind=ErrorKind.NO_SUCH_TABLE,
+            table=self._table,
+        )
