@@ -179,7 +179,7 @@ def duckdb_relation(
     """Return the rows of a scan as a DuckDB relation; UnsupportedError where DuckDB is not installed."""
     engine = _installed("duckdb")
     at = connection or engine.default_connection()
-    if not isinstance(at, engine.DuckDBPyConnection):
+    if at is not engine and not isinstance(at, engine.DuckDBPyConnection):
         raise InvalidInputError(
             "to_duckdb takes a connection of DuckDB first; columns= and where= are given by name",
             given=type(at).__name__,

@@ -123,6 +123,10 @@ DUCKDB = [
 ]  # fmt: skip
 
 
+def test_the_module_of_duckdb_is_a_connection_as_well(table):
+    assert table.to_duckdb(duckdb).count("*").fetchone() == table.to_duckdb().count("*").fetchone()
+
+
 def test_a_duckdb_query_answers_as_on_the_rows_themselves(table):
     with duckdb.connect() as connection:
         rows = table.to_arrow()  # noqa: F841 -- DuckDB finds it by its name
