@@ -29,7 +29,7 @@ from lsm_engine.spark.store_assignment import stored, uses_ansi
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.write.looked_up import StageOn
 from lsm_engine.table.write.merge import MergePlan, staged
-from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Action, Clause, Frame
+from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Action, Clause, Computed, Frame
 
 _ROW = "_lsm_row"
 _TABLE_SHARE = 8
@@ -46,7 +46,7 @@ def driver_plan(
     source: sql_types.StructType,
     label: str,
 ) -> MergePlan:
-    """Return a plan whose conditions and values are functions of a `Frame`, which Spark computes.
+    """Return a plan whose conditions and values are computed by Spark.
 
     Raises what Spark does for an expression that it cannot read, whether or not a row ever gets to it.
     """
@@ -56,24 +56,25 @@ def driver_plan(
     clauses = tuple(_clause(clause, rows) for clause in plan.clauses)
     condition = None
     if plan.condition is not None:
-        condition = Condition(rows, sides.condition(plan.condition))
+        condition = Computed(of=Condition(rows, sides.condition(plan.condition)))
     return replace(plan, condition=condition, clauses=clauses)
 
 
 def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     condition = None
     if clause.condition is not None:
-        condition = Condition(rows, rows.sides.condition(clause.condition, clause.match))
+        holds = Condition(rows, rows.sides.condition(clause.condition, clause.match))
+        condition = Computed(of=holds)
     if clause.action is Action.DELETE:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
     columns = set_columns(clause, rows.sides, target.names, source.names)
-    given = rows.template().select(*(value.alias(name) for name, value in columns.items())).schema
+    given = rows.types(columns)
     is_ansi = uses_ansi(rows.spark)
     as_they_are, computed = {}, {}
     for name, value in columns.items():
         theirs = direct_source(clause, name, source.names)
-        kind = given[name].dataType
+        kind = given[name]
         if theirs is not None and kind.simpleString() == target[name].dataType.simpleString():
             as_they_are[name] = theirs
         else:
@@ -82,7 +83,9 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
         return replace(clause, condition=condition)
     expressions = Expressions(rows, computed)
     values = {
-        name: as_they_are[name] if name in as_they_are else partial(expressions, name=name)
+        name: as_they_are[name]
+        if name in as_they_are
+        else Computed(of=partial(expressions, name=name))
         for name in columns
     }
     return replace(clause, condition=condition, values=values)
@@ -100,6 +103,15 @@ class FrameRows:
     def template(self) -> DataFrame:
         """Return no rows, with all columns of both sides."""
         return self._structs(self._flat(None, self._all()), self._all(), [TARGET, SOURCE])
+
+    def types(self, columns: Mapping[str, Column]) -> dict[str, sql_types.DataType]:
+        """Return the types of expressions; Spark refuses those that do not give one value for each row."""
+        one = sql.struct(*columns.values()).alias(
+            ""
+        )  # no generator may stand within another expression
+        kind = self.template().select(_ROW, one).schema[""].dataType
+        assert isinstance(kind, sql_types.StructType)
+        return {name: field.dataType for name, field in zip(columns, kind.fields, strict=True)}
 
     def needed(self, columns: Mapping[str, Column]) -> set[str]:
         """Return which columns expressions need, named as `_flat` does."""

@@ -348,6 +348,16 @@ def test_the_driver_refuses_what_executors_do_and_writes_nothing(spark, table, m
     assert [one.id for one in table.snapshots()] == [1]
 
 
+def test_the_driver_refuses_values_that_are_not_one_for_each_row(spark, table):
+    """As many values as rows may come of it, and the first row's second one would be that of the second row."""
+    exploded = sql.expr("explode(filter(sequence(1L, 2L), one -> source.id = 1))")
+    merge = merge_dataframe(table, on_driver(spark, 1, 2)).when_matched_update({"n": exploded})
+    before = rows_of(table)
+    with pytest.raises(AnalysisException, match="GENERATOR"):
+        merge.execute()
+    assert rows_of(table) == before
+
+
 def test_the_driver_evaluates_a_source_once_though_the_commit_is_tried_again(
     spark, table, monkeypatch
 ):

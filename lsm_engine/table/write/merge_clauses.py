@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,11 @@ SOURCE, TARGET = "source", "target"
 SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 
-Computed: TypeAlias = Callable[["Frame"], pa.ChunkedArray]
+@record
+class Computed:
+    """What an engine such as Spark computes for each row. `of`: the values, one for each row of a `Frame`."""
+
+    of: Callable[["Frame"], pa.ChunkedArray]
 
 
 class Match(Enum):
@@ -47,8 +51,7 @@ class Action(Enum):
 class Clause:
     """One WHEN of a MERGE. `values` None: all columns that source and table share.
 
-    A value is SQL text, an Arrow expression, or anything else: itself, for every row. Where an engine such as Spark
-    computes them, condition and value are functions of a `Frame`.
+    A value is SQL text, an Arrow expression, what is `Computed`, or anything else: itself, for every row.
     """
 
     match: Match
@@ -110,10 +113,10 @@ def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     """Return for which rows a condition is true; null is not."""
     if condition is None:
         return np.ones(frame.count, np.bool_)
-    if isinstance(condition, str) or callable(condition):
+    if isinstance(condition, str | Computed):
         value = (
-            condition(frame)
-            if callable(condition)
+            condition.of(frame)
+            if isinstance(condition, Computed)
             else _sql_value(condition).of(frame.column, frame.count)
         )
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
@@ -142,8 +145,8 @@ def computed(given: Any, frame: Frame, field: pa.Field) -> pa.Array:
             value = _sql_value(given).of(frame.column, frame.count)
         elif isinstance(given, pc.Expression):
             value = _projected(given, frame.flat())
-        elif callable(given):
-            value = given(frame)
+        elif isinstance(given, Computed):
+            value = given.of(frame)
         else:
             value = fitted(field.name, _one(given, field), field.type)
             return value.take(pa.array(np.zeros(frame.count, np.int64)))

@@ -156,9 +156,12 @@ def test_a_value_to_set_is_checked_as_a_row_is(table):
         ({"made": zoned}, "take its time zone away"),
         ({"seen": zoned.replace(tzinfo=None)}, "give it a time zone"),
         ({"n": "nothing"}, "quotes of its own"),
+        ({"n": len}, "to a plain value, not to <built-in function len>"),
     ):
         with pytest.raises(lsm.InvalidInputError, match=message):
             table.update(set=given)
+    with pytest.raises(lsm.InvalidInputError, match="a filter is"):
+        table.delete(where=len)
     table.update(set={"paid": "paid * 1.5", "n": 7, "seen": zoned, "made": None})
     (row,) = table.to_arrow(["paid", "n", "seen"]).to_pylist()
     assert row == {"paid": Decimal("1.52"), "n": 7, "seen": zoned}  # 1.515, rounded as SQL assigns
