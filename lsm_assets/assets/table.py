@@ -6,21 +6,20 @@ from typing import Any
 import dagster as dg
 
 import lsm_engine as lsm
-from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.checks.tree import files_events
 from lsm_assets.ledger.asset_partitions import versions_after
 from lsm_assets.ledger.feed import fed_meanwhile, feed_user, hold_back_partial_inputs
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import (
     commit_identity,
     dagster_run_of,
-    files_event,
     input_tags,
     partition_events,
     recorded,
     run_properties,
     table_event,
 )
-from lsm_assets.ledger.survey import row_count, survey
+from lsm_assets.ledger.survey import row_count
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -60,9 +59,7 @@ def write_table(
             yield from recorded(context, table, declaration.keys, snapshot)
     newest = table.latest_snapshot()
     if newest is not None and commits:
-        looked = survey(table, newest)
-        yield files_event(declaration.keys, looked)
-        yield sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
+        yield from files_events(context.instance, declaration, table, newest)
     lineage, step = context.resources.lsm.catalog.lineage, context.get_step_execution_context()
     keys = context.partition_keys if declaration.partitions_def is not None else []
     version, others = versions_after(

@@ -15,14 +15,12 @@ from lsm_assets.automation.cursor import (
     write_cursor,
 )
 from lsm_assets.automation.moved_versions import moved_versions
-from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.checks.tree import files_events
 from lsm_assets.ledger.recording import (
     dagster_run_of,
-    files_event,
     snapshot_events,
     tag_event,
 )
-from lsm_assets.ledger.survey import survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.partitions import (
     partition_set_name,
@@ -146,7 +144,7 @@ def look_at(
     if table is not None:
         # Those of other clients: what they changed is asked for once they have expired.
         catalog.record_commits(declaration.name, plan.report_snapshots)
-        events += events_of(declaration, table, plan) if with_physical else []
+        events += events_of(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
     if not plan.is_recording:
         events += moved_versions(context.instance, declaration, table, catalog.lineage, state)
@@ -224,7 +222,9 @@ def snapshots_of(table: lsm.Table, snapshot_ids: Iterable[int]) -> list[Snapshot
     return found
 
 
-def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -> list[Event]:
+def events_of(
+    instance: dg.DagsterInstance, declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan
+) -> list[Event]:
     """Return the events that a run would have recorded, had the commits been Dagster's."""
     keys = declaration.keys
     fresh = snapshots_of(table, plan.report_snapshots)
@@ -232,11 +232,7 @@ def events_of(declaration: TableDeclaration, table: lsm.Table, plan: SyncPlan) -
     for snapshot in fresh:
         events += snapshot_events(table, keys, snapshot, run_id=dagster_run_of(snapshot))
     if fresh:
-        looked = survey(table, fresh[-1])
-        events.append(files_event(keys, looked))
-        events.append(
-            sorted_runs_evaluation(declaration, looked.tree, stop_trigger=stop_trigger_of(table))
-        )
+        events += files_events(instance, declaration, table, fresh[-1])
     for name in plan.report_tags:
         with suppress(lsm.NotFoundError):
             events.append(tag_event(table, keys, table.tag(name)))

@@ -5,9 +5,13 @@ from collections.abc import Sequence
 import dagster as dg
 
 import lsm_engine as lsm
+from lsm_assets.ledger.recording import DATA_VERSION_TAG, files_event
+from lsm_assets.ledger.survey import HISTORY_LENGTH, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import compaction_metadata
 from lsm_assets.model.tree import BucketTree, TreeFacts
+from lsm_engine import Snapshot
 
 SORTED_RUNS = "sorted_runs"
 
@@ -19,6 +23,38 @@ def sorted_runs_spec(declaration: TableDeclaration) -> dg.AssetCheckSpec:
         asset=declaration.keys.asset(AssetKind.FILES),
         description="Every bucket has fewer sorted runs than num-sorted-run.stop-trigger.",
     )
+
+
+def files_events(
+    instance: dg.DagsterInstance,
+    declaration: TableDeclaration,
+    table: lsm.Table,
+    snapshot: Snapshot,
+) -> list[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """Return what new commits up to `snapshot` made of the files: the tree, and whether it is too deep.
+
+    Where no compaction was ever due, also that: its asset would else look unfinished for ever.
+    """
+    looked = survey(table, snapshot)
+    verdict = sorted_runs_evaluation(
+        declaration, looked.tree, stop_trigger=table.options.stop_trigger
+    )
+    compaction = declaration.keys.asset(AssetKind.COMPACTION)
+    if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
+        return [files_event(declaration.keys, looked), verdict]
+    found = compaction_metadata(
+        declaration.keys,
+        None,
+        before=looked.tree,
+        after=looked.tree,
+        level_count=looked.level_count,
+        reason="no compaction has been due so far",
+        cost=table.amplification(HISTORY_LENGTH),
+    )
+    nothing_due = dg.AssetMaterialization(
+        asset_key=compaction, metadata=found, tags={DATA_VERSION_TAG: str(snapshot.id)}
+    )
+    return [files_event(declaration.keys, looked), verdict, nothing_due]
 
 
 def sorted_runs_evaluation(

@@ -99,7 +99,27 @@ def test_a_full_compaction_is_asked_for_by_config(lake: Lake) -> None:
     lake.write(rows(1), rows(2))
     config = {"ops": {KEYS.op("compact"): {"config": {"full": True}}}}
     lake.materialise(AssetKind.COMPACTION, run_config=config)
-    assert lake.events(AssetKind.COMPACTION)[0].metadata["lsm/sorted_runs_after"].value == 1
+    assert lake.events(AssetKind.COMPACTION)[-1].metadata["lsm/sorted_runs_after"].value == 1
+
+
+def test_of_a_table_that_owes_no_compaction_nothing_looks_unfinished(lake: Lake) -> None:
+    lake.write(rows(1))
+    (told,) = lake.events(AssetKind.COMPACTION)
+    assert told.metadata["lsm/reason"].value == "no compaction has been due so far"
+    assert told.metadata["lsm/sorted_runs_after"].value == 1
+    lake.write(rows(2))
+    assert len(lake.events(AssetKind.COMPACTION)) == 1
+
+
+@pytest.mark.parametrize(("commits", "told"), [(1, 1), (6, 0)])
+def test_what_others_wrote_owes_a_compaction_or_does_not(
+    lake: Lake, commits: int, told: int
+) -> None:
+    table = lake.lsm.table(ORDERS)
+    for number in range(commits):
+        table.upsert(rows(number))
+    lake.sync()
+    assert len(lake.events(AssetKind.COMPACTION)) == told
 
 
 def test_a_snapshot_is_read_again_and_checked(lake: Lake) -> None:
