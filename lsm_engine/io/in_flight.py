@@ -1,7 +1,6 @@
 """Requests of a far store that are under way at once, whatever the number of cores, and the process they belong to."""
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
@@ -16,7 +15,6 @@ IN_FLIGHT = 32
 """Requests of this process that are under way at most; how many it decodes at once is another matter."""
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
 
 
 class OwnProcess:
@@ -80,9 +78,9 @@ def begin_all(act: Callable[[K], T], of: Iterable[K]) -> "dict[K, Future[T]]":
 
 
 def _pool() -> ThreadPoolExecutor:
-    with _lock:
-        own = os.getpid()
-        if own not in _pools:
-            _pools.clear()  # threads of a parent process do not run in this one
-            _pools[own] = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="lsm-store")
-        return _pools[own]
+    """Return this process's pool. Without a lock: after a fork nobody lets go of one that another thread had."""
+    own = os.getpid()
+    for other in _pools.keys() - {own}:  # threads of a parent process do not run in this one
+        _pools.pop(other, None)
+    pool = _pools.get(own)
+    return pool or _pools.setdefault(own, ThreadPoolExecutor(IN_FLIGHT, "lsm-store"))

@@ -1,6 +1,7 @@
 """LocalFileIO: links, races, errors of the operating system, and what it leaves behind."""
 
 import errno
+import multiprocessing
 import os
 import pickle
 import stat
@@ -332,3 +333,30 @@ def test_sync_also_as_the_interpreter_ends(storage, monkeypatch):
     storage.sync(["a/x", "a/y"])
     with pytest.raises(NotFoundError):
         storage.sync(["a/x", "a/none"])
+
+
+def test_sync_in_a_process_that_was_forked_while_another_thread_began_to_wait(storage, monkeypatch):
+    """What that thread holds is let go by nobody in the child."""
+    storage.write_new("a/x", b"1")
+    storage.write_new("a/y", b"1")
+    own, began, ended = os.getpid(), threading.Event(), threading.Event()
+
+    def pool(*given):
+        if os.getpid() == own:
+            began.set()
+            ended.wait(60)
+        return ThreadPoolExecutor(*given)
+
+    monkeypatch.setattr(in_flight, "_pools", {})
+    monkeypatch.setattr(in_flight, "ThreadPoolExecutor", pool)
+    thread = threading.Thread(target=storage.sync, args=(["a/x", "a/y"],))
+    thread.start()
+    assert began.wait(60)
+    paths = (["a/x", "a/y"],)
+    child = multiprocessing.get_context("fork").Process(target=storage.sync, args=paths)
+    child.start()
+    child.join(20)
+    child.kill()
+    ended.set()
+    thread.join()
+    assert child.exitcode == 0
