@@ -4,7 +4,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from types import FunctionType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -91,27 +91,35 @@ def keywords(
     """Let the errors of a function that is called wrongly say what to write.
 
     `elsewhere`: an argument's name in other libraries, or of one of its own that is given a wrong value → what
-    to write here. `instead`: what to write in its
-    place, if nobody is to call it. A TypeError names that for one
+    to write here. `instead`: what to write in its place, if nobody is to call it. A TypeError names that for one
     of those, else the arguments that there are; an InvalidInputError a value that is not of the one plain
-    type its argument is declared with.
+    type its argument is declared with. NumPy's numbers and truths, and text for what has `parse`, become that type.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         plain = _plain_arguments(function)
+        call: Callable[..., R] = function
 
         @functools.wraps(function)
         def checked(*args: P.args, **given: P.kwargs) -> R:
+            placed: list[Any] = [*args]
             for place, name, kind in plain:
-                value = args[place] if place < len(args) else given.get(name)
-                if value is not None and not _is_of(value, kind):
+                value = placed[place] if place < len(placed) else given.get(name)
+                if value is None or type(value) is kind:
+                    continue
+                taken = _taken(value, name, kind)
+                if taken is None:
                     raise InvalidInputError(
                         f"{name} is {_KINDS[kind]}, not {value!r}: write "
                         f"{elsewhere.get(name) or _usage(function)}",
                         argument=name,
                     )
+                if place < len(placed):
+                    placed[place] = taken
+                else:
+                    given[name] = taken
             try:
-                return function(*args, **given)
+                return call(*placed, **given)
             except TypeError as wrong:
                 called = wrong.__traceback__
                 if called is None or called.tb_next is not None:
@@ -142,16 +150,28 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _is_of(value: object, kind: type) -> bool:
-    if kind is int:
-        return isinstance(value, Integral) and not isinstance(value, bool)
+def _taken(value: Any, name: str, kind: Any) -> Any:
+    """Return a value as its argument takes it; None if it is of another kind.
+
+    Numbers are Python's from here on: those of NumPy wrap, so that a retention of 8 bits would expire too much.
+    Milliseconds may have fractions, as those of `time.time() * 1000`.
+    """
+    if isinstance(value, kind):
+        if kind is int:
+            return None if isinstance(value, bool) else int(value)
+        return value
     if kind is bool:
-        return type(value).__name__ in ("bool", "bool_")  # NumPy's truth, too
-    return isinstance(value, kind)
+        return bool(value) if type(value).__name__ in ("bool", "bool_") else None  # NumPy's truth
+    if kind is int and isinstance(value, Real):
+        number: Any = value
+        if isinstance(value, Integral) or float(value).is_integer():
+            return int(number)
+        return value if name.endswith("millis") else None
+    return kind.parse(value) if hasattr(kind, "parse") else None
 
 
-def _plain_arguments(function: Callable[..., Any]) -> list[tuple[int, str, type]]:
-    """Return place, name and type of the arguments that are declared with one of `_KINDS`, or None besides.
+def _plain_arguments(function: Callable[..., Any]) -> list[tuple[int, str, Any]]:
+    """Return place, name and type of the arguments that are declared with one of `_KINDS`, or with what has `parse`.
 
     The place of one that is given by name alone is beyond all others.
     """
@@ -161,8 +181,9 @@ def _plain_arguments(function: Callable[..., Any]) -> list[tuple[int, str, type]
         declared = function.__annotations__.get(name)
         parts = get_args(declared) if isinstance(declared, UnionType) else (declared,)
         kinds = {get_origin(part) or part for part in parts} - {NoneType}
-        if len(kinds) == 1 and kinds <= _KINDS.keys():
-            found.append((place if place < code.co_argcount else 1 << 30, name, kinds.pop()))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind in _KINDS or hasattr(kind, "parse"):
+            found.append((place if place < code.co_argcount else 1 << 30, name, kind))
     return found
 
 

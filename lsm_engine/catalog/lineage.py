@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from lsm_engine.base.errors import LsmError
-from lsm_engine.base.habits import NamedElsewhere
+from lsm_engine.base.habits import NamedElsewhere, explained
 from lsm_engine.catalog.catalog_statements import live_deltas
 from lsm_engine.catalog.database import Database
 from lsm_engine.catalog.facts import CommitFacts, Fact, InheritedFiles, LineageError, TagFacts
@@ -26,6 +26,7 @@ FACTS_PER_TRANSACTION = 64
 _FAILURES = (LsmError, SQLAlchemyError, OSError, ValueError, TypeError, KeyError, OverflowError)
 
 
+@explained
 class Lineage(LineageTables, NamedElsewhere):
     """What was made from what, by which run. Questions are answered by `LineageQueries`,
     `LineageOrigins` and `LineageTables`."""

@@ -20,7 +20,7 @@ others. codec/key_order.py gives the same bytes for a stored row.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from lsm_engine.kernels.arrow_views import (
     one_array,
     valid_rows,
 )
-from lsm_engine.kernels.compiled import compiled, copy_bytes
+from lsm_engine.kernels.compiled import compiled, compiled_with, copy_bytes
 
 _NO_WORDS: Words = np.zeros(0, np.uint64)
 _COMPACT_DECIMAL = 18
@@ -251,7 +251,13 @@ def _add_escapes(lengths: Longs, data: Bytes, offsets: Longs) -> None:
             lengths[row] += data[at] <= 1
 
 
-@compiled
+def _text_steps(*given: Any) -> int:
+    """Return the work of `_put_text`: rows that are copied as they are, or else bytes."""
+    target, _, cursors, *_, escaped, _, mask = given
+    return len(target if escaped or mask else cursors)
+
+
+@compiled_with(work=_text_steps)
 def _put_text(
     target: Bytes,
     to: int,

@@ -1,6 +1,7 @@
 """The keys of several inputs as compiled loops see them, and how those compare two rows."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,17 @@ def _prefix_of_any(keys: Sequence[SortKeys]) -> int:
     return min(_shared_with(pattern, one.data, one.offsets) for one in filled)
 
 
-@compiled_with(work=lambda pattern, data, offsets: len(pattern) * len(offsets))
+def _shared_slices(pattern: memoryview, data: memoryview, offsets: memoryview) -> int:
+    shared, text = bytes(pattern), bytes(data)
+    for start, stop in pairwise(offsets):
+        if not text.startswith(shared, start, stop):
+            both = zip(shared, text[start:stop], strict=False)
+            count = next((at for at, (one, other) in enumerate(both) if one != other), stop - start)
+            shared = shared[:count]
+    return len(shared)
+
+
+@compiled_with(plain=_shared_slices, work=lambda pattern, data, offsets: len(offsets))
 def _shared_with(pattern: Bytes, data: Bytes, offsets: Longs) -> int:
     shared = len(pattern)
     for row in range(len(offsets) - 1):

@@ -33,6 +33,38 @@ def table(tmp_path):
         yield made
 
 
+def test_numbers_of_other_libraries_count_as_pythons(table):
+    for n in range(2, 6):
+        table.upsert([{"id": n, "n": n, "paid": Decimal("1.01")}])
+    asked = {"retain_min": np.int64(1), "retain_max": np.uint8(9), "older_than": "1 d"}
+    assert not table.expire_snapshots(np.True_, **asked).plan.expired
+    assert table.scan(limit=np.uint8(1)).count() == table.scan(snapshot_id=1.0).count() == 1
+    table.upsert([{"id": 9, "n": 9, "paid": Decimal("1.01")}], commit_identifier=np.int64(7))
+    newest = table.latest_snapshot()
+    assert newest.commit_identifier == 7
+    later = newest.time_millis + 0.25
+    assert table.scan(as_of_millis=later).snapshot == newest
+    assert table.changelog(after_millis=later).num_rows == 0
+    assert table.follow("latest", poll_millis=0.5).position == newest.id + 1
+    for wrong in (1.5, True, "1"):
+        with pytest.raises(lsm.InvalidInputError, match="whole number"):
+            table.scan(snapshot_id=wrong)
+
+
+def test_lineage_takes_the_name_of_a_table_as_text(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.b", {"id": int}, primary_key="id")
+        made.upsert([{"id": 1}])
+        lineage = catalog.lineage
+        assert lineage.snapshots("a.b")["snapshot_id"].to_pylist() == [1]
+        assert lineage.files_of_snapshot("a.b", np.int64(1)).num_rows == 1
+        for wrong in ("b", 5):
+            with pytest.raises(lsm.InvalidInputError, match=r"write 'database\.table'"):
+                lineage.snapshots(wrong)
+        with pytest.raises(TypeError, match=r"write downstream_of\(table, snapshot_id"):
+            lineage.downstream_of("a.b")
+
+
 UNKNOWN_FIELDS = [
     ({"place": {"town": "Bern"}}, "place.town"),
     ({"place": {"at": {"height": 1.0}}}, "place.at.height"),

@@ -33,6 +33,9 @@ with lsm.open_catalog(sys.argv[1]) as catalog:
     assert {row["id"]: row["price"] for row in before}[7 * 9_999 % 10_007] == 9_999.0
     assert table.lookup([{"id": 14}])["name"].to_pylist() == ["name 2"]
     assert table.verify().is_clean
+    texts = catalog.create_table("shop.texts", {"a": str, "b": str}, primary_key=["a", "b"])
+    texts.upsert([{"a": f"shelf {n % 97:04d}", "b": f"item {n:06d}"} for n in range(4_000)])
+    assert texts.count() == 4_000
 print(*(name for name in ("numba", "sqlglot", "datasketches") if name in sys.modules), "fine")
 """
 COMMAND = """
