@@ -26,12 +26,15 @@ def edited(document: bytes, **members: object) -> bytes:
 
 def forget_checksums(disk: FileIO) -> None:
     """Rewrite the metadata of a table in memory as other clients would have written it."""
-    for folder in ("schema", "snapshot", "tag"):
-        for one in disk.list(folder):
-            if one.name not in ("EARLIEST", "LATEST"):
-                disk.replace(one.path, edited(disk.read(one.path)))
     for one in disk.list("manifest"):
         if one.name.startswith("manifest-list-"):
             listed = decode_manifest_list(disk.read(one.path), file_name=one.path)
             free = [replace(meta, checksum=None) for meta in listed]
             disk.replace(one.path, encode_manifest_list(free))
+    for folder in ("schema", "snapshot", "tag"):
+        for one in disk.list(folder):
+            if one.name not in ("EARLIEST", "LATEST"):
+                stored = json.loads(edited(disk.read(one.path)))
+                for key in [key for key in stored if f"{key}Size" in stored]:
+                    stored[f"{key}Size"] = len(disk.read(f"manifest/{stored[key]}"))
+                disk.replace(one.path, json.dumps(stored).encode())

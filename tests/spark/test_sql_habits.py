@@ -279,6 +279,7 @@ def test_keys_of_instants_are_looked_up_where_timestamps_have_no_zone(spark, run
     )
     run("INSERT INTO shop.instants SELECT timestamp_seconds(id), id FROM range(20)")
     zone = spark.conf.get("spark.sql.session.timeZone")
+    kind = spark.conf.get("spark.sql.timestampType")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:  # one key of twenty rows: looked up
@@ -288,6 +289,6 @@ def test_keys_of_instants_are_looked_up_where_timestamps_have_no_zone(spark, run
         done = run(f"{merge} WHEN MATCHED THEN UPDATE SET n = 70")
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-        spark.conf.unset("spark.sql.timestampType")
+        spark.conf.set("spark.sql.timestampType", kind)
     assert done == [(2, 0, 1, 0)]
     assert run("SELECT unix_seconds(t) FROM shop.instants WHERE n = 70") == [(7,)]

@@ -15,6 +15,7 @@ from lsm_engine.table.integrity.findings import DamagedFile
 from lsm_engine.table.integrity.newest import is_readable
 from lsm_engine.table.integrity.repair import repair_latest_snapshot
 from lsm_engine.table.integrity.verify import verify
+from lsm_engine.table.integrity.verify_lists import EXCHANGED
 from lsm_engine.table.integrity.verify_totals import MISCOUNTED
 
 _UNDER_WAY_MILLIS = 3_600_000
@@ -125,7 +126,7 @@ def _damaged(
         is_data=file.stake is not None,
         is_snapshot=file.path in map(session.paths.snapshot_file, file.snapshots),
         is_schema=directory == session.paths.schema_directory,
-        is_miscounted=all(one.startswith(MISCOUNTED) for one in file.problems),
+        is_miscounted=all(one.startswith((MISCOUNTED, EXCHANGED)) for one in file.problems),
         is_trash=directory == session.paths.trash_directory,
         consumer=name.removeprefix(CONSUMER_PREFIX) if is_consumer else None,
         rebuildable=file.is_rebuildable,

@@ -13,6 +13,8 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import Finding, finding_of
 from lsm_engine.table.integrity.verify_levels import identities_of, identity_of
 
+EXCHANGED = "it is not the manifest list of its snapshot"
+
 
 def entries_in(session: TableSession, snapshot: Snapshot, name: str) -> Sequence[ManifestEntry]:
     """Return what the manifests of one list of a snapshot add and delete."""
@@ -27,9 +29,7 @@ def wrong_rows(
     signed = ((one.kind is EntryKind.ADD, one.file.row_count) for one in entries)
     rows = sum(count if is_added else -count for is_added, count in signed)
     if expected is not None and rows != expected:
-        text = (
-            f"{path} adds {counted(rows, 'row')}, and not the {expected} that its snapshot counts"
-        )
+        text = f"{EXCHANGED}: it adds {counted(rows, 'row')}, and not {expected}"
         yield Finding(text=text, path=path)
 
 
@@ -61,7 +61,7 @@ class ListVerification:
                 path = self._session.paths.manifest(name)
                 found = self._session.file_io.status(path).size
                 if size is not None and found != size:
-                    yield Finding(text=f"{path} has {found} bytes, not {size}", path=path)
+                    yield Finding(text=f"{EXCHANGED}: {found} bytes, not {size}", path=path)
             follows = below[1] if in_line and below and below[0] == snapshot.id - 1 else None
             yield from self._wrong_delta(snapshot, follows, live)
         except LsmError as error:
@@ -81,7 +81,6 @@ class ListVerification:
         files |= {identity_of(one) for one in entries if one.kind is EntryKind.ADD}
         if files != set(identities_of(live)):
             text = (
-                f"{path} does not lead from the files of the snapshot below to its own: a manifest list is "
-                "that of another snapshot; restore it"
+                f"{EXCHANGED}, or the other one is not: it does not lead there from the one below"
             )
             yield Finding(text=text, path=path)

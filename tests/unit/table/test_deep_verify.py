@@ -92,8 +92,10 @@ def rewrite_delta(told: Story, entry: ManifestEntry) -> None:
     other = replace(
         meta, file_name="manifest-other-0", file_size=written.size, checksum=written.checksum
     )
-    session.manifests.write_list("manifest-list-other-0", [other], codec="zstd")
-    moved = replace(head, delta_manifest_list="manifest-list-other-0")
+    size = session.manifests.write_list("manifest-list-other-0", [other], codec="zstd").size
+    moved = replace(
+        head, delta_manifest_list="manifest-list-other-0", delta_manifest_list_size=size
+    )
     told.disk.replace(f"snapshot/snapshot-{head.id}", encode_snapshot(moved))
     told.table = told.reopened()
 
