@@ -98,10 +98,10 @@ def test_what_could_not_be_reported_is_reported_later(
     table.upsert(rows(3))
     found = sync_sensor.events_of
 
-    def fail(declaration: Any, *given: Any) -> Any:
+    def fail(instance: Any, declaration: Any, *given: Any) -> Any:
         if declaration.name == "shop.b":
             raise StorageError("the store does not answer")
-        return found(declaration, *given)
+        return found(instance, declaration, *given)
 
     monkeypatch.setattr(sync_sensor, "events_of", fail)
     assert "cannot look at shop.b" in tables.sync().skip_message
