@@ -253,7 +253,7 @@ def test_append_tables_keep_order(catalog: lsm.Catalog) -> None:
 def test_bad_numbers_and_other_tables_are_refused(catalog: lsm.Catalog) -> None:
     table = created(catalog)
     table.upsert(rows(0, 10, 0))
-    for number in (0, -1, -2, 40_000, True, "4", 2.0):
+    for number in (0, -1, -2, 40_000, True, "4", 2.5):
         with pytest.raises(lsm.InvalidInputError):
             table.rescale(number)
     with pytest.raises(lsm.InvalidOptionError, match="rescale"):
