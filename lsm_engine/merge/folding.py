@@ -96,9 +96,16 @@ class Folding:
     @property
     def may_need_full_history(self) -> bool:
         """See MergeFunction."""
+        if self.adds_may_remove:
+            return True
         if len(self.ignored) == len(RETRACTS):
             return False
         return self.removal.is_possible or any(rule.may_need_full_history for rule in self.rules)
+
+    @property
+    def adds_may_remove(self) -> bool:
+        """See MergeFunction."""
+        return any(one.adds_may_remove for rule in self.rules for _, one in rule.functions)
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """See MergeFunction."""
@@ -130,17 +137,22 @@ class Folding:
             return [self.merge(order, sources)]
         batches, order = self._prepared(order, sources)
         lost = self._lost(order, batches)
+        removing = self._removing(order, batches)
+        if removing is not None:
+            inside = np.logical_or.reduceat(removing, order.starts)
+            lost = inside if lost is None else lost | inside
         if lost is None or not lost.any():
             return [self.merge(order, batches)] if batches else [self.merge(order, sources)]
         kinds = kinds_of(order, batches)
+        apart = ~adds(kinds) if removing is None else removing | ~adds(kinds)
         if self.removal.on_delete:
             # Whatever is older, nothing before the last -D counts: two layers are enough.
             versions = versions_of(order, batches, None, self.key_columns)
             resets = self.removal.resets(versions, kinds)
             first = np.maximum(resets, order.starts)
             counted = np.arange(len(order)) >= np.repeat(first, np.diff(versions.offsets))
-            order, kinds = chosen_rows(order, counted), kinds[counted]
-        depth = _depths(order, lost, ~adds(kinds))
+            order, apart = chosen_rows(order, counted), apart[counted]
+        depth = _depths(order, lost, apart)
         return [
             self.merge(chosen_rows(order, depth == level), batches)
             for level in range(int(depth.max()) + 1)
@@ -253,6 +265,16 @@ class Folding:
                     lost[several.flags] |= one
         return lost
 
+    def _removing(self, order: MergeOrder, batches: list[pa.RecordBatch]) -> Bools | None:
+        """Return the versions that add, and remove what may lie below; None: there is no such function."""
+        if not self.adds_may_remove or not len(order):
+            return None
+        versions = versions_of(order, batches, None, self.key_columns)
+        functions = (pair for rule in self.rules for pair in rule.functions)
+        found = [one.removes(versions, name) for name, one in functions if one.adds_may_remove]
+        removing: Bools = np.logical_or.reduce(found)
+        return removing
+
     def _check(self, versions: Versions) -> None:
         if self.refusal is None or versions.retracts is None:
             return
@@ -266,14 +288,14 @@ _MANY = 0.2
 """Share of the keys from which it is faster to fold all than to choose; measured."""
 
 
-def _depths(order: MergeOrder, lost: Bools, retracts: Bools) -> Longs:
-    """Return the layer of each version: keys that lose nothing in one, others cut at each retract.
+def _depths(order: MergeOrder, lost: Bools, apart: Bools) -> Longs:
+    """Return the layer of each version: keys that lose nothing in one, others cut at each one `apart`.
 
     All keys end in the last layer: so later layers have later sequence numbers, and take their
     place among the files of level 0.
     """
-    after = np.concatenate((np.zeros(1, np.bool_), retracts[:-1]))
-    cuts = retracts | after
+    after = np.concatenate((np.zeros(1, np.bool_), apart[:-1]))
+    cuts = apart | after
     cuts[order.starts] = False
     counts = counts_of_each(order.starts, len(order))
     cuts &= np.repeat(lost, counts)

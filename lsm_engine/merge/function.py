@@ -42,6 +42,11 @@ class MergeFunction(Protocol):
         """
         ...
 
+    @property
+    def adds_may_remove(self) -> bool:
+        """Whether rows that add may do so as well: then any rows are."""
+        ...
+
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """Return the columns that must be read to merge some columns, those included."""
         ...

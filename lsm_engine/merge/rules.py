@@ -50,6 +50,11 @@ class ColumnRule(Protocol):
         """Return, column by column, the keys whose result cannot stand for their versions."""
         ...
 
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """The columns that have a function, with it."""
+        ...
+
 
 @record
 class OwnColumn:
@@ -73,6 +78,11 @@ class OwnColumn:
     def may_need_full_history(self) -> bool:
         """See ColumnRule."""
         return self.aggregator.may_need_full_history and not self.adds_only
+
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """See ColumnRule."""
+        return ((self.name, self.aggregator),)
 
     @property
     def keeps_single_row(self) -> bool:
@@ -126,14 +136,17 @@ class SequenceGroup:
     @property
     def may_need_full_history(self) -> bool:
         """See ColumnRule."""
-        return any(function.may_need_full_history for _, function in self.members if function)
+        return any(function.may_need_full_history for _, function in self.functions)
+
+    @property
+    def functions(self) -> tuple[tuple[str, Aggregator], ...]:
+        """See ColumnRule."""
+        return tuple((name, function) for name, function in self.members if function)
 
     @property
     def refusing(self) -> tuple[str, ...]:
         """See ColumnRule."""
-        return tuple(
-            name for name, function in self.members if function and not function.takes_retracts
-        )
+        return tuple(name for name, function in self.functions if not function.takes_retracts)
 
     def fold(self, versions: Versions, wanted: Iterable[str]) -> dict[str, Folded]:
         """See ColumnRule."""
@@ -157,7 +170,7 @@ class SequenceGroup:
             for name, function in self.members
             if function is None and name in wanted
         }
-        functions = [(name, one) for name, one in self.members if one and name in wanted]
+        functions = [(name, one) for name, one in self.functions if name in wanted]
         if functions:
             counted, positions = self._counted(versions, words, valid)
             for name, function in functions:
@@ -169,11 +182,7 @@ class SequenceGroup:
         if not self.may_need_full_history:
             return []
         counted, _ = self._counted(versions, *self.clock(versions))
-        losses = (
-            function.needs_full_history(counted, name)
-            for name, function in self.members
-            if function
-        )
+        losses = (one.needs_full_history(counted, name) for name, one in self.functions)
         return [lost for lost in losses if lost is not None]
 
     def clock(self, versions: Versions) -> tuple[Words, Bools]:

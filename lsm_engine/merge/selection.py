@@ -67,6 +67,7 @@ class SelectingFunction:
     ignored: frozenset[RowKind] = frozenset()
     keeps_rows: bool = True
     may_need_full_history: bool = False
+    adds_may_remove: bool = False
 
     def needs(self, names: Iterable[str]) -> frozenset[str]:
         """See MergeFunction (function.py)."""

@@ -15,13 +15,16 @@ def none_of_them(_: DataFileMeta) -> bool:
     return False
 
 
-def with_all_older(unit: CompactUnit, runs: Runs, *, max_level: int) -> CompactUnit:
+def with_all_older(
+    unit: CompactUnit, runs: Runs, *, max_level: int, adds_may_remove: bool = False
+) -> CompactUnit:
     """Return a unit, or all runs if it holds retracts and leaves older runs out.
 
     For merges where one row cannot represent a retract of rows that are not in the merge
-    (MergeFunction.may_need_full_history).
+    (MergeFunction.may_need_full_history). `adds_may_remove`: any row may be one.
     """
-    if len(unit.runs) == len(runs) or not any(file.may_hold_deletes for file in unit.files):
+    may_reach_below = adds_may_remove or any(file.may_hold_deletes for file in unit.files)
+    if len(unit.runs) == len(runs) or not may_reach_below:
         return unit
     return CompactUnit(runs=tuple(runs), output_level=max_level, reason=PickReason.RETRACTS)
 

@@ -17,12 +17,14 @@ class Aggregator(ABC):
     A retract takes its value back. Folding some neighbouring versions first, then the result with
     the others, must give the same; where a retract forbids that, `needs_full_history` is true.
     `takes_retracts`: whether a value can be taken back. `may_need_full_history`: whether
-    `needs_full_history` can ever hold. `keeps_single_row`: whether folding one version that adds gives
-    its value back. `needs`: columns to read beside the one that is folded.
+    `needs_full_history` can ever hold. `adds_may_remove`: whether values that add can reach below, too.
+    `keeps_single_row`: whether folding one version that adds gives its value back. `needs`: columns to
+    read beside the one that is folded.
     """
 
     takes_retracts: bool = False
     may_need_full_history: bool = False
+    adds_may_remove: bool = False
     keeps_single_row: bool = False
     needs: tuple[str, ...] = ()
 
@@ -40,6 +42,11 @@ class Aggregator(ABC):
             return None
         flags = versions.retracts & versions.valid(name)
         return np.bincount(versions.group_of_each[flags], minlength=versions.group_count) > 0
+
+    def removes(self, versions: Versions, name: str) -> Bools:
+        """Return the versions whose value removes something older though they add (`adds_may_remove`)."""
+        del name
+        return np.zeros(len(versions), np.bool_)
 
 
 def refuse_retracts(versions: Versions, name: str, function: str) -> None:

@@ -1,6 +1,7 @@
 """Functions over arrays and maps: collect, merge_map, merge_map_with_keytime."""
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.record import record
@@ -57,13 +58,14 @@ class MergeMapWithKeyTime(Aggregator):
     """
 
     time_field: str
+    adds_may_remove: bool = True  # by a null value, of a key that may lie in an older map
 
     def fold(self, versions: Versions, name: str) -> Folded:
         """See Aggregator."""
         refuse_retracts(versions, name, "merge_map_with_keytime")
         kept = versions.kept(versions.valid(name))
         entries = Entries.of(kept, name)
-        rows = _rows_of(kept, name)
+        rows = _rows_of(as_lists(kept.column(name)))
         oldest = rows == kept.offsets[:-1][entries.groups]
         values = entries.values.field(1)
         is_null = np.asarray(pc.is_null(values))
@@ -77,6 +79,14 @@ class MergeMapWithKeyTime(Aggregator):
         words = (ranks * len(ranks) - np.arange(len(ranks)) + len(ranks)).view(np.uint64)
         chosen = latest(entries, codes_of(entries.values.field(0)), removes, words)
         return Computed(values=entries.lists(chosen, versions.schema.field(name).type))
+
+    def removes(self, versions: Versions, name: str) -> Bools:
+        """See Aggregator: those with a null value."""
+        column = as_lists(versions.column(name))
+        nulls = np.asarray(pc.is_null(column.flatten().field(1)))
+        flags = np.zeros(len(versions), np.bool_)
+        flags[_rows_of(column)[nulls]] = True
+        return flags
 
 
 def left_over(entries: Entries, codes: Codes, *, once: bool, every: bool = False) -> Bools:
@@ -106,7 +116,7 @@ def latest(
     return np.sort(current[current >= 0])
 
 
-def _rows_of(versions: Versions, name: str) -> Longs:
-    """Return the version that each element comes from; every version has a map."""
-    lengths = pc.list_value_length(as_lists(versions.column(name)))
-    return np.repeat(np.arange(len(versions)), lengths.to_numpy())
+def _rows_of(lists: pa.Array) -> Longs:
+    """Return the row that each element comes from."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return np.repeat(np.arange(len(lists)), lengths.to_numpy())

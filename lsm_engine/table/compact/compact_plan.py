@@ -6,6 +6,7 @@ from functools import cached_property, partial
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
+from lsm_engine.merge.function import MergeFunction
 from lsm_engine.merge.record_expiry import RecordExpiry
 from lsm_engine.mergetree.bulk_load import bulk_load
 from lsm_engine.mergetree.compact_unit import CompactUnit, PickReason
@@ -110,11 +111,10 @@ class _Planner:
         self._has_vectors = options[core_options.DELETION_VECTORS_ENABLED]
 
     @cached_property
-    def _may_lose(self) -> bool:
-        """Whether a merge without all older rows may lose some; one that looks them up has them at hand."""
-        if self._looks_up:
-            return False
-        return merge_rules(self._session.schema).function.may_need_full_history
+    def _losing(self) -> MergeFunction | None:
+        """The function, if without all older rows it may lose some; one that looks them up has them at hand."""
+        function = merge_rules(self._session.schema).function
+        return function if function.may_need_full_history and not self._looks_up else None
 
     @property
     def fewest_runs(self) -> int:
@@ -228,8 +228,11 @@ class _Planner:
             unit = self._strategy.pick(runs, max_level=last, is_due=is_due)
         else:
             unit = self._strategy.pick(runs, max_level=last)
-        if unit is not None and self._may_lose:
-            return with_all_older(unit, levels.runs, max_level=levels.max_level)
+        if unit is not None and self._losing is not None:
+            removes = self._losing.adds_may_remove
+            return with_all_older(
+                unit, levels.runs, max_level=levels.max_level, adds_may_remove=removes
+            )
         return unit
 
     def _compacted_from(self, unit: CompactUnit, levels: Levels) -> int | None:

@@ -64,8 +64,10 @@ class WriteBuffer:
 
     def add(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
         """Take rows in the order in which they arrived."""
-        if self._rules.function.may_need_full_history and not self._retracts:
-            self._retracts = not adds(fixed_values(kinds, np.int8)).all()
+        function = self._rules.function
+        if function.may_need_full_history and not self._retracts:
+            all_add = adds(fixed_values(kinds, np.int8)).all()
+            self._retracts = function.adds_may_remove or not all_add
         self._rows.append(rows)
         self._kinds.append(kinds)
         self.byte_count += rows.nbytes + kinds.nbytes + 8 * rows.num_rows

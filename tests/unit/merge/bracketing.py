@@ -74,7 +74,8 @@ class Bucket:
     def compact(self, newest: int) -> None:
         """Merge the newest runs, or all if retracts among them reach below (MergeFunction)."""
         chosen = self.runs[-newest:]
-        if self.function.may_need_full_history and any(_retracts(run) for run in chosen):
+        any_row = self.function.adds_may_remove
+        if self.function.may_need_full_history and (any_row or any(map(_retracts, chosen))):
             chosen = self.runs
         if not chosen:
             return

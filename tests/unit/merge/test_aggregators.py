@@ -268,13 +268,15 @@ def test_merge_map(versions, plan):
 TIMED = st.none() | st.fixed_dictionaries({"t": st.sampled_from([None, "1", "2", "3"]), "v": SMALL})
 
 
-@given(versions=histories(st.dictionaries(st.sampled_from("abc"), TIMED, max_size=3).map(lambda map: list(map.items()))))  # fmt: skip
-def test_merge_map_with_keytime(versions):
-    """A null value cannot be kept apart from its removal, so only whole merges are compared."""
+TIMED_MAPS = st.dictionaries(st.sampled_from("abc"), TIMED, max_size=3)
+
+
+@given(versions=histories(TIMED_MAPS.map(lambda map: list(map.items()))), plan=cuts())
+def test_merge_map_with_keytime(versions, plan):
     same = lambda value: None if value is None else dict(value)  # noqa: E731
     options = {"ts-field": "t"}
     reference = slow.merge_map_with_keytime
-    checked(TIMED_TYPE, "merge_map_with_keytime", reference, versions, [], options=options, same=same)  # fmt: skip
+    checked(TIMED_TYPE, "merge_map_with_keytime", reference, versions, plan, options=options, same=same)  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [None, 2])

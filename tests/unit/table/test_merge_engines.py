@@ -148,6 +148,31 @@ def test_a_delete_and_an_insert_in_one_write_stay_apart():
     assert read(table) == [(1, 7, None), (2, 1, "x")]
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one-write", "one-row-each"])
+def test_decision_0049_a_null_in_a_map_removes_what_lies_below_what_it_is_merged_with(several):
+    """A compaction of the newest runs, and the buffer of one write, lost removals of older keys."""
+    values = pa.struct([("t", pa.int32()), ("v", pa.int32())])
+    schema = pa.schema([SCHEMA.field("k"), pa.field("m", pa.map_(pa.string(), values))])
+    options = {"merge-engine": "aggregation", "num-sorted-run.compaction-trigger": "2"}
+    options |= {"compaction.max-size-amplification-percent": "1000000"}
+    options |= {"fields.m.aggregate-function": "merge_map_with_keytime", "fields.m.ts-field": "t"}
+    table = table_of(options, schema)
+
+    def put(maps: Any, keys: Any) -> None:
+        table.upsert(pa.table([pa.array(keys, pa.int32()), pa.array(maps, schema[1].type)], schema=schema))  # fmt: skip
+
+    five, one = {"t": 5, "v": 0}, {"t": 1, "v": 1}
+    put([[(name, five) for name in "abcd"]] * 2000, range(2000))  # too large to be merged with few
+    table.compact()
+    later = [[("e", one)], [("a", None), ("b", None)], [("b", one), ("c", one)], [("f", one)]]
+    for maps in [[one] for one in later] if several else [later]:
+        put(maps, [1] * len(maps))
+    for _ in range(2):
+        found = table.scan(where="k = 1").to_arrow().column("m").to_pylist()
+        assert list(map(dict, found)) == [{"b": one, "c": five, "d": five, "e": one, "f": one}]
+        table.compact()
+
+
 def test_a_delete_that_would_do_nothing_is_refused():
     table = table_of({"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"})
     table.upsert(rows_of((1, 5, "x"), names="k a b"))
