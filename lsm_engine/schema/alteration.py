@@ -37,7 +37,7 @@ from lsm_engine.schema.changes import (
     SetOption,
 )
 from lsm_engine.schema.defaults import default_of
-from lsm_engine.schema.evolution import check_cast, keeps_order, may_need_full_history
+from lsm_engine.schema.evolution import check_cast, keeps_order, may_lose_values
 from lsm_engine.schema.given_columns import given_type
 from lsm_engine.schema.options_of_columns import (
     names_column,
@@ -278,7 +278,7 @@ def _check_type(schema: TableSchema, column: str, source: DataType, target: Data
     if not keeps_order(source, target):
         why = f"column {column!r} gets another order as {type_text(target)}, and"
         _refuse_options(schema, column, orders_by_column, why, "goes by it; add a new column")
-    if not may_need_full_history(source, target):
+    if not may_lose_values(source, target):
         return
     change = f"column {column!r} may lose something from {type_text(source)} to {type_text(target)}"
     key = core_options.DISABLE_EXPLICIT_TYPE_CASTING.key

@@ -110,7 +110,7 @@ def _shortens(source: ScalarType, target: ScalarType) -> bool:
     return source.precision is None or source.precision > target.precision
 
 
-def may_need_full_history(source: DataType, target: DataType) -> bool:
+def may_lose_values(source: DataType, target: DataType) -> bool:
     """Whether a change has a rule, but one that may lose something."""
     return (
         not can_cast(source, target)
@@ -132,7 +132,7 @@ def check_cast(column: str, source: DataType, target: DataType, *, may_lose: boo
 
     `may_lose` false: unless nothing can be lost by that.
     """
-    if not (can_cast(source, target) or (may_lose and may_need_full_history(source, target))):
+    if not (can_cast(source, target) or (may_lose and may_lose_values(source, target))):
         raise UnsupportedError(
             f"column {column!r} cannot change from {type_text(source)} to {type_text(target)};"
             " add a new column and copy the values",

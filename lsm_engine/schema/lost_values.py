@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.schema.evolution import may_need_full_history
+from lsm_engine.schema.evolution import may_lose_values
 from lsm_engine.schema.explicit_casts import WHOLE
 from lsm_engine.schema.types import BINARY, TEXT, DataType, Root, RowType, ScalarType
 
@@ -20,7 +20,7 @@ def loses_somewhere(source: DataType, target: DataType) -> bool:
             field.id in by_id and loses_somewhere(by_id[field.id], field.type)
             for field in target.fields
         )
-    return may_need_full_history(source, target)
+    return may_lose_values(source, target)
 
 
 def lost_count(

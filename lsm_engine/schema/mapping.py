@@ -13,7 +13,7 @@ from lsm_engine.schema.evolution import (
     cast_values,
     check_cast,
     keeps_order,
-    may_need_full_history,
+    may_lose_values,
     reads_as_is,
 )
 from lsm_engine.schema.nested_values import in_type, nulls, requires, with_members
@@ -50,7 +50,7 @@ class ColumnMapping:
         """
         if self.source is None or self.is_identity:
             return self.source is not None
-        if may_need_full_history(self.source.type, self.target.type):
+        if may_lose_values(self.source.type, self.target.type):
             return False
         return keeps_order(self.source.type, self.target.type)
 

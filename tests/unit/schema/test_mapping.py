@@ -8,7 +8,7 @@ import pytest
 
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.evolution import can_cast, cast_values, check_cast, may_need_full_history
+from lsm_engine.schema.evolution import can_cast, cast_values, check_cast, may_lose_values
 from lsm_engine.schema.mapping import apply_mapping, conform, map_fields
 from lsm_engine.schema.types import DataField, parse_field, parse_type
 
@@ -90,7 +90,7 @@ LOSING = [
 )
 def test_changes_that_may_lose_something(source, target, stored, wanted):
     source, target = parse_type(source), parse_type(target)
-    assert may_need_full_history(source, target)
+    assert may_lose_values(source, target)
     assert not can_cast(source, target)
     check_cast("c", source, target)
     values = pa.array(stored, arrow_type(source))
