@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import keys_of
 from lsm_assets.model.pins import Pin
 from lsm_assets.settings import CATALOG_URL, Settings
 from lsm_engine import (
@@ -150,6 +151,13 @@ class LsmResource(dg.ConfigurableResource):
                 return None
             raise
 
+    def upstream_table(self, key: dg.AssetKey) -> lsm.Table:
+        """Return the table of an asset that is read; raises dagster.Failure, with what to do, if there is none."""
+        found = self.existing_table(keys_of(key).name)
+        if found is None:
+            raise dg.Failure(f"There is no table {keys_of(key).name}: {made_first(key)}")
+        return found
+
     def table(self, declaration: TableDeclaration) -> lsm.Table:
         """Return the declared table, created only if the catalog has none of that name.
 
@@ -161,6 +169,11 @@ class LsmResource(dg.ConfigurableResource):
             return create_table(self.catalog, declaration)
         check_declaration(declaration, found)
         return found
+
+
+def made_first(key: dg.AssetKey) -> str:
+    """Return what to do where an asset has to be there first."""
+    return f"materialise {key.to_user_string()}, then run this again"
 
 
 def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Table:

@@ -17,7 +17,7 @@ from dagster._core.execution.context.system import StepExecutionContext
 import lsm_engine as lsm
 from lsm_assets.ledger.commits import NOTHING, is_taken_back
 from lsm_assets.ledger.fed_mark import FED, FED_ON, fed_mark
-from lsm_assets.model.keys import AssetKind, TableKeys, keys_of
+from lsm_assets.model.keys import AssetKind, TableKeys
 from lsm_assets.model.pins import Pin
 from lsm_assets.model.versions import TableVersion, version_of
 from lsm_assets.resources import LsmResource
@@ -68,7 +68,7 @@ def changes_to_feed(
     there is nothing to carry over until a compaction of the upstream table tells its changes.
     """
     resource: LsmResource = context.resources.lsm
-    upstream, lineage = resource.catalog.table(keys_of(key).name), resource.catalog.lineage
+    upstream, lineage = resource.upstream_table(key), resource.catalog.lineage
     _require_changelog(upstream)
     newest, mark = upstream.latest_snapshot(), fed_mark(table, upstream.name, lineage)
     fed = mark.upto

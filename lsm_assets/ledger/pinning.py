@@ -78,7 +78,7 @@ def pin_input(
     partitions: Iterable[Mapping[str, Any]] | None = None,
 ) -> PinnedTable:
     """As `pinned_table`, for whoever has the step and the resource, such as an I/O manager."""
-    table = resource.catalog.table(keys_of(key).name)
+    table = resource.upstream_table(key)
     recorded = recorded_input(step, key)
     if recorded is None or (recorded.is_same(NOTHING) and table.latest_snapshot() is None):
         return PinnedTable(table=table, at={})

@@ -14,9 +14,10 @@ from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.metadata import LABEL_PROPERTY, snapshot_link
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
 from lsm_assets.model.versions import version_of
+from lsm_assets.resources import made_first
 from lsm_assets.sample.source import fitted
 from lsm_assets.sample.tables import AIRPORTS, OWNERS
-from lsm_engine import Snapshot
+from lsm_engine import CommitConflictError, Snapshot
 
 FIRST_RELEASE, SECOND_RELEASE, BRANCH = "release-1", "release-2", "caribbean"
 KEY = dg.AssetKey([AIRPORTS.keys.database, f"{AIRPORTS.keys.short_name}.release"])
@@ -50,7 +51,10 @@ def missing_airports() -> pa.Table:
 )
 def airports_release(context: dg.AssetExecutionContext) -> Iterator[Any]:
     """Release airports, and the correction of that release."""
-    table: lsm.Table = context.resources.lsm.catalog.table(AIRPORTS.name)
+    airports = AIRPORTS.keys.asset(AssetKind.TABLE)
+    table: lsm.Table = context.resources.lsm.upstream_table(airports)
+    if table.latest_snapshot() is None:
+        raise dg.Failure(f"{AIRPORTS.name} is empty: {made_first(airports)}", allow_retries=False)
     if find_tag(table, SECOND_RELEASE) is None:
         yield from _corrected(context, table)
     first, second = table.tag(FIRST_RELEASE).snapshot, table.tag(SECOND_RELEASE).snapshot
@@ -77,13 +81,24 @@ def _corrected(context: dg.AssetExecutionContext, table: lsm.Table) -> Iterator[
     branch, released = table.branch(BRANCH), table.tag(FIRST_RELEASE).snapshot
     what = run_properties(context, AIRPORTS.keys, AssetKind.TABLE)
     branch.upsert(missing_airports(), properties={**what, LABEL_PROPERTY: "missing airports"})
-    lost = table.count(tag=FIRST_RELEASE) + len(_MISSING) - branch.count()
+    missing = lsm.col("faa").is_in([row[0] for row in _MISSING])
+    lost = table.count(tag=FIRST_RELEASE, where=~missing) + len(_MISSING) - branch.count()
     if lost:
-        raise dg.Failure(f"the branch {BRANCH} has {lost} rows less than it should; look into it")
+        raise dg.Failure(_anew(f"it lacks {lost} rows"), allow_retries=False)
     if data_version(table, lineage) != data_version(branch, lineage):
-        table.fast_forward(BRANCH)
+        try:
+            table.fast_forward(BRANCH)
+        except CommitConflictError as error:
+            raise dg.Failure(_anew(str(error)), allow_retries=False) from error
     table.create_tag(SECOND_RELEASE)
     yield from _reported(context, table, released)
+
+
+def _anew(why: str) -> str:
+    return (
+        f"{AIRPORTS.name} cannot be brought to its branch {BRANCH} ({why}): delete the branch {BRANCH} and the "
+        f"tag {FIRST_RELEASE} of it, then run this again"
+    )
 
 
 def _reported(
