@@ -18,12 +18,13 @@ from lsm_assets.ledger.recording import (
     commit_identity,
     partition_events,
     run_properties_of,
+    table_page,
 )
 from lsm_assets.ledger.survey import row_count, survey
 from lsm_assets.model.asset_partitions import PartitionTemplates
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, keys_of
-from lsm_assets.model.metadata import described, files_metadata, table_metadata
+from lsm_assets.model.metadata import files_metadata
 from lsm_assets.model.storage import (
     COLUMNS,
     MODE,
@@ -128,9 +129,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             ),
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
-        if (
-            snapshot is None
-        ):  # nothing was committed, nor the columns that its rows would have brought
+        if snapshot is None:
+            # Nothing was committed, nor the columns that its rows would have brought.
             table = self.lsm.catalog.table(table.name)
         newest = snapshot or table.latest_snapshot()
         found: dict[str, Any] = {}
@@ -148,10 +148,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         name = keys_of(context.asset_key).name
         if definition is not None and not keys and self.lsm.existing_table(name) is None:
-            return nothing_as(
-                wanted
-            )  # such as the day before the first of an asset that reads itself
-        table = self.lsm.catalog.table(name)
+            # Such as the day before the first of an asset that reads itself.
+            return nothing_as(wanted)
+        table = self.lsm.upstream_table(context.asset_key)
         schema = table.schema.arrow
         storage = kept_in(upstream.definition_metadata if upstream is not None else None)
         templates = storage.templates(definition, keys, schema)
@@ -309,14 +308,8 @@ def _shown(
     looked, keys = survey(table, newest), declaration.keys
     return {
         **files_metadata(keys, newest, looked.tree, level_count=looked.level_count),
-        **table_metadata(
-            keys,
-            newest,
-            schema=described(table.schema),
-            primary_key=table.schema.primary_keys,
-            location=table.location,
-            row_count=row_count(table, declaration, newest),
-            inputs=inputs,
+        **table_page(
+            table, keys, newest, row_count=row_count(table, declaration, newest), inputs=inputs
         ),
     }
 

@@ -13,12 +13,12 @@ from dagster._core.storage.tags import (
 from pydantic import Field
 
 import lsm_engine as lsm
-from lsm_assets.checks.tree import sorted_runs_evaluation, stop_trigger_of
+from lsm_assets.checks.tree import sorted_runs_evaluation
 from lsm_assets.ledger.recording import files_event, recorded, run_properties
-from lsm_assets.ledger.survey import HISTORY_LENGTH, Survey, survey
+from lsm_assets.ledger.survey import Survey, compaction_page, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import REASON_TAG, compaction_metadata
+from lsm_assets.model.metadata import REASON_TAG
 from lsm_engine import Snapshot
 
 
@@ -51,7 +51,7 @@ def compact_table(
         yield from recorded(context, table, declaration.keys, snapshot)
         after = survey(table, snapshot)
         yield files_event(declaration.keys, after)
-    yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=stop_trigger_of(table))
+    yield sorted_runs_evaluation(declaration, after.tree, stop_trigger=table.options.stop_trigger)
     yield _result(context, declaration, table, snapshot, before, after)
 
 
@@ -98,13 +98,7 @@ def _result(
     return dg.MaterializeResult(
         asset_key=declaration.keys.asset(AssetKind.COMPACTION),
         data_version=dg.DataVersion(str(newest.id)),
-        metadata=compaction_metadata(
-            declaration.keys,
-            snapshot,
-            before=before.tree,
-            after=after.tree,
-            level_count=after.level_count,
-            reason=reason_of(context.run.tags),
-            cost=table.amplification(HISTORY_LENGTH),
+        metadata=compaction_page(
+            table, declaration.keys, snapshot, before, after, reason_of(context.run.tags)
         ),
     )

@@ -18,12 +18,13 @@ from lsm_assets.ledger.recording import (
     recorded,
     run_properties,
     table_event,
+    table_page,
 )
 from lsm_assets.ledger.survey import row_count
 from lsm_assets.model.changes import Change, Delete, Overwrite, Upsert, as_change
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import LABEL_PROPERTY, described, table_metadata
+from lsm_assets.model.metadata import LABEL_PROPERTY
 from lsm_assets.model.versions import TableVersion, version_of
 from lsm_engine import LineageInput as Input
 from lsm_engine import Snapshot
@@ -189,12 +190,10 @@ def _materialised(
     key = declaration.keys.asset(AssetKind.TABLE)
     if newest is None:
         return dg.MaterializeResult(asset_key=key, data_version=dg.DataVersion(version.text))
-    found: Mapping[str, Any] = table_metadata(
+    found: Mapping[str, Any] = table_page(
+        table,
         declaration.keys,
         newest,
-        schema=described(table.schema),
-        primary_key=table.schema.primary_keys,
-        location=table.location,
         row_count=row_count(table, declaration, newest),
         commits=commits,
         inputs=inputs_markdown(inputs, reasons_of(step, resource)),

@@ -12,7 +12,7 @@ from lsm_assets.checks.references import (
     table_check_specs,
     totals_result,
 )
-from lsm_assets.checks.tree import sorted_runs_result, sorted_runs_spec, stop_trigger_of
+from lsm_assets.checks.tree import sorted_runs_result, sorted_runs_spec
 from lsm_assets.ledger.survey import recent_snapshots, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_engine import Snapshot
@@ -53,7 +53,7 @@ def table_checks(declaration: TableDeclaration) -> list[dg.AssetChecksDefinition
             return
         table, history = found
         tree = survey(table, history[-1]).tree
-        yield sorted_runs_result(declaration, tree, stop_trigger=stop_trigger_of(table))
+        yield sorted_runs_result(declaration, tree, stop_trigger=table.options.stop_trigger)
 
     return [check_table, check_files]
 

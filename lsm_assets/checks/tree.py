@@ -6,10 +6,9 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.ledger.recording import DATA_VERSION_TAG, files_event
-from lsm_assets.ledger.survey import HISTORY_LENGTH, survey
+from lsm_assets.ledger.survey import compaction_page, survey
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
-from lsm_assets.model.metadata import compaction_metadata
 from lsm_assets.model.tree import BucketTree, TreeFacts
 from lsm_engine import Snapshot
 
@@ -42,15 +41,8 @@ def files_events(
     compaction = declaration.keys.asset(AssetKind.COMPACTION)
     if instance.get_latest_materialization_event(compaction) is not None or table.due_buckets():
         return [files_event(declaration.keys, looked), verdict]
-    found = compaction_metadata(
-        declaration.keys,
-        None,
-        before=looked.tree,
-        after=looked.tree,
-        level_count=looked.level_count,
-        reason="no compaction has been due so far",
-        cost=table.amplification(HISTORY_LENGTH),
-    )
+    reason = "no compaction has been due so far"
+    found = compaction_page(table, declaration.keys, None, looked, looked, reason)
     nothing_due = dg.AssetMaterialization(
         asset_key=compaction, metadata=found, tags={DATA_VERSION_TAG: str(snapshot.id)}
     )
@@ -101,8 +93,3 @@ def _verdict(over: Sequence[BucketTree], tree: TreeFacts, stop_trigger: int) -> 
             f"{over[0].label} has {over[0].runs}"
         )
     return f"at most {tree.runs_max} sorted runs in {len(tree.buckets)} buckets"
-
-
-def stop_trigger_of(table: lsm.Table) -> int:
-    """Return the number of sorted runs at which writers wait."""
-    return table.options.stop_trigger

@@ -97,16 +97,24 @@ def table_event(
     partition = _partition(declaration, partition)
     if table is None or newest is None:
         return _event(keys.asset(AssetKind.TABLE), {}, version.text, partition, tags)
-    found = metadata.table_metadata(
+    # A sensor has no time for a merge-read.
+    found = table_page(table, keys, newest, row_count=None, commits=commits)
+    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition, tags)
+
+
+def table_page(
+    table: lsm.Table, keys: TableKeys, snapshot: Snapshot, *, row_count: int | None, **found: Any
+) -> metadata.Metadata:
+    """Return what a table's page shows of a snapshot; arguments as of `metadata.table_metadata`."""
+    return metadata.table_metadata(
         keys,
-        newest,
+        snapshot,
         schema=metadata.described(table.schema),
         primary_key=table.schema.primary_keys,
         location=table.location,
-        row_count=None,  # a sensor has no time for a merge-read
-        commits=commits,
+        row_count=row_count,
+        **found,
     )
-    return _event(keys.asset(AssetKind.TABLE), found, version.text, partition, tags)
 
 
 def _partition(declaration: TableDeclaration, name: str | None) -> str | None:

@@ -8,6 +8,8 @@ import dagster as dg
 import lsm_engine as lsm
 from lsm_assets.ledger.insides import prospects
 from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import TableKeys
+from lsm_assets.model.metadata import Metadata, compaction_metadata
 from lsm_assets.model.tree import TreeFacts, tree_of
 from lsm_engine import CommitKind, Snapshot, record
 
@@ -37,6 +39,26 @@ def survey(table: lsm.Table, snapshot: Snapshot) -> Survey:
         level_count=table.options.level_count,
         history=tuple(recent_snapshots(table)),
         prospects=prospects(table),
+    )
+
+
+def compaction_page(
+    table: lsm.Table,
+    keys: TableKeys,
+    snapshot: Snapshot | None,
+    before: Survey,
+    after: Survey,
+    reason: str,
+) -> Metadata:
+    """Return what the page of compactions shows; no snapshot: there was nothing to do."""
+    return compaction_metadata(
+        keys,
+        snapshot,
+        before=before.tree,
+        after=after.tree,
+        level_count=after.level_count,
+        reason=reason,
+        cost=table.amplification(HISTORY_LENGTH),
     )
 
 
