@@ -28,6 +28,7 @@ from lsm_engine.io.cache_entries import (
 )
 from lsm_engine.io.clock import Clock
 from lsm_engine.io.process_directory import ProcessDirectory, default_root, unlink, write_private
+from lsm_engine.io.storage_errors import naming_path
 
 T = TypeVar("T")
 _PUBLISH_MILLIS = 1000
@@ -230,7 +231,7 @@ class DiskCache(Generic[T]):
                 self._growing[growing] = None
             try:
                 self._write(path, growing, limits, build)
-                with pa.memory_map(path) as mapped:
+                with naming_path(path), pa.memory_map(path) as mapped:
                     data = mapped.read_buffer()
                 opened = opener(data, path)
                 made = BuiltEntry(key, path, opened, data.size, limits, self._clock.now_millis())

@@ -28,6 +28,7 @@ _REMEDIES = {
     errno.ENOTSUP: "the file system lacks this operation (hard links?); use another one",
     errno.EMLINK: "the file system has no room for another link; use another one",
     errno.EIO: "the disk failed; check it, then retry",
+    errno.ENOMEM: "there is not enough memory; give the process more, then retry",
     errno.ETIMEDOUT: "the storage did not answer in time; retry",
 }
 
@@ -50,7 +51,10 @@ def to_storage_error(path: str, cause: OSError) -> LsmError:
         return NotFoundError("no such file", path=path)
     if isinstance(cause, FileExistsError):
         return AlreadyExistsError("a file is already there; nothing was changed", path=path)
-    code = cause.errno or 0
+    # Arrow gives the error of the system as text alone.
+    code = cause.errno or (errno.ENOMEM if os.strerror(errno.ENOMEM) in str(cause) else 0)
+    if not code:
+        return StorageError(f"the storage failed: {cause}; check it, then retry", path=path)
     remedy = _REMEDIES.get(code, "the storage failed; check it, then retry")
     return StorageError(remedy, path=path, errno=errno.errorcode.get(code, str(code)))
 

@@ -91,7 +91,7 @@ class Kernel:
         Where no directory takes the cache, every process compiles anew.
         """
         if self._compiled is None:
-            machine: Any = import_module(_MACHINE)
+            machine = _machine()
             loop = self._made_of(lambda kernel: kernel.compiled(), machine.INTRINSICS)
             self._compiled = machine.jit(loop)
         return cast("Callable[..., Any]", self._compiled)
@@ -109,6 +109,16 @@ class Kernel:
                 used[name] = named[name]
         made = FunctionType(loop.__code__, {**loop.__globals__, **used}, loop.__name__)
         return update_wrapper(made, loop)
+
+
+def _machine() -> Any:
+    try:
+        return import_module(_MACHINE)
+    except OSError as cause:
+        # Whatever keeps the library from being loaded, llvmlite says that it is not found.
+        if "failed to map" in str(cause.__context__):
+            raise MemoryError("the compiler of loops needs some 200 MB of memory more") from cause
+        raise
 
 
 def _names_of(loop: FunctionType) -> set[str]:

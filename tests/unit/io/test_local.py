@@ -19,6 +19,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.io import in_flight
 from lsm_engine.io.local import LocalFileIO
+from lsm_engine.io.storage_errors import to_storage_error
 
 
 @pytest.fixture
@@ -165,6 +166,7 @@ def test_a_root_behind_a_link_works(tmp_path):
         (errno.EACCES, "permission"),
         (errno.EMFILE, "ulimit"),
         (errno.EIO, "disk failed"),
+        (errno.ENOMEM, "not enough memory"),
         (errno.EXDEV, "storage failed"),
     ],
 )
@@ -175,6 +177,12 @@ def test_errors_say_what_to_do(storage, monkeypatch, code, words):
         storage.write_new("a/b", b"1")
     assert caught.value.facts == {"path": "a/b", "errno": errno.errorcode[code]}
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_what_a_library_makes_of_a_failure_is_told():
+    mapped = OSError(f"Memory mapping file failed: {os.strerror(errno.ENOMEM)}")
+    assert "not enough memory" in str(to_storage_error("a/b", mapped))
+    assert "the storage failed: odd;" in str(to_storage_error("a/b", OSError("odd")))
 
 
 def test_exists_never_guesses(storage, monkeypatch):

@@ -108,6 +108,34 @@ def exchanged(table: lsm.Table, count: int, column: pa.Array, how: dict[str, obj
     return path
 
 
+LOOK_UP = """
+import re, resource, sys
+import lsm_engine as lsm
+import lsm_engine.table.find.lookup
+table = lsm.open_table(sys.argv[1])
+size = int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+limit = size + (int(sys.argv[2]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    print(table.lookup([{"id": 1}]).num_rows)
+except (lsm.LsmError, MemoryError) as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_lookup_that_runs_out_of_memory_says_so(tmp_path: Path) -> None:
+    """As it decodes, and as it loads the compiler of loops: it said that the storage failed, errno 0."""
+    with lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)) as catalog:
+        columns = pa.schema([("id", pa.int64()), ("v", pa.string())])
+        table = catalog.create_table("d.t", columns, primary_key=["id"], options={"bucket": "1"})
+        table.upsert(pa.table({"id": range(1 << 20), "v": ["x" * 100] * (1 << 20)}))
+    for megabytes in (100, 240):
+        command = [sys.executable, "-c", LOOK_UP, table.location, str(megabytes)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "memory" in done.stdout.lower() or done.stdout == "1\n", (megabytes, done.stdout)
+
+
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group of processes with little memory, of either version; only root may make one."""
