@@ -688,7 +688,7 @@ TYPE = Option(
 
 LOOKUP_LOCAL_FILE_TYPE = Option(
     key="lookup.local-file-type", parse=one_of(LookupFileType), default=LookupFileType.COLUMNAR,
-    doc="What a data file becomes on local disk when keys are looked up in it: columnar (mapped Arrow columns, the fastest), sort (sorted blocks) or hash (one probe, one read).",
+    doc="What a data file becomes on local disk when keys are looked up in it: columnar (mapped Arrow columns, the fastest), sort (sorted blocks) or hash (one probe, one read). Tables with arrays, maps or structures always have columnar ones.",
 )  # fmt: skip
 LOOKUP_HASH_LOAD_FACTOR = Option(
     key="lookup.hash-load-factor", parse=fraction, default=0.75,

@@ -21,18 +21,27 @@ from lsm_engine.lookup.sort_store import BlockCache, SortStore, write_sorted
 from lsm_engine.lookup.stored_rows import RowLayout
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import ScalarType
 
 _VERSION = 1
 LookupCache = DiskCache[LookupStore]
 
 
-def store_settings(options: TableOptions, value: StoredValue = StoredValue.ROW) -> StoreSettings:
+def local_file_type(schema: TableSchema) -> LookupFileType:
+    """Return the kind of a table's lookup files: columnar where others have no form for a column's values."""
+    if all(isinstance(field.type, ScalarType) for field in schema.fields):
+        return schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
+    return LookupFileType.COLUMNAR
+
+
+def store_settings(schema: TableSchema, value: StoredValue = StoredValue.ROW) -> StoreSettings:
     """Return how a table's options want lookup files made."""
+    options = schema.options
     blooms = options[core_options.LOOKUP_CACHE_BLOOM_FILTER_ENABLED]
     memory = options[core_options.LOOKUP_CACHE_MAX_MEMORY_SIZE]
     pool = options[core_options.LOOKUP_CACHE_HIGH_PRIORITY_POOL_RATIO]
     return StoreSettings(
-        file_type=options[core_options.LOOKUP_LOCAL_FILE_TYPE],
+        file_type=local_file_type(schema),
         value=value,
         bloom_fpp=options[core_options.LOOKUP_CACHE_BLOOM_FILTER_FPP] if blooms else None,
         hash_load_factor=options[core_options.LOOKUP_HASH_LOAD_FACTOR],

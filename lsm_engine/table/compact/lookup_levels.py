@@ -110,7 +110,7 @@ def _lookup_files(
     context: BucketContext, partition: bytes, bucket: int, value: StoredValue
 ) -> LookupFiles:
     schema = context.schema
-    settings = store_settings(schema.options, value)
+    settings = store_settings(schema, value)
     path = context.partition_path(partition).replace("/", "_")
     data = DataFiles(
         file_io=context.file_io,

@@ -25,7 +25,12 @@ from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
 from lsm_engine.kernels.routing import group_rows
 from lsm_engine.lookup.columnar_store import ColumnarStore
-from lsm_engine.lookup.lookup_file import LookupCache, cache_limits, store_settings
+from lsm_engine.lookup.lookup_file import (
+    LookupCache,
+    cache_limits,
+    local_file_type,
+    store_settings,
+)
 from lsm_engine.lookup.lookup_levels import LookupLevels
 from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.lookup.point_index import PointIndex
@@ -93,7 +98,7 @@ class TableQuery(NamedElsewhere):
         self._cache = process_cache() if cache is None else cache
         self._owner = f"{session.name}#{next(_queries)}"
         self._pinned = snapshot
-        settings = store_settings(session.options, _kept(session, value))
+        settings = store_settings(session.schema, _kept(session, value))
         self._maker = ViewMaker(
             session=session,
             cache=self._cache,
@@ -268,7 +273,7 @@ class TableQuery(NamedElsewhere):
 
     @property
     def _has_points(self) -> bool:
-        kind = self._schema.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
+        kind = local_file_type(self._schema)
         # A key without its partition goes the way of batches.
         has_partition = set(self._schema.partition_keys) <= set(self._schema.primary_keys)
         return kind.policy.gathers_columns and has_partition and encodes_directly(self._schema)
@@ -373,8 +378,8 @@ class TableQuery(NamedElsewhere):
 
 def _kept(session: TableSession, value: StoredValue) -> StoredValue:
     """Return what to keep of rows: where vectors delete rows, each has to know its position."""
-    options = session.options
-    columnar = options[core_options.LOOKUP_LOCAL_FILE_TYPE].policy.gathers_columns
-    if value is StoredValue.ROW and options[core_options.DELETION_VECTORS_ENABLED] and not columnar:
+    columnar = local_file_type(session.schema).policy.gathers_columns
+    has_vectors = session.options[core_options.DELETION_VECTORS_ENABLED]
+    if value is StoredValue.ROW and has_vectors and not columnar:
         return StoredValue.POSITION_AND_ROW
     return value

@@ -16,6 +16,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.lookup.key_batch import KeyBatch, SearchKeys
 from lsm_engine.lookup.key_batch import locate as locate_keys
+from lsm_engine.lookup.lookup_file import local_file_type
 from lsm_engine.lookup.lookup_store import StoredValue
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
@@ -104,8 +105,7 @@ def tag_search(
     """Find the records of a search in a snapshot; return how, for people."""
     if not newest_decides(session.schema):
         # Versions have to be merged to know whether a record is there: lookups know how.
-        kind = session.options[core_options.LOOKUP_LOCAL_FILE_TYPE]
-        columnar = kind.policy.gathers_columns
+        columnar = local_file_type(session.schema).policy.gathers_columns
         value = StoredValue.ROW if columnar else StoredValue.POSITION_AND_ROW
         with TableQuery(session.with_level_0(), snapshot=snapshot, value=value) as query:
             query.tag(search, everywhere=everywhere)

@@ -17,10 +17,6 @@ NESTED = {"nested_types"}
 def test_lookups_equal_the_expected_rows(fixture: FixtureTable, kind, tmp_path):
     table = lsm.open_table(str(fixture.table))
     with query_of(table, kind, tmp_path) as query:
-        if kind != "columnar" and fixture.name in NESTED:
-            with pytest.raises(lsm.UnsupportedError, match="no row form"):
-                assert_lookups_equal_scan(query, table)
-            return
         assert_lookups_equal_scan(query, table)
         scanned = table.scan().to_arrow()
         if (

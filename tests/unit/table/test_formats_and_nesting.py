@@ -133,6 +133,19 @@ def test_a_damaged_file_is_named_by_the_scan(form, tmp_path):
     assert refused.value.facts["file"].endswith(path.name)
 
 
+@pytest.mark.parametrize("kind", ["sort", "hash"])
+@pytest.mark.parametrize("more", [{}, {"changelog-producer": "lookup"}, {"deletion-vectors.enabled": "true"}, {"merge-engine": "partial-update"}], ids=str)  # fmt: skip
+def test_rows_with_arrays_are_looked_up_whatever_the_lookup_files(kind, more, tmp_path):
+    """Lookups of a table that had taken the option were refused, as were those that compactions make."""
+    schema = pa.schema([("k", pa.int32()), ("a", pa.list_(pa.int32()))])
+    table = create(tmp_path, schema, **{"bucket": "1", "lookup.local-file-type": kind, **more})
+    for turn in range(3):
+        put(table, schema, [{"k": key, "a": [key, turn]} for key in range(turn, 5)])
+    found = table.lookup([{"k": 0}, {"k": 4}, {"k": 9}]).column("a").to_pylist()
+    assert found == [[0, 0], [4, 2], None]
+    assert table.locate([{"k": 2}]).num_rows == 1
+
+
 def test_what_a_format_cannot_hold_is_refused_when_the_table_is_made(tmp_path):
     schema = pa.schema([("k", pa.int32()), ("t", pa.timestamp("ns"))])
     with pytest.raises(UnsupportedError, match="'t'"):
