@@ -64,6 +64,10 @@ class Driven(Contender):
     def upsert(self, rows: Path) -> None:
         self.client._call("upsert", rows=str(rows))
 
+    def delete(self, keys: Path) -> None:
+        """Delete the rows whose keys are in an Arrow file; not every engine has a driver for it."""
+        self.client._call("delete", rows=str(keys))
+
     def read(self) -> tuple[int, int]:
         count, total = self.client._call("read")
         return count, total

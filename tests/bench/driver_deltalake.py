@@ -21,10 +21,16 @@ class DeltaDriver:
             write_deltalake(self.folder, given)
             self.is_new = False
             return
-        merge = DeltaTable(self.folder).merge(
+        self._merge(given).when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def do_delete(self, rows):
+        """Delete the rows of these keys."""
+        self._merge(protocol.load_table(rows)).when_matched_delete().execute()
+
+    def _merge(self, given):
+        return DeltaTable(self.folder).merge(
             given, predicate="t.k = s.k", source_alias="s", target_alias="t"
         )
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def do_read(self):
         """Read all of it; how many rows, and the sum of the column that decides who won."""

@@ -24,6 +24,11 @@ class LanceDriver:
         merge = self.data.merge_insert("k").when_matched_update_all()
         merge.when_not_matched_insert_all().execute(given)
 
+    def do_delete(self, rows):
+        """Delete the rows of these keys."""
+        keys = protocol.load_table(rows)
+        self.data.merge_insert("k").when_matched_delete().execute(keys)
+
     def do_read(self):
         """Read all of it; how many rows, and the sum of the column that decides who won."""
         rows = self.data.to_table()

@@ -22,6 +22,10 @@ class OursDriver:
         """Upsert rows in one commit."""
         self.table.upsert(protocol.load_table(rows))
 
+    def do_delete(self, rows):
+        """Delete the rows of these keys in one commit."""
+        self.table.delete(protocol.load_table(rows))
+
     def do_read(self):
         """Read all of it; how many rows, and the sum of the column that decides who won."""
         rows = self.table.scan().to_arrow()

@@ -12,14 +12,18 @@ import pyarrow.compute as pc
 
 SINGLE = ("k",)
 COMPOSITE = ("name", "part")
+TEXT = ("uuid",)
 CITIES = pa.array([f"city {number}" for number in range(50)])
 FIRST_MICROS, LAST_MICROS = 1_356_998_400_000_000, 1_388_534_400_000_000  # the year 2013
 
 
 def key_columns(numbers: np.ndarray, key: Sequence[str] = SINGLE) -> dict[str, pa.Array]:
-    """Key columns of key number n, in the order of n: one int64, or text of 16 and an int32."""
+    """Key columns of key number n, in the order of n: one int64, text of 16 and an int32, or text of 36."""
     if tuple(key) == SINGLE:
         return {"k": pa.array(numbers.astype(np.int64))}
+    if tuple(key) == TEXT:
+        spread = padded(numbers.astype(np.int64) * 7_919, 18)
+        return {"uuid": pc.binary_join_element_wise(spread, spread, pa.scalar(""))}
     names = pc.binary_join_element_wise(
         pa.scalar("name-"), padded(numbers // 16, 11), pa.scalar("")
     )

@@ -58,10 +58,14 @@ class Workload:
         self.keys = [int(key) for key in numbers[chance.choice(there, LOOKUPS, replace=False)]]
 
     def _put(self, path: Path, numbers: np.ndarray, seed: int) -> Path:
-        table = shuffled(rows(numbers, seed=seed), seed)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        return path
+        return put(path, shuffled(rows(numbers, seed=seed), seed))
+
+
+def put(path: Path, table: pa.Table) -> Path:
+    """Write rows to an Arrow file, which every contender can read."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return path
 
 
 class Race:
