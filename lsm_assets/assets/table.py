@@ -173,7 +173,7 @@ def _with_compactions(table: lsm.Table, made: Snapshot | None) -> Iterator[Snaps
     upto = newest.id if newest is not None else made.id
     for snapshot_id in range(made.id + 1, upto + 1):
         following = table.snapshot(snapshot_id)
-        if following.commit_user == made.commit_user:
+        if dagster_run_of(following) == dagster_run_of(made):
             yield following
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
+from threading import main_thread
 from typing import TypeVar
 
 from lsm_engine.base.errors import StorageError
@@ -60,16 +61,32 @@ def at_once(act: Callable[[K], T], of: Iterable[K], *, width: int = IN_FLIGHT) -
 
 
 def begin(act: Callable[[K], T], of: K) -> "Future[T]":
-    """Begin one act beside, and return its future; where the interpreter ends, and starts no thread, act now."""
+    """Begin one act beside, and return its future; where the interpreter ends, and starts no thread, act now.
+
+    Raises StorageError where no thread can be had otherwise; what was asked is not done later either.
+    """
+    future: Future[T] = Future()
     try:
-        return _pool().submit(act, of)
-    except RuntimeError:
-        done: Future[T] = Future()
-        try:
-            done.set_result(act(of))
-        except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
-            done.set_exception(error)
-        return done
+        _pool().submit(_fulfil, future, act, of)
+    except RuntimeError as cause:
+        if main_thread().is_alive():
+            future.cancel()  # the pool queues before it starts a thread, and may have others
+            raise StorageError(
+                "this process may start no more threads; raise its limit (ulimit -u), or end some",
+                reason=str(cause),
+            ) from cause
+        _fulfil(future, act, of)
+    return future
+
+
+def _fulfil(future: "Future[T]", act: Callable[[K], T], of: K) -> None:
+    """Act, unless the future is cancelled; it has the result, or the error for whoever asks."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(act(of))
+    except BaseException as error:  # noqa: BLE001 -- as those of a pool do
+        future.set_exception(error)
 
 
 def begin_all(act: Callable[[K], T], of: Iterable[K]) -> "dict[K, Future[T]]":

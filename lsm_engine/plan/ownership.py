@@ -12,12 +12,13 @@ def already_committed(step: CommitStep, snapshots: Iterable[Snapshot]) -> Snapsh
     """Return the snapshot that proves that `step` was committed before, or None.
 
     `snapshots` come newest first, of any user; reading stops at the first proof or disproof. The
-    same uuid is a proof. So is, for numbered commits, the same (user, identifier, kind), or a
-    greater identifier of the same user: identifiers of a user only grow, hence a step that is not
-    followed by a smaller one has been here, even if its own snapshot has expired. BATCH commits
-    share one identifier and are known by uuid alone.
+    same uuid is a proof. So is, for numbered commits, the same (user, identifier, kind), or, where
+    that is not there, the oldest greater identifier of the same user: identifiers of a user only grow,
+    hence a step that is not followed by a smaller one has been here, even if its own snapshot has
+    expired. BATCH commits share one identifier and are known by uuid alone.
     """
     numbered = step.commit_identifier != BATCH_COMMIT_IDENTIFIER
+    later: Snapshot | None = None
     for snapshot in snapshots:
         if snapshot.uuid is not None and snapshot.uuid == step.uuid:
             return snapshot
@@ -28,12 +29,13 @@ def already_committed(step: CommitStep, snapshots: Iterable[Snapshot]) -> Snapsh
             or theirs == BATCH_COMMIT_IDENTIFIER
         ):
             continue
-        same = theirs == step.commit_identifier and snapshot.commit_kind is step.kind
-        if same or theirs > step.commit_identifier:
+        if theirs == step.commit_identifier and snapshot.commit_kind is step.kind:
             return snapshot
         if theirs < step.commit_identifier:
-            return None
-    return None
+            break
+        if theirs > step.commit_identifier:
+            later = snapshot
+    return later
 
 
 class PublishOutcome(Enum):

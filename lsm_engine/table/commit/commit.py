@@ -16,6 +16,7 @@ from lsm_engine.base.errors import (
     LsmError,
     NotFoundError,
 )
+from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.base.version import VERSION
@@ -65,7 +66,18 @@ ChooseOverwritten = Callable[[Snapshot | None], Sequence[ManifestEntry]]
 
 
 def upkeep_of(identity: CommitIdentity) -> CommitIdentity:
-    """Return who does the upkeep that follows a commit: the same run, but nothing was read for it."""
+    """Return who does the upkeep that follows a commit: the same run, but nothing was read for it.
+
+    Of a numbered commit it has no number, which is that of the rows: the second compaction of one write, or of a
+    branch on which its number was used again, must not be taken for a replay of the first. Nor has it
+    the user: other clients take a greater number of theirs, as that of a batch is, for all that is to come.
+    """
+    if identity.is_numbered:
+        identity = replace(
+            identity,
+            commit_user=f"{identity.commit_user}-upkeep",
+            commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        )
     if identity.properties is None:
         return identity
     properties = {key: text for key, text in identity.properties.items() if key != INPUTS}

@@ -11,7 +11,7 @@ from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import emits_moves
-from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.commit.commit import CommitIdentity, commit, committed_before, upkeep_of
 from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.compact.compact_append import (
     AppendWork,
@@ -44,8 +44,9 @@ def compact(
     partitions: Sequence[Mapping[str, object]] | None = None,
     buckets: Sequence[int] | None = None,
 ) -> Snapshot | None:
-    """Merge sorted runs where that is due (or all of them); None if nothing was."""
-    return Compaction(session, identity).requested(
+    """Merge sorted runs where that is due (or all of them); None if nothing was. A replay returns what it made."""
+    before = committed_before(session, identity, CommitKind.COMPACT)
+    return before or Compaction(session, identity).requested(
         full=full, partitions=partitions, buckets=buckets
     )
 
@@ -126,7 +127,7 @@ class Compaction:
         covers = None if partitions is None else PartitionTest(session.schema, partitions)
         holds = _chosen(covers, buckets)
         if session.schema.bucket_mode.policy.is_postponed and buckets is None:
-            given = assign_postponed_buckets(session, self._identity, covers)
+            given = assign_postponed_buckets(session, upkeep_of(self._identity), covers)
             base = given or base
         return self._of(base, holds, full=full) or given
 

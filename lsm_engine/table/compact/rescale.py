@@ -18,7 +18,7 @@ from lsm_engine.base.errors import (
     InvalidInputError,
     InvalidOptionError,
 )
-from lsm_engine.base.modes import FileSource
+from lsm_engine.base.modes import CommitKind, FileSource
 from lsm_engine.base.record import record
 from lsm_engine.kernels.hashing import bucket_of
 from lsm_engine.mergetree.sections import sections
@@ -30,7 +30,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.rescale import source_buckets
 from lsm_engine.plan.scan import ReadMode
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
-from lsm_engine.table.commit.commit import CommitIdentity, commit
+from lsm_engine.table.commit.commit import CommitIdentity, commit, committed_before, upkeep_of
 from lsm_engine.table.compact.compact import carry_out
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -85,10 +85,14 @@ def rescale(
     The option `bucket` comes first, so that new partitions have the new number; a partition that is
     not among `partitions` keeps its files readable, and takes no rows before it is rescaled too. In
     a table with postponed buckets the option stays, as each partition has its own number. None:
-    all of them have it already. Doing it again after a failure goes on with what is left.
+    all of them have it already. Doing it again after a failure goes on with what is left; a replay of what
+    is committed leaves the option as others may have set it since.
     """
     _check(session.schema, buckets)
     session.options.require_writable()
+    before = committed_before(session, identity, CommitKind.OVERWRITE)
+    if before is not None:
+        return session.schemas.latest() or session.schema, before
     covers = None if partitions is None else PartitionTest(session.schema, partitions)
     if session.schema.bucket_mode.policy.is_fixed:
         session = session.with_schema(_with_buckets(session, buckets))
@@ -166,7 +170,7 @@ def _compacted_base(
         if not waiting:
             return base, chosen
         work = plan_compaction(session, base, lambda *bucket, of=waiting: bucket in of, full=True)
-        carry_out(session, identity, base, work)
+        carry_out(session, upkeep_of(identity), base, work)
     raise CommitConflictError(
         "others commit rows faster than they can be compacted before a rescale; try again",
         kind=ErrorKind.RETRIES_EXHAUSTED,

@@ -338,9 +338,27 @@ def test_sync_also_as_the_interpreter_ends(storage, monkeypatch):
     ended = ThreadPoolExecutor()
     ended.shutdown()
     monkeypatch.setattr(in_flight, "_pools", {os.getpid(): ended})
+    monkeypatch.setattr(in_flight, "main_thread", threading.Thread)  # one that does not run
     storage.sync(["a/x", "a/y"])
     with pytest.raises(NotFoundError):
         storage.sync(["a/x", "a/none"])
+
+
+def test_a_process_that_may_start_no_more_threads_does_nothing_twice(storage, monkeypatch):
+    """The pool has queued an act by the time that its thread does not start: a later thread would do it."""
+    pool, began = ThreadPoolExecutor(), []
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(in_flight, "_pools", {os.getpid(): pool})
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StorageError, match="ulimit"):
+            in_flight.begin(began.append, "refused")
+    in_flight.begin(began.append, "done").result()
+    pool.shutdown()
+    assert began == ["done"]
 
 
 def test_sync_in_a_process_that_was_forked_while_another_thread_began_to_wait(storage, monkeypatch):

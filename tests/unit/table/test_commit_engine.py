@@ -68,6 +68,16 @@ VERBS: dict[str, Callable[[lsm.Table], Any]] = {
     "insert": lambda table: table.insert([{"id": 9, "v": "mine"}], **NUMBERED),
     "update": lambda table: table.update([{"id": 1, "v": "mine"}], **NUMBERED),
     "overwrite": lambda table: table.overwrite([{"id": 1, "v": "mine"}], **NUMBERED),
+    "update where": lambda table: table.update(set={"v": "v || 'x'"}, where="id < 3", **NUMBERED),
+    "delete where": lambda table: table.delete(where="id < 3", **NUMBERED),
+    "merge": lambda table: (
+        table.merge([{"id": 1, "v": "mine"}, {"id": 9, "v": "mine"}], **NUMBERED)
+        .when_matched_delete()
+        .when_not_matched_insert_all()
+        .execute()
+    ),
+    "compact": lambda table: table.compact(full=True, **NUMBERED),
+    "rescale": lambda table: table.rescale(3, **NUMBERED),
     "rollback_to_as_latest": lambda table: table.rollback_to_as_latest(1, **NUMBERED),
 }
 WITHOUT_KEY: dict[str, Callable[[lsm.Table], Any]] = {
@@ -90,6 +100,50 @@ def test_a_replay_is_a_no_op(verb: str) -> None:
     assert story.table.latest_snapshot().id == made.id + 1
     assert rows_of(story) == before
     check_reachability(StoredTable(story.disk))
+
+
+@pytest.mark.parametrize("verb", ["upsert", "compact"])
+def test_a_replay_returns_its_own_snapshot_also_behind_later_numbers(verb: str) -> None:
+    """As a bookmark it leaves out nothing that others did before the later number."""
+    story = Story()
+    story.put(k1="a", k2="b")
+    story.put(k2="c")
+    made = VERBS[verb](story.table)
+    story.put(k5="theirs")
+    story.table.upsert([{"id": 6, "v": "mine"}], commit_user="job", commit_identifier=8)
+    again = VERBS[verb](story.reopened())
+    assert again.id == made.id
+    changes = story.reopened().changelog(after=again, mode="delta").to_pylist()
+    assert [row["id"] for row in changes] == [5, 6]
+
+
+@pytest.mark.parametrize("options", [{}, {"changelog-producer": "lookup"}], ids=["plain", "lookup"])
+def test_the_upkeep_of_a_number_that_a_branch_has_again_is_no_replay(
+    options: dict[str, str],
+) -> None:
+    """Its rows would wait for the next write: the compaction of main, of the same number, is its newest."""
+    story = Story(options={"write-only": "false", "merge-engine": "first-row", **options})
+    story.put(k1="a")
+    VERBS["overwrite"](story.table)
+    story.table.create_tag("now")
+    story.table.create_branch("beside", "now")
+    beside = story.reopened().branch("beside")
+    beside.upsert([{"id": 5, "v": "b"}])
+    made = VERBS["overwrite"](beside)
+    assert made.visible
+    assert rows_of(story, beside) == [{"id": 1, "v": "mine"}]
+
+
+def test_a_replayed_rescale_leaves_the_number_that_others_chose_since() -> None:
+    story = Story()
+    story.put(k1="a", k2="b")
+    made = story.table.rescale(3, **NUMBERED)
+    story.reopened().rescale(5)
+    table = story.reopened()
+    assert table.rescale(3, **NUMBERED) == made
+    assert table.schema.bucket_count == 5
+    table.upsert([{"id": 3, "v": "c"}])
+    assert len(rows_of(story)) == 3
 
 
 @pytest.mark.parametrize("verb", WITHOUT_KEY)
