@@ -1,5 +1,6 @@
 """What comments and pages refer to is there: sections, decisions, files, modules."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -74,6 +75,40 @@ def test_modules_that_texts_name_are_there() -> None:
             module, attribute = path.with_suffix(".py"), path.parent.with_suffix(".py")
             if not (path.is_dir() or module.exists() or attribute.exists()):
                 wrong.append(f"{where}: {named}")
+    assert not wrong
+
+
+def names_in(module: Path) -> set[str]:
+    """Return what a module defines: functions, classes, their methods, and names that it assigns."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (each for each in node.body if isinstance(each, ast.FunctionDef))
+            found |= {f"{node.name}.{each.name}" for each in methods}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {each.id for each in targets if isinstance(each, ast.Name)}
+    return found
+
+
+def test_names_that_the_architecture_page_gives_with_a_module_are_defined_there() -> None:
+    """In `module` (`name`, `Class.method`), and where a table says `NAME` in `module`."""
+    page = (DOCS / "architecture.md").read_text()
+    named = [
+        (module, name)
+        for module, inside in re.findall(r"`([a-z_]+(?:/\w+)+)` \(([^)]*`[^)]*)\)", page)
+        for name in re.findall(r"`([A-Za-z_][\w.]*)`", inside)
+    ]
+    turned = re.findall(r"`(\w+)`(?: \([^)]*\))? (?:in|of) `([a-z_]+(?:/\w+)+)`", page)
+    named += [(module, name) for name, module in turned]
+    assert len(named) > 70
+    wrong = []
+    for module, name in named:
+        path = (ROOT / "lsm_engine" / module).with_suffix(".py")
+        if path.exists() and name not in names_in(path):
+            wrong.append(f"{module}: {name}")
     assert not wrong
 
 
