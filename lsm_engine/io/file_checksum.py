@@ -109,7 +109,7 @@ def _stored_footer(source: Any) -> bytes:
     """Return a footer and what follows it, to the end of the file."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size
-    tail = _last(source, size, _TAIL_BYTES)
+    tail = _last(source, size, _TRAILER_BYTES if isinstance(source, pa.NativeFile) else _TAIL_BYTES)
     length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
     if length > len(tail):
         tail = _last(source, size, length)

@@ -86,7 +86,7 @@ def refuse_triple(filter_: Sequence[Any]) -> None:
         written = _IN_PYTHON.get(operator, f" {operator} {{}}").format(f"{value!r}")
         raise _invalid(
             f"a filter is no triple: write lsm.col({column!r}){written}"
-            f" or SQL text such as '{column} {operator} {value}'"
+            f' or SQL text such as "{column} {operator} {value!r}"'
         )
 
 

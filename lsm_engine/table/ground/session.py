@@ -83,8 +83,8 @@ class TableSession:
         self.ids: IdSource = components.ids
         self.planned: PlannedSchema | None = None
         """How the schema came to be, where a commit publishes it."""
-        self.raw_files: dict[bool, tuple[object, Any]] = {}
-        """What was read last, by snapshot and request, and its files if others may read them (table/read/scan)."""
+        self.planned_reads: dict[str, tuple[object, Any]] = {}
+        """What was read last, by snapshot and request, and its plan or its files (table/read/scan)."""
 
     @cached_property
     def readable_columns(self) -> pa.Schema:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _PART_BYTES = 64 << 20
 """Decoded bytes of a raw file that one of several threads reads at a time, about."""
 
+_BRIEF_VALUES = 2_000_000
+"""Values that one thread decodes in some ten milliseconds."""
+
 
 class KeyReader(Protocol):
     """Reads rows of the newest snapshot by their keys, where that is cheaper than a scan."""
@@ -222,7 +225,8 @@ class Scan(NamedElsewhere, StaysHere):
         if (request.where, request.limit, self._fallback, self._kept_millis) != (None,) * 4:
             return None
         asked = (self.snapshot, request)
-        kept = self._session.raw_files.get(replaced is None)
+        place = "stored rows" if replaced is None else "rows less replaced"
+        kept = self._session.planned_reads.get(place)
         found: tuple[RawFile, ...] | None
         if kept is not None and kept[0] == asked:  # a plan takes longer than many a query
             found = kept[1]
@@ -231,7 +235,7 @@ class Scan(NamedElsewhere, StaysHere):
             context, splits = self._planned.source.context, self._planned.splits
             found = raw_parquet_files(context, splits, self.schema, replaced, whole=whole)
         if found is not None or replaced is None:
-            self._session.raw_files[replaced is None] = (asked, found)
+            self._session.planned_reads[place] = (asked, found)
         return found
 
     @property
@@ -271,8 +275,22 @@ class Scan(NamedElsewhere, StaysHere):
 
     @cached_property
     def _planned(self) -> PlannedScan:
-        plan = plan_scan(self._session, self.snapshot, self._predicate, self._request)
+        plan = self._plan_without_fallback()
         return plan if self._fallback is None else self._with_fallback(plan, self._fallback)
+
+    def _plan_without_fallback(self) -> PlannedScan:
+        """Return the plan; that of all rows, in other columns, where one of several reads made it before."""
+        names = self.schema.names
+        asked = (self.snapshot, replace(self._request, columns=None, limit=None))
+        is_kept = self._replaced is not None and self._predicate is None
+        kept = self._session.planned_reads.get("all rows") if is_kept else None
+        if kept is not None and kept[0] == asked:
+            found: PlannedScan = kept[1]
+            return replace(found, source=found.source.narrowed(names))
+        plan = plan_scan(self._session, self.snapshot, self._predicate, self._request)
+        if is_kept and isinstance(plan.splits, tuple):  # others are made anew by each read
+            self._session.planned_reads["all rows"] = (asked, plan)
+        return plan
 
     def _with_fallback(self, plan: PlannedScan, fallback: Fallback) -> PlannedScan:
         """Add the partitions that only the branch has, under its own rules of merging."""
@@ -320,6 +338,14 @@ class Scan(NamedElsewhere, StaysHere):
             schema = self.schema  # the branch's columns may be stricter about nulls
             yield from (batch.cast(schema) for batch in self._read())
 
+    def _is_brief(self, plan: PlannedScan) -> bool:
+        """Whether a local read of rows that need no merging takes about as long as starting threads for it."""
+        if self._replaced is None or not isinstance(plan.splits, tuple):
+            return False
+        rows = sum(split.row_count for split in plan.splits)
+        brief = rows * len(self.schema) <= _BRIEF_VALUES
+        return brief and not plan.source.context.file_io.facts.is_far
+
     def _found_by_key(self) -> pa.Table | None:
         """Return the rows if the filter names their keys and they are known already, or soon.
 
@@ -357,7 +383,7 @@ class Scan(NamedElsewhere, StaysHere):
                     yield from part()
             return
         with plan.source.fetching(plan.splits) as splits:
-            if executor.threads == 1:
+            if executor.threads == 1 or self._is_brief(plan):
                 for part in scan_parts(plan.source, splits, replaced=self._replaced):
                     yield from part()
                 return

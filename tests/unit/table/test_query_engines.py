@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.table.read import replaced_rows
+from lsm_engine.table.read import replaced_rows, scan
 from lsm_engine.table.read.arrow_dataset import ArrowDataset
 
 SCHEMA = pa.schema(
@@ -202,6 +202,34 @@ def test_a_state_is_planned_once_and_a_new_one_is_seen(tmp_path, monkeypatch):
         assert made.to_polars().collect().height == 5
         made.alter(lsm.AddColumn("w", "INT"))
         assert made.to_polars().collect().columns == ["id", "v", "w"]
+
+
+def test_all_rows_less_replaced_ones_are_planned_once_and_read_without_threads(
+    tmp_path, monkeypatch
+):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table(
+            "a.t", {"id": int, "v": int, "w": int}, primary_key="id", options={"write-only": "true"}
+        )
+        count = 40_000
+        rows = pa.table({name: pa.array(range(count)) for name in ("id", "v", "w")})
+        made.upsert(rows)
+        made.upsert(rows.slice(0, 10).set_column(1, "v", pa.array([-1] * 10)))
+        plans = []
+        planned = scan.plan_scan
+        monkeypatch.setattr(scan, "plan_scan", lambda *a, **k: plans.append(1) or planned(*a, **k))
+        monkeypatch.setattr(scan, "read_ahead", None)
+        want = sum(range(10, count)) - 10
+        for column, total in [("v", want), ("w", sum(range(count))), ("v", want)]:
+            assert made.to_duckdb().aggregate(f"sum({column})").fetchone() == (total,)
+            assert made.to_dataset().to_table([column]).num_rows == count
+        assert len(plans) == 2  # which files there are, and which rows
+        assert made.to_duckdb().filter("v < 0").count("*").fetchone() == (10,)
+        made.delete([{"id": 11}])
+        assert made.to_duckdb().aggregate("sum(v)").fetchone() == (want - 11,)
+        assert made.to_duckdb(version=2).aggregate("sum(v)").fetchone() == (want,)
+        made.alter(lsm.AddColumn("x", "INT"), lsm.DropColumn("w"))
+        assert made.to_duckdb().aggregate("sum(v), count(x), count(*)").fetchone() == (want - 11, 0, count - 1)  # fmt: skip
 
 
 def test_a_dataset_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
