@@ -261,9 +261,9 @@ def _altered(
                 )
             return replace(field, type=replace(field.type, nullable=change.nullable))
         case ChangeType():
-            if name in (*schema.primary_keys, *schema.partition_keys):
+            if name in (*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys):
                 raise InvalidInputError(
-                    f"{name!r} is a key or partition column: its type places rows and cannot change",
+                    f"{name!r} is a key, bucket or partition column: its type places rows and cannot change",
                     kind=ErrorKind.INVALID_SCHEMA,
                     column=name,
                 )

@@ -145,3 +145,15 @@ def test_a_changelog_producer_is_refused(catalog: lsm.Catalog, producer: str) ->
     with pytest.raises(lsm.LsmError, match="changelog-producer"):
         catalog.create_table("db.t", COLUMNS, options={"changelog-producer": producer})
     assert catalog.list_tables("db") == [] if "db" in catalog.list_databases() else True
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "STRING"])
+def test_the_type_of_a_bucket_key_stays_so_that_filters_find_its_rows(
+    catalog: lsm.Catalog, kind: str
+) -> None:
+    table = catalog.create_table("db.t", COLUMNS, options=BUCKETED)
+    table.append(rows(0, 20))
+    with pytest.raises(lsm.InvalidInputError, match="its type places rows"):
+        table.alter(lsm.ChangeType("a", kind))
+    table.alter(lsm.ChangeType("v", kind))
+    assert [table.scan(where=f"a = {a}").count() for a in range(7)] == [3, 3, 3, 3, 3, 3, 2]
