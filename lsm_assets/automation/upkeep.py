@@ -83,7 +83,7 @@ def plan_orphans(
     if table is None:
         return False
     report = table.remove_orphan_files(dry_run=True, older_than=older_than)
-    rows = [(path, pictures.bytes_text(size)) for path, size in report.plan.orphans]
+    rows = [(path, lsm.format_bytes(size)) for path, size in report.plan.orphans]
     found: Metadata = {
         "lsm/orphans": dg.MetadataValue.text(str(report)),
         "lsm/orphan_files": dg.MetadataValue.md(

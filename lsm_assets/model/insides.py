@@ -8,16 +8,17 @@ import dagster as dg
 
 from lsm_assets.model import pictures
 from lsm_assets.model.metadata import Metadata, lineage_url
-from lsm_engine import RetentionSimulation, SnapshotDiff
+from lsm_engine import RetentionSimulation, SnapshotDiff, format_bytes
 from lsm_engine import snapshot_ranges as ranges
 
 MANIFESTS_MAX = 100
 PINS_SHOWN = 10
 
 _MANIFEST_COLUMNS = (
-    "list", "manifest", "bytes", "added", "deleted", "partitions", "buckets", "levels",
+    "list", "manifest", "size", "added", "deleted", "partitions", "buckets", "levels",
 )  # fmt: skip
-_NAME_CHARACTERS = 22
+_NAME_ENDS = 17, 5
+"""Characters that are shown of a manifest's name: those of one commit differ in the last ones."""
 
 
 def diff_metadata(diff: SnapshotDiff) -> Metadata:
@@ -60,11 +61,12 @@ def manifests_metadata(manifests: Sequence[Mapping[str, Any]]) -> Metadata:
 
 def _manifest_row(row: Mapping[str, Any]) -> dict[str, str | int]:
     name = str(row["file_name"])
-    short = name if len(name) <= _NAME_CHARACTERS else f"{name[: _NAME_CHARACTERS - 1]}…"
+    head, tail = _NAME_ENDS
+    short = name if len(name) <= head + tail else f"{name[:head]}…{name[-tail:]}"
     return {
         "list": row["list"],
         "manifest": short,
-        "bytes": row["file_size"],
+        "size": format_bytes(row["file_size"]),
         "added": row["num_added_files"],
         "deleted": row["num_deleted_files"],
         "partitions": _span(
@@ -90,12 +92,12 @@ def retention_metadata(simulated: RetentionSimulation) -> Metadata:
     """What expiry will take next under the table's own options, and what keeps the rest."""
     gone = ranges(simulated.expired)
     rows = [
-        (pin.name, pin.file_count, _size(pin.size_bytes), _size(pin.only_size_bytes))
+        (pin.name, pin.file_count, format_bytes(pin.size_bytes), format_bytes(pin.only_size_bytes))
         for pin in simulated.pins[:PINS_SHOWN]
     ]
     found: Metadata = {
         "lsm/expires_next": dg.MetadataValue.text(
-            f"snapshots {gone}: {simulated.freed_file_count} files, {_size(simulated.freed_bytes)}"
+            f"snapshots {gone}: {simulated.freed_file_count} files, {format_bytes(simulated.freed_bytes)}"
             if gone
             else "nothing"
         ),
@@ -123,11 +125,7 @@ def lineage_link(page_url: str, table: str, snapshot_id: int) -> Metadata:
 
 
 def _signed(size_bytes: int) -> str:
-    return f"{'-' if size_bytes < 0 else '+'}{_size(abs(size_bytes))}"
-
-
-def _size(size_bytes: int) -> str:
-    return pictures.bytes_text(size_bytes)
+    return f"{'-' if size_bytes < 0 else '+'}{format_bytes(abs(size_bytes))}"
 
 
 def calendar_metadata(picture: str, table: str) -> Metadata:
@@ -147,7 +145,7 @@ def contents_metadata(levels: str, partitions: Sequence[Mapping[str, Any]]) -> M
                 each["partition"],
                 each["file_count"],
                 each["record_count"],
-                _size(each["file_size_in_bytes"]),
+                format_bytes(each["file_size_in_bytes"]),
             )
             for each in partitions
         ]

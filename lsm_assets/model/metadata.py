@@ -24,6 +24,7 @@ from lsm_engine import (
     TableSchema,
     Tag,
     compaction_metrics_of,
+    format_bytes,
     row_counts_of,
 )
 
@@ -194,7 +195,7 @@ def files_metadata(
 def level_table(levels: Iterable[LevelFacts]) -> str:
     """A Markdown table of levels."""
     rows = [
-        (f"L{level.level}", level.runs, level.files, level.rows, pictures.bytes_text(level.bytes))
+        (f"L{level.level}", level.runs, level.files, level.rows, format_bytes(level.bytes))
         for level in levels
     ]
     return pictures.markdown_table(["level", "runs", "files", "rows", "size"], rows)
@@ -290,7 +291,7 @@ def manifest_lists_metadata(
     counts = manifests or {}
     blank: Sequence[Any] = ("", "", "")
     rows = [
-        (kind, name, "" if size is None else pictures.bytes_text(size), *counts.get(kind, blank))
+        (kind, name, "" if size is None else format_bytes(size), *counts.get(kind, blank))
         for kind, name, size in lists
     ]
     headings = ["list", "file", "size", "manifests", "files added", "files deleted"]

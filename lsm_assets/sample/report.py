@@ -12,7 +12,6 @@ from rich.tree import Tree
 
 import lsm_engine as lsm
 from lsm_assets.ledger.survey import survey
-from lsm_assets.model.pictures import bytes_text
 from lsm_assets.sample.local_s3 import command_words
 from lsm_assets.sample.origin import Origin, origin_of, worst_figure
 from lsm_assets.sample.tables import CARRIER_DAYS, FLIGHTS, TABLES
@@ -70,7 +69,7 @@ def _overview(tables: Mapping[str, lsm.Table], compactions: Mapping[str, tuple[i
             f"{table.scan().count():,}",
             str(len(snapshots)),
             str(tree.files),
-            bytes_text(tree.bytes),
+            lsm.format_bytes(tree.bytes),
             runs,
             str(len(table.tags())),
         )

@@ -66,11 +66,11 @@ def parse_age(older_than: str | timedelta) -> int:
 
 
 def format_bytes(size: int) -> str:
-    """Return a size for people: three significant digits and a unit, such as "1.27 MB"."""
+    """Return a size for people: three significant digits, or the whole number, and a unit: "1.27 MB"."""
     amount = float(size)
     for unit in ("B", "KB", "MB", "GB"):
         if abs(amount) < 1024:
-            return f"{size} B" if unit == "B" else f"{amount:.3g} {unit}"
+            return f"{amount:{'.3g' if abs(amount) < 999.5 else '.0f'}} {unit}"
         amount /= 1024
     return f"{amount:.4g} TB"
 

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.base.units import format_bytes
 from lsm_engine.catalog.lineage_page import lineage_page
 from lsm_engine.catalog.provenance import Input, Run, provenance_properties
 from tests.browser.chromium import acted
@@ -156,3 +157,8 @@ def test_text_from_the_lineage_is_never_markup(page) -> None:
         page, "return document.getElementById('panel').textContent;", anchor="#shop.orders/1"
     )
     assert "price ← <b>orders</b>.csv.\\u202ecirp" in shown
+
+
+def test_sizes_are_written_as_the_command_line_writes_them(page) -> None:
+    sizes = [0, 1023, 1024, 15360, 1_023_488, 1_047_552, 1_340_000, 1_500_000_000, 1500 << 40]
+    assert acted(page, f"return {sizes}.map(sized);") == [format_bytes(size) for size in sizes]

@@ -170,12 +170,17 @@ LABELS = """
     const onto = boxes.flatMap((one, at) => boxes.slice(at + 1).filter(({box}) =>
         Math.min(box.right, one.box.right) - Math.max(box.left, one.box.left) > 1 &&
         Math.min(box.bottom, one.box.bottom) - Math.max(box.top, one.box.top) > 1).map(({what}) => `${one.what} on ${what}`));
-    return {onto, shown: boxes.filter(({what}) => what.startsWith('⚑')).length};
+    const struck = edges.filter(edge => [edge.from, edge.to].some(node => [...node.shape.querySelectorAll('text')].some(label => {
+        const box = label.getBoundingClientRect(), to = edge.shape.getScreenCTM();
+        return Array.from({length: 200}, (none, at) => edge.shape.getPointAtLength(edge.shape.getTotalLength() * at / 199).matrixTransform(to))
+            .some(({x, y}) => x > box.left && x < box.right && y > box.top + 1 && y < box.bottom - 1);
+    }))).length;
+    return {struck, edges: edges.length, onto, shown: boxes.filter(({what}) => what.startsWith('⚑')).length};
 """
 
 
 def test_no_label_lies_on_another_or_on_a_snapshot(tmp_path: Path) -> None:
-    """Of tags and sources with long names, a commit apart each; the newest is named always."""
+    """Of tags and sources with long names, a commit apart each; no line runs through those at its ends."""
     with lsm.open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)) as catalog:
         for name in ("shop.orders", "shop.a_table_with_a_name_that_reaches_far_into_the_picture"):
             table = catalog.create_table(name, {"id": int}, primary_key="id")
@@ -193,6 +198,7 @@ def test_no_label_lies_on_another_or_on_a_snapshot(tmp_path: Path) -> None:
         "return states;",
     )
     assert [seen["onto"] for seen in states] == [[], [], []]
+    assert [(seen["struck"], seen["edges"]) for seen in states] == [(0, 16)] * 3
     assert 2 <= states[0]["shown"] < 16
     links = "return [...document.querySelectorAll('#panel li a')].map(link => link.textContent);"
     assert "s3://bucket/in 2013-01-03 at 12:00" in acted(page, links, anchor="#shop.orders/3")

@@ -45,10 +45,16 @@ addEventListener("load", () => {
   };
   const shown = [...document.body.querySelectorAll("*:not(svg *):not(script)")].filter(
     each => [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()));
-  const faint = shown.filter(each => {
-    const [dark, bright] = [light(getComputedStyle(each).color), light(below(each))].sort();
-    return (Math.max(dark, bright) + 0.05) / (Math.min(dark, bright) + 0.05) < 4.5;
-  }).map(each => each.tagName + "." + each.className + " " + each.textContent.slice(0, 30));
+  const contrast = (colour, element) => {
+    const lights = [light(colour), light(below(element))];
+    return (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
+  };
+  const faint = shown.filter(each => contrast(getComputedStyle(each).color, each) < 4.5)
+    .map(each => each.tagName + "." + each.className + " " + each.textContent.slice(0, 30));
+  for (const box of document.querySelectorAll("input")) {
+    if (contrast(getComputedStyle(box, "::placeholder").color, box) < 4.5) faint.push("placeholder of " + box.name);
+    if (contrast(getComputedStyle(box).borderTopColor, box.parentElement) < 3) faint.push("border of " + box.name);
+  }
   out.textContent = JSON.stringify({
     faint,
     followed, focus: document.activeElement.name, title: document.title,
@@ -127,7 +133,7 @@ def test_a_phone_shows_a_page_whole_and_runs_nothing_of_the_data(url, tmp_path, 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_text_can_be_read_in_light_and_dark(url, tmp_path, page) -> None:
-    """By the contrast that WCAG asks for of text, 4.5 to 1."""
+    """By the contrast that WCAG asks for: of text 4.5 to 1, of what surrounds a field 3."""
     for flags in ([], [DARK]):
         found = seen(f"{url}{PAGES[page]}", tmp_path, "--window-size=1200,800", *flags)
         assert found["background"] == ("rgb(17, 21, 28)" if flags else "rgb(255, 255, 255)")

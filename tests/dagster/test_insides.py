@@ -1,6 +1,7 @@
 """Pages show what is inside: changes, manifests, calendars, what expiry takes; upkeep plans first."""
 
 import os
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -72,6 +73,9 @@ def test_an_inspected_snapshot_shows_its_contents_and_its_manifests_their_statis
     records = [record.data for record in table.records]
     assert [record["list"] for record in records] == ["base", "delta"]
     assert {record["levels"] for record in records} == {"0"}
+    # What tells manifests of one commit apart stands at the end of their names.
+    assert all(re.fullmatch(r"manifest-\w{8}….{3}-\d", record["manifest"]) for record in records)
+    assert all(record["size"].endswith(" KB") for record in records)
 
 
 def test_the_files_page_foretells_expiry_and_names_branches(lake: Lake) -> None:

@@ -102,5 +102,9 @@ def files_page(
         name,
         "Tree",
         f"Files of {place}, {at}{cut}",
-        parts.rows_table(FILE_COLUMNS, files, empty="no files"),
+        parts.rows_table(
+            FILE_COLUMNS,
+            files,
+            empty="no files in this bucket; the tree lists the buckets of each partition",
+        ),
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine import columns_of_text, type_of_text
+from lsm_engine import columns_of_text, format_bytes, type_of_text
 from lsm_engine.base.errors import InvalidInputError, UnsupportedError
 from lsm_engine.cli.literals import parsed, partition_values
 from lsm_engine.cli.output import Output, listed, words
@@ -204,3 +204,12 @@ def test_names_and_values_with_escapes_are_shown_escaped(shop) -> None:
             result = shop(*words_given, *extra)
             assert "\x1b" not in result.output
             assert "\x07" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KB"), (1_023_488, "1000 KB"), (1_047_552, "1023 KB"),
+     (1_340_000, "1.28 MB"), (-1_500_000_000, "-1.4 GB"), (1500 << 40, "1500 TB")],
+)  # fmt: skip
+def test_sizes_are_never_written_with_an_exponent(size, text) -> None:
+    assert format_bytes(size) == text
