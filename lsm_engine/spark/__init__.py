@@ -34,51 +34,30 @@ if TYPE_CHECKING:
     from lsm_engine.spark.verify import verify_table
 
 __all__ = [
-    "FileRows",
-    "SparkExecutor",
-    "TaskFailedError",
-    "arrow_schema_of",
-    "changes_dataframe",
-    "check_java",
-    "engine_settings",
-    "local_session",
-    "local_settings",
-    "locate_dataframe",
-    "lookup_join",
-    "merge_dataframe",
-    "on_spark",
-    "read_dataframe",
-    "register",
-    "spark_schema",
-    "sql",
-    "upsert_batches",
-    "upsert_dataframe",
-    "upsert_files",
-    "verify_table",
-]
+    "FileRows", "SparkExecutor", "TaskFailedError", "arrow_schema_of", "changes_dataframe",
+    "check_java", "engine_settings", "local_session", "local_settings", "locate_dataframe",
+    "lookup_join", "merge_dataframe", "on_spark", "read_dataframe", "register", "spark_schema",
+    "sql", "upsert_batches", "upsert_dataframe", "upsert_files", "verify_table",
+]  # fmt: skip
 
 _HOMES = {
-    "FileRows": "file_rows",
-    "SparkExecutor": "executor",
-    "TaskFailedError": "failures",
-    "arrow_schema_of": "arrow_rows",
-    "changes_dataframe": "changes",
-    "check_java": "session",
-    "engine_settings": "session",
-    "local_session": "session",
-    "local_settings": "session",
-    "locate_dataframe": "locate",
-    "lookup_join": "join_lookups",
-    "merge_dataframe": "upsert",
-    "on_spark": "upsert",
-    "read_dataframe": "read",
-    "register": "registration",
-    "spark_schema": "arrow_rows",
-    "sql": "sql_statements",
-    "upsert_batches": "upsert",
-    "upsert_dataframe": "upsert",
-    "upsert_files": "upsert",
-    "verify_table": "verify",
+    name: home
+    for home, names in {
+        "arrow_rows": "arrow_schema_of spark_schema",
+        "changes": "changes_dataframe",
+        "executor": "SparkExecutor",
+        "failures": "TaskFailedError",
+        "file_rows": "FileRows",
+        "join_lookups": "lookup_join",
+        "locate": "locate_dataframe",
+        "read": "read_dataframe",
+        "registration": "register",
+        "session": "check_java engine_settings local_session local_settings",
+        "sql_statements": "sql",
+        "upsert": "merge_dataframe on_spark upsert_batches upsert_dataframe upsert_files",
+        "verify": "verify_table",
+    }.items()
+    for name in names.split()
 }
 
 

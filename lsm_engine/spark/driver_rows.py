@@ -15,37 +15,12 @@ from lsm_engine.spark.session import is_classic
 from lsm_engine.spark.shared_storage import DRIVER_BYTES
 
 _DEFAULT = "32mb"
-_ESTIMATED = frozenset(
-    {
-        *(
-            "Aggregate",
-            "ArrowEvalPython",
-            "BatchEvalPython",
-            "Distinct",
-            "Filter",
-            "InMemoryRelation",
-            "Join",
-        ),
-        *(
-            "GlobalLimit",
-            "LocalLimit",
-            "LocalRelation",
-            "LogicalRelation",
-            "Offset",
-            "OneRowRelation",
-        ),
-        *(
-            "Project",
-            "Range",
-            "Repartition",
-            "RepartitionByExpression",
-            "Sort",
-            "SubqueryAlias",
-            "Union",
-        ),
-        "Window",
-    }
-)
+_ESTIMATED = {
+    "Aggregate", "ArrowEvalPython", "BatchEvalPython", "Distinct", "Filter", "GlobalLimit",
+    "InMemoryRelation", "Join", "LocalLimit", "LocalRelation", "LogicalRelation", "Offset",
+    "OneRowRelation", "Project", "Range", "Repartition", "RepartitionByExpression", "Sort",
+    "SubqueryAlias", "Union", "Window",
+}  # fmt: skip
 """Steps of a plan that Spark does not take for smaller than they are, as it does what explodes or maps."""
 _TOO_LARGE = "spark.driver.maxResultSize"
 
