@@ -20,7 +20,6 @@ from lsm_engine.codec.member_names import (
     OWN_BRANCH,
     OWN_NAME,
     SCHEMA_MEMBERS,
-    SNAPSHOT_MEMBERS,
     TAG_ONLY_MEMBERS,
     refuse_damaged_names,
 )
@@ -149,6 +148,49 @@ def _check_names(schema: TableSchema, file_name: str) -> None:
 # --- snapshots -----------------------------------------------------------------------------------
 
 
+def _kind(found: JsonObject, member: str) -> CommitKind:
+    text = found.text(member)
+    kinds = {kind.value: kind for kind in CommitKind}
+    if text not in kinds:
+        raise UnsupportedError(
+            f"commit kind {text!r} is unknown to this version",
+            kind=ErrorKind.UNSUPPORTED_FORMAT,
+            file=found.file_name,
+        )
+    return kinds[text]
+
+
+_MEMBERS: tuple[tuple[str, str, Callable[[JsonObject, str], Any]], ...] = (
+    ("version", "version", JsonObject.optional_long),
+    ("uuid", "uuid", JsonObject.optional_text),
+    ("id", "id", JsonObject.long),
+    ("schemaId", "schema_id", JsonObject.long),
+    ("baseManifestList", "base_manifest_list", JsonObject.name),
+    ("baseManifestListSize", "base_manifest_list_size", JsonObject.optional_long),
+    ("deltaManifestList", "delta_manifest_list", JsonObject.name),
+    ("deltaManifestListSize", "delta_manifest_list_size", JsonObject.optional_long),
+    ("changelogManifestList", "changelog_manifest_list", JsonObject.optional_name),
+    ("changelogManifestListSize", "changelog_manifest_list_size", JsonObject.optional_long),
+    ("indexManifest", "index_manifest", JsonObject.optional_name),
+    ("commitUser", "commit_user", JsonObject.text),
+    ("commitIdentifier", "commit_identifier", JsonObject.long),
+    ("commitKind", "commit_kind", _kind),
+    ("timeMillis", "time_millis", JsonObject.long),
+    ("logOffsets", "log_offsets", JsonObject.long_map),
+    ("totalRecordCount", "total_record_count", JsonObject.optional_long),
+    ("deltaRecordCount", "delta_record_count", JsonObject.optional_long),
+    ("changelogRecordCount", "changelog_record_count", JsonObject.optional_long),
+    ("watermark", "watermark", JsonObject.optional_long),
+    ("statistics", "statistics", JsonObject.optional_name),
+    ("properties", "properties", JsonObject.text_map),
+    ("nextRowId", "next_row_id", JsonObject.optional_long),
+    ("operation", "operation", JsonObject.optional_text),
+    ("writerVersion", "writer_version", JsonObject.optional_text),
+)
+"""What a snapshot file holds, in the order written: the member, the attribute, and how it is read."""
+_SNAPSHOT_MEMBERS = frozenset(member for member, _, _ in _MEMBERS)
+
+
 @lru_cache(maxsize=_SNAPSHOTS_KEPT)
 def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
     """Return the snapshot, or decoupled changelog, that a file holds.
@@ -162,7 +204,7 @@ def decode_snapshot(data: bytes, *, file_name: str) -> Snapshot:
         raise CorruptFileError(
             "the file holds a tag and no snapshot; restore it", file=file_name, id=found.long("id")
         )
-    refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
+    refuse_damaged_names(found.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
     return _snapshot(found)
 
 
@@ -172,14 +214,6 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def _snapshot(found: JsonObject) -> Snapshot:
-    kind_text = found.text("commitKind")
-    kinds = {kind.value: kind for kind in CommitKind}
-    if kind_text not in kinds:
-        raise UnsupportedError(
-            f"commit kind {kind_text!r} is unknown to this version",
-            kind=ErrorKind.UNSUPPORTED_FORMAT,
-            file=found.file_name,
-        )
     version = found.optional_long("version")
     if version is not None and version > SNAPSHOT_VERSION:
         raise UnsupportedError(
@@ -188,64 +222,16 @@ def _snapshot(found: JsonObject) -> Snapshot:
             kind=ErrorKind.UNSUPPORTED_FORMAT,
             file=found.file_name,
         )
-    snapshot = Snapshot(
-        version=version,
-        id=found.long("id"),
-        schema_id=found.long("schemaId"),
-        base_manifest_list=found.name("baseManifestList"),
-        base_manifest_list_size=found.optional_long("baseManifestListSize"),
-        delta_manifest_list=found.name("deltaManifestList"),
-        delta_manifest_list_size=found.optional_long("deltaManifestListSize"),
-        changelog_manifest_list=found.optional_name("changelogManifestList"),
-        changelog_manifest_list_size=found.optional_long("changelogManifestListSize"),
-        index_manifest=found.optional_name("indexManifest"),
-        commit_user=found.text("commitUser"),
-        commit_identifier=found.long("commitIdentifier"),
-        commit_kind=kinds[kind_text],
-        time_millis=found.long("timeMillis"),
-        log_offsets=found.long_map("logOffsets"),
-        total_record_count=found.optional_long("totalRecordCount"),
-        delta_record_count=found.optional_long("deltaRecordCount"),
-        changelog_record_count=found.optional_long("changelogRecordCount"),
-        watermark=found.optional_long("watermark"),
-        statistics=found.optional_name("statistics"),
-        properties=found.text_map("properties"),
-        next_row_id=found.optional_long("nextRowId"),
-        uuid=found.optional_text("uuid"),
-        operation=found.optional_text("operation"),
-        writer_version=found.optional_text("writerVersion"),
-    )
+    snapshot = Snapshot(**{attribute: read(found, member) for member, attribute, read in _MEMBERS})
     return with_checksums(snapshot, file_name=found.file_name)
 
 
 def _snapshot_members(snapshot: Snapshot) -> dict[str, Any]:
-    properties = stored_properties(snapshot)
-    return {
-        "version": snapshot.version,
-        "uuid": snapshot.uuid,
-        "id": snapshot.id,
-        "schemaId": snapshot.schema_id,
-        "baseManifestList": snapshot.base_manifest_list,
-        "baseManifestListSize": snapshot.base_manifest_list_size,
-        "deltaManifestList": snapshot.delta_manifest_list,
-        "deltaManifestListSize": snapshot.delta_manifest_list_size,
-        "changelogManifestList": snapshot.changelog_manifest_list,
-        "changelogManifestListSize": snapshot.changelog_manifest_list_size,
-        "indexManifest": snapshot.index_manifest,
-        "commitUser": snapshot.commit_user,
-        "commitIdentifier": snapshot.commit_identifier,
+    properties, offsets = stored_properties(snapshot), snapshot.log_offsets
+    return {member: getattr(snapshot, attribute) for member, attribute, _ in _MEMBERS} | {
         "commitKind": snapshot.commit_kind.value,
-        "timeMillis": snapshot.time_millis,
-        "logOffsets": None if snapshot.log_offsets is None else dict(snapshot.log_offsets),
-        "totalRecordCount": snapshot.total_record_count,
-        "deltaRecordCount": snapshot.delta_record_count,
-        "changelogRecordCount": snapshot.changelog_record_count,
-        "watermark": snapshot.watermark,
-        "statistics": snapshot.statistics,
+        "logOffsets": None if offsets is None else dict(offsets),
         "properties": None if properties is None else dict(properties),
-        "nextRowId": snapshot.next_row_id,
-        "operation": snapshot.operation,
-        "writerVersion": snapshot.writer_version,
     }
 
 
@@ -272,7 +258,7 @@ def decode_tag(
     and not renamed.
     """
     found = parse_object(data, file_name=file_name)
-    refuse_damaged_names(found.members, SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
+    refuse_damaged_names(found.members, _SNAPSHOT_MEMBERS | TAG_ONLY_MEMBERS, file_name=file_name)
     if TAG_ONLY_MEMBERS.isdisjoint(found.members) and f'"{CHECKSUM}"'.encode() in data:
         raise CorruptFileError(
             "the file holds a snapshot and no tag; restore it, or delete the tag", file=file_name

@@ -9,15 +9,6 @@ from typing import Any
 
 from lsm_engine.base.errors import CorruptFileError
 
-SNAPSHOT_MEMBERS = frozenset(
-    {
-        "version", "uuid", "id", "schemaId", "baseManifestList", "baseManifestListSize",
-        "deltaManifestList", "deltaManifestListSize", "changelogManifestList",
-        "changelogManifestListSize", "indexManifest", "commitUser", "commitIdentifier", "commitKind",
-        "timeMillis", "logOffsets", "totalRecordCount", "deltaRecordCount", "changelogRecordCount",
-        "watermark", "statistics", "properties", "nextRowId", "operation", "writerVersion",
-    }
-)  # fmt: skip
 OWN_NAME = "lsmName"
 """Member of tags and consumers: whose file it is, as nothing else in it says so."""
 OWN_BRANCH = "lsmBranch"
