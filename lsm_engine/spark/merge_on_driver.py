@@ -6,8 +6,10 @@ taken from the source as they are never do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,10 @@ from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Action, Clause,
 _ROW = "_lsm_row"
 _TABLE_SHARE = 8
 """How many times the bytes of `spark.lsm.driver-bytes` the files of a table may have for the driver to merge."""
+LOCAL_BYTES = "spark.sql.execution.arrow.localRelationThreshold"
+"""Spark's own setting: rows in Arrow of fewer bytes become rows of the plan."""
+_FEW_BYTES = "64kb"
+_one_at_a_time = Lock()
 _ROWS_AT_ONCE = 1 << 19
 """Rows of a table that one job of Spark computes expressions for."""
 
@@ -158,7 +164,8 @@ class FrameRows:
             return self.spark.createDataFrame([], schema)
         whole = pa.table(columns).combine_chunks().to_batches()
         fit = fitter(arrow_schema_of(schema))
-        return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, whole)]), schema)
+        with _in_tasks(self.spark):
+            return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, whole)]), schema)
 
     def _structs(self, flat: DataFrame, needed: set[str], there: list[str]) -> DataFrame:
         """Return flat rows as one column for each side; what nothing needs is null there."""
@@ -215,6 +222,21 @@ class Expressions:
             self._found = found.drop_columns(_ROW).rename_columns([*self._columns])
             self._of = frame
         return self._found.column(name)
+
+
+@contextmanager
+def _in_tasks(spark: SparkSession) -> Iterator[None]:
+    """Let rows in Arrow stay Arrow until tasks compute with them, with the code that Spark generates.
+
+    Up to 48 MB of them would be rows of the plan itself, which the planner goes through one by one.
+    """
+    with _one_at_a_time:
+        before = spark.conf.get(LOCAL_BYTES, None)
+        spark.conf.set(LOCAL_BYTES, _FEW_BYTES)
+        try:
+            yield
+        finally:
+            spark.conf.unset(LOCAL_BYTES) if before is None else spark.conf.set(LOCAL_BYTES, before)
 
 
 class DriverMerge:

@@ -5,8 +5,9 @@ import pytest
 from pyspark.sql import functions as sql
 
 from lsm_engine.base.errors import InvalidOptionError
-from lsm_engine.spark import TaskFailedError, executor, upsert_dataframe
+from lsm_engine.spark import TaskFailedError, executor, merge_dataframe, upsert_dataframe
 from lsm_engine.spark.driver_rows import DRIVER_BYTES, few_rows
+from lsm_engine.spark.merge_on_driver import LOCAL_BYTES, FrameRows
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("n", pa.int64())])
@@ -66,3 +67,35 @@ def test_rows_that_cannot_be_computed_leave_the_table_as_it_was(spark, new_table
     with pytest.raises(TaskFailedError, match="write rows"):
         upsert_dataframe(table, failing)
     assert table.snapshots() == []
+
+
+@pytest.mark.parametrize("given", [None, "1mb"])
+def test_conditions_over_many_rows_are_computed_in_tasks_and_not_in_the_plan(
+    spark, new_table, monkeypatch, given
+):
+    before = spark.conf.get(LOCAL_BYTES)
+    table = new_table("orders", schema=SCHEMA, partitioned_by=())
+    table.upsert(pa.table({"id": range(20_000), "day": ["d"] * 20_000, "n": range(20_000)}))
+    plans = []
+    collect = FrameRows.collected
+    monkeypatch.setattr(
+        FrameRows, "collected", lambda of, rows: plans.append(plan_of(rows)) or collect(of, rows)
+    )
+    if given is not None:
+        spark.conf.set(LOCAL_BYTES, given)
+    try:
+        merge = merge_dataframe(table, spark.range(20_000), on="id")
+        merge.when_matched_delete("target.n % 10 = 3").execute()
+        assert spark.conf.get(LOCAL_BYTES) == (given or before)
+    finally:
+        spark.conf.unset(LOCAL_BYTES)
+    assert plans
+    assert not [plan for plan in plans if "LocalRelation" in plan]
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [
+        at for at in range(20_000) if at % 10 != 3
+    ]
+
+
+def plan_of(frame):
+    """What Spark makes of a frame before it runs it."""
+    return frame._jdf.queryExecution().optimizedPlan().toString()
