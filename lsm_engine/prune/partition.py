@@ -60,7 +60,7 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
             )
         kind = arrow_type(by_name[name].type)
         try:
-            scalar = pa.scalar(value).cast(kind) if value is not None else None
+            scalar = None if value is None else _as_stored(value, kind)
         except (pa.ArrowException, ValueError, TypeError) as cause:
             raise InvalidInputError(
                 f"partition column {name!r} is {kind} and cannot be {value!r}", column=name
@@ -70,6 +70,16 @@ def partition_predicate(values: Mapping[str, object], fields: Sequence[DataField
         else:
             parts.append(Compare(column=name, comparison=Comparison.EQUAL, value=scalar))
     return all_of(parts)
+
+
+def _as_stored(value: object, kind: pa.DataType) -> pa.Scalar:
+    """Return a value as its column's type; ValueError for one that it would change: 1.239, a day's noon."""
+    given = pa.scalar(value)
+    stored = given.cast(kind)
+    rounds = isinstance(value, str) or pa.types.is_floating(kind)  # 0.1 is a FLOAT's nearest
+    if not rounds and stored.cast(given.type) != given:
+        raise ValueError(value)
+    return stored
 
 
 def manifest_mask(

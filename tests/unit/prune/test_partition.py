@@ -89,11 +89,25 @@ def test_static_partitions() -> None:
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [({"v": 1}, "'v' is not a partition column; there are: day, region"), ({"day": "x"}, "'day' is date32")],
+    [({"v": 1}, "'v' is not a partition column; there are: day, region"), ({"day": "x"}, "'day' is date32"),
+     ({"day": dt.datetime(2024, 1, 2, 10, tzinfo=dt.UTC)}, "'day' is date32")],
 )  # fmt: skip
 def test_static_partitions_refuse(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         partition_predicate(values, FIELDS)
+
+
+def test_static_partitions_are_those_that_are_named_and_no_near_ones() -> None:
+    price = (DataField(id=0, name="price", type=parse_type("DECIMAL(5, 2)")),)
+    partitions = pa.array([encode_row([decimal.Decimal("1.23")], [price[0].type])])
+    for value in (1.23, "1.23", decimal.Decimal("1.230")):
+        assert partition_mask(partition_predicate({"price": value}, price), partitions, price).all()
+    for value in (1.2345, decimal.Decimal("1.2345")):
+        with pytest.raises(InvalidInputError, match="cannot be"):
+            partition_predicate({"price": value}, price)
+    share = (DataField(id=0, name="share", type=parse_type("FLOAT")),)
+    partitions = pa.array([encode_row([0.1], [share[0].type])])
+    assert partition_mask(partition_predicate({"share": 0.1}, share), partitions, share).all()
 
 
 def manifest_of(
