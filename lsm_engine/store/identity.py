@@ -13,7 +13,8 @@ class TableIdentity:
     """Knows one table, or branch, by a schema of it: files of schemas are never changed.
 
     What a snapshot keeps of schemas answers without a request. The file of the schema is looked at where there
-    is no snapshot, or one that was made with another schema: once for each of these.
+    is no snapshot, or one that was made with another schema: once for each of these. So it is for each
+    snapshot of another client, which keeps no checksums of schemas.
     """
 
     def __init__(self, schemas: SchemaStore, table: str, known: Callable[[], TableSchema]) -> None:
@@ -21,21 +22,21 @@ class TableIdentity:
         self._schemas = schemas
         self._table = table or None
         self._known = known
-        self._seen: set[tuple[int, int]] = set()  # id and checksum of schemas beside the known one
+        self._seen: set[tuple[int, ...]] = set()
 
     def require(self, snapshot: Snapshot | None) -> None:
-        """Raise NotFoundError if the newest snapshot, or none, is what is found of another table, or of none.
-
-        Snapshots of other clients, which keep no checksums of schemas, are believed.
-        """
-        sign = None
+        """Raise NotFoundError if the newest snapshot, or none, is what is found of another table, or of none."""
+        sign: tuple[int, ...] | None = None
         if snapshot is not None:
             known = self._known()
             expected = snapshot.checksum_of(f"{SCHEMA_PREFIX}{known.id}")
             if expected is None or known.checksum is None:
                 newer = snapshot.checksum_of(f"{SCHEMA_PREFIX}{snapshot.schema_id}")
-                sign = None if newer is None else (snapshot.schema_id, newer)
-                if sign is None or sign in self._seen:
+                if newer is None:
+                    sign = (snapshot.id, snapshot.time_millis, snapshot.schema_id)
+                else:
+                    sign = (snapshot.schema_id, newer)
+                if sign in self._seen:
                     return
             elif expected == known.checksum:
                 return
