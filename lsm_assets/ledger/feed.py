@@ -22,6 +22,7 @@ from lsm_assets.model.pins import Pin
 from lsm_assets.model.versions import TableVersion, version_of
 from lsm_assets.resources import LsmResource
 from lsm_engine import (
+    RESTORED,
     CommitKind,
     ExpiredError,
     Lineage,
@@ -64,8 +65,8 @@ def changes_to_feed(
     to it is told as well. Where its first changes cannot be told any more, a table that was never fed gets
     the rows that are there instead, each as a +I. The lineage of the commit names the changes as its input.
     Raises dagster.Failure, with what to do, where changes that were carried over have been rolled back
-    upstream, where changes are lost, where it is not known any more what was carried over, and where
-    there is nothing to carry over until a compaction of the upstream table tells its changes.
+    upstream, where changes are lost, where it is not known any more what was carried over, and where a
+    compaction of the upstream table has yet to tell all that is new, or what rows were overwritten with.
     """
     resource: LsmResource = context.resources.lsm
     upstream, lineage = resource.upstream_table(key), resource.catalog.lineage
@@ -82,9 +83,9 @@ def changes_to_feed(
         return None
     rows = _rows_after(table.name, upstream, fed, newest, columns)
     waits = _awaits_compaction(upstream, newest)
+    if waits and (rows is None or not rows.num_rows or _is_half_told(upstream, fed)):
+        raise dg.Failure(_waiting(upstream))
     if rows is None or not rows.num_rows:
-        if waits:
-            raise dg.Failure(_waiting(upstream))
         return None
     step = context.get_step_execution_context().step.key
     # Where reads leave level 0 out, what waits there is no part of the version that Dagster knows.
@@ -236,6 +237,16 @@ def _awaits_compaction(upstream: lsm.Table, at: Snapshot) -> bool:
         told = 1 if producer.value == "lookup" else max(deepest, 1)
         if any(level < told for level in levels):
             return True
+    return False
+
+
+def _is_half_told(upstream: lsm.Table, fed: TableVersion) -> bool:
+    """Whether of rows that were overwritten the old ones are told gone, and no compaction tells the new ones yet."""
+    for commit in upstream.newest_snapshots():
+        if commit.id <= fed.snapshot_id or commit.commit_kind is CommitKind.COMPACT:
+            return False
+        if commit.commit_kind is CommitKind.OVERWRITE:
+            return RESTORED not in (commit.properties or {})
     return False
 
 

@@ -37,7 +37,12 @@ def test_an_overwrite_of_the_upstream_table_is_carried_over(
     sales.overwrite(sales_of(5))
     if compacted:
         sales.compact(full=True)
-    assert feed.run()
+    if producer == "lookup" and not compacted:
+        assert "compaction" in feed.fails()
+        assert feed.total == 3  # never what is left between the two
+    else:
+        assert feed.run()
+        assert feed.total == 5
     sales.compact(full=True)
     sales.upsert(sale(7, 10))
     sales.compact(full=True)
