@@ -52,9 +52,11 @@ class TableIdentity:
             there = self._schemas.load(known.id)
         except NotFoundError:
             return True
+        if there.time_millis != known.time_millis:
+            return True
         checksums = (there.checksum, known.checksum)
-        is_another = None not in checksums and checksums[0] != checksums[1]
-        return is_another or there.time_millis != known.time_millis
+        # The same schema in other bytes is what another client makes of a file that it copies or restores.
+        return None not in checksums and checksums[0] != checksums[1] and there != known
 
     def dropped(self) -> NotFoundError:
         """Return the error for a table that was dropped."""

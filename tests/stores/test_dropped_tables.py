@@ -8,6 +8,7 @@ from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, NotFoundError
 from lsm_engine.codec import documents
 from lsm_engine.io.object_store import ObjectFileIO
 from lsm_engine.store import newest
+from tests.foreign_documents import edited
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 OPTIONS = {"bucket": "1"}
@@ -303,3 +304,11 @@ def test_a_drop_that_came_second_takes_its_sign_away(catalog, monkeypatch):
             catalog.drop_table("a.t")
     assert files(old) == []
     assert made(catalog, 1).to_arrow().num_rows == 10
+
+
+def test_a_schema_that_another_client_wrote_anew_is_still_of_the_same_table(catalog):
+    table = made(catalog, 1)
+    disk = table.session.file_io
+    disk.replace("schema/schema-0", edited(disk.read("schema/schema-0")))
+    disk.replace("snapshot/snapshot-1", edited(disk.read("snapshot/snapshot-1")))
+    assert table.to_arrow().num_rows == 10
