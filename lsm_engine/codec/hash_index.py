@@ -37,7 +37,6 @@ _MAGIC = 0x4C534D48
 class HashTable:
     """The slots of all keys of one length; `table` and `values` are places in the file."""
 
-    key_length: int
     count: int
     slots: int
     slot_bytes: int
@@ -121,7 +120,7 @@ class HashFile:
         at = len(view) - _END.size - count * _LENGTH.size
         self.tables = {
             fields[0]: HashTable(
-                key_length=fields[0], count=fields[1], slots=fields[2], slot_bytes=fields[3],
+                count=fields[1], slots=fields[2], slot_bytes=fields[3],
                 table=fields[4], values=fields[5],
             )
             for fields in (_LENGTH.unpack_from(view, at + i * _LENGTH.size) for i in range(count))

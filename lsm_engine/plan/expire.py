@@ -89,12 +89,11 @@ class ExpirePlan:
     The snapshot file is the to-do list: after a crash in between the same plan is found again.
     """
 
-    expired: tuple[Snapshot, ...]
-    data_files: tuple[DeadFile, ...]
-    changelog_files: tuple[DeadFile, ...]
-    metadata: MetadataNames
-    new_earliest_id: int | None
     reason: str
+    expired: tuple[Snapshot, ...] = ()
+    data_files: tuple[DeadFile, ...] = ()
+    changelog_files: tuple[DeadFile, ...] = ()
+    metadata: MetadataNames = MetadataNames()
     kept_by: tuple[tuple[str, int], ...] = ()
     tags: tuple[Tag, ...] = ()
     outlived: tuple[Snapshot, ...] = ()
@@ -110,19 +109,6 @@ class ExpirePlan:
     def freed_bytes(self) -> int:
         """Bytes of data and changelog files that go."""
         return sum(file.file_size for file in (*self.data_files, *self.changelog_files))
-
-
-def empty_plan(reason: str, *, tags: Sequence[Tag] = ()) -> ExpirePlan:
-    """Return a plan that takes no files, for acts that list their files elsewhere."""
-    return ExpirePlan(
-        expired=(),
-        data_files=(),
-        changelog_files=(),
-        metadata=MetadataNames(),
-        new_earliest_id=None,
-        reason=reason,
-        tags=tuple(tags),
-    )
 
 
 def snapshots_to_replay(choice: ExpiryChoice) -> tuple[Snapshot, ...]:
@@ -179,7 +165,6 @@ def plan_expiry(
         data_files=left.data_files if choice.expired else (),
         changelog_files=left.changelog_files,
         metadata=names - left.names if choice.expired else MetadataNames(),
-        new_earliest_id=choice.kept[0].id if choice.kept else None,
         reason=choice.reason,
         kept_by=left.kept_by,
         outlived=tuple(outlived),
@@ -201,11 +186,8 @@ def plan_tag_removal(
     """
     left = _unreferenced({physical(entry): _dead(entry) for entry in state}, (), kept)
     return ExpirePlan(
-        expired=(),
         data_files=left.data_files,
-        changelog_files=(),
         metadata=names - left.names,
-        new_earliest_id=None,
         reason=reason,
         kept_by=left.kept_by,
         tags=tuple(tags),
@@ -228,11 +210,9 @@ def plan_changelog_expiry(
     """
     left = _unreferenced({physical(entry): _dead(entry) for entry in data}, changelogs, kept)
     return ExpirePlan(
-        expired=(),
         data_files=left.data_files,
         changelog_files=left.changelog_files,
         metadata=names - left.names,
-        new_earliest_id=None,
         reason=reason,
         kept_by=left.kept_by,
         expired_changelogs=tuple(expired),

@@ -19,7 +19,7 @@ from lsm_engine.io.together import together
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.unfinished_upload import UnfinishedUpload
-from lsm_engine.plan.expire import KeptRoot, MetadataNames, empty_plan
+from lsm_engine.plan.expire import ExpirePlan, KeptRoot, MetadataNames
 from lsm_engine.plan.orphans import OrphanPlan, plan_orphans
 from lsm_engine.store.trash import TrashStore
 from lsm_engine.table.ground.components import Removal
@@ -123,7 +123,7 @@ def _carry_out(
     for branch, ghost in (ghosts[path] for path, _ in plan.orphans if path in ghosts):
         branch.snapshots.delete_state(ghost)
     orphans = [path for path, _ in plan.orphans if path not in ghosts]
-    if keep_in_trash(session, empty_plan(reason), paths=orphans) is None:
+    if keep_in_trash(session, ExpirePlan(reason=reason), paths=orphans) is None:
         session.file_io.delete_many(orphans)
     if not session.components.listeners:
         return

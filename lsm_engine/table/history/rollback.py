@@ -267,10 +267,6 @@ def _notify_untagged(session: TableSession, name: str) -> None:
 def _taken(plan: RollbackPlan) -> ExpirePlan:
     return ExpirePlan(
         expired=plan.snapshots,
-        data_files=(),
-        changelog_files=(),
-        metadata=MetadataNames(),
-        new_earliest_id=None,
         reason=f"{ROLLED_BACK} {plan.target.id}; the removal of orphans frees the files",
         tags=plan.tags,
         expired_changelogs=plan.changelogs,

@@ -22,7 +22,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.documents import encode_snapshot, encode_tag
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.expire import empty_plan
+from lsm_engine.plan.expire import ExpirePlan
 from lsm_engine.plan.names import MAIN_BRANCH, checked_branch_name
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.publishing import published
@@ -142,7 +142,7 @@ def delete(session: TableSession, name: str) -> None:
     _notify_gone(session, name)
     notify_removed(
         session,
-        empty_plan(f"branch {name!r} was deleted; orphans are freed later"),
+        ExpirePlan(reason=f"branch {name!r} was deleted; orphans are freed later"),
         "delete-branch",
     )
 

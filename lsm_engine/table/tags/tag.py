@@ -18,7 +18,7 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan import tags
-from lsm_engine.plan.expire import ExpirePlan, MetadataNames, empty_plan, plan_tag_removal
+from lsm_engine.plan.expire import ExpirePlan, MetadataNames, plan_tag_removal
 from lsm_engine.plan.names import checked_tag_name
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.tags import same_tag
@@ -186,7 +186,7 @@ def _delete_unread(session: TableSession, name: str, error: LsmError) -> None:
 def _delete(session: TableSession, tag: Tag, *, kind: str) -> None:
     if is_there(session, tag.snapshot):
         reason = f"tag {tag.name!r} was taken back; its snapshot is kept"
-        carry_out(session, empty_plan(reason, tags=[tag]), kind=kind)
+        carry_out(session, ExpirePlan(reason=reason, tags=(tag,)), kind=kind)
     else:
         carry_out(
             session, _with_files(session, tag), kind=kind, again=lambda: _with_files(session, tag)

@@ -134,7 +134,6 @@ def test_what_another_root_names_stays() -> None:
     )  # fmt: skip
     assert plan.kept_by == (("tag x", 1), ("tag y", 1))
     assert [one.id for one in plan.expired] == [1, 2]
-    assert plan.new_earliest_id == 3
     assert plan.freed_bytes == 300
     assert not plan.is_empty
 
