@@ -13,6 +13,8 @@ Everything works in one process on Arrow data; `lsm_engine.spark` runs it on Spa
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lsm_engine.base.front_door import no_such_name, watch_packages
+
 if TYPE_CHECKING:
     from lsm_engine.base import core_options
     from lsm_engine.base.errors import (
@@ -219,8 +221,6 @@ _HOMES = {
 """Where each name lives. Nothing is loaded before it is asked for: a command that lists tables needs no
 compiler, and whoever opens a table by its path needs no database."""
 
-_MODULES = ("core_options",)
-
 _NAMED_THERE = {
     "__version__": "VERSION",
     "FOUND_COLUMN": "FOUND",
@@ -240,15 +240,15 @@ _NAMED_THERE = {
 }
 """Names that say enough inside of their module and too little outside."""
 
+watch_packages(__name__)
+
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        habits = import_module("lsm_engine.base.habits")
-        elsewhere = import_module("lsm_engine.table.ground.verbs_elsewhere").MODULE
-        raise AttributeError(habits.no_such(__name__, name, elsewhere, __all__))
+        raise no_such_name(name, __all__)
     module = import_module(f"lsm_engine.{home}")
-    found = module if name in _MODULES else getattr(module, _NAMED_THERE.get(name, name))
+    found = module if name == "core_options" else getattr(module, _NAMED_THERE.get(name, name))
     globals()[name] = found
     return found
 

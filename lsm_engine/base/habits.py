@@ -54,6 +54,30 @@ class NamedElsewhere:
             raise AttributeError(message, name=name, obj=self)
 
 
+class Listed(NamedElsewhere, list[T]):
+    """What a verb lists. By a name, as mappings of other libraries are asked, it says what takes one.
+
+    `one`: that, with {} for the name.
+    """
+
+    _called, _elsewhere = (
+        "this list",
+        dict.fromkeys(("keys", "values", "items", "get"), "its items"),
+    )
+
+    def __init__(self, items: Iterable[T], one: str) -> None:
+        super().__init__(items)
+        self._one = one
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return an item, or several, by place."""
+        if isinstance(at, str):
+            raise TypeError(
+                f"this is a list, which has no names: write {self._one.format(repr(at))}"
+            )
+        return super().__getitem__(at)
+
+
 class StaysHere:
     """A class of open things: pickling one, for another process, fails with what to send instead.
 

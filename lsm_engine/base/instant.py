@@ -3,9 +3,11 @@
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
 
+import numpy as np
+
 from lsm_engine.base.errors import InvalidInputError
 
-Moment: TypeAlias = int | str | date | datetime
+Moment: TypeAlias = int | str | date | datetime | np.datetime64
 """Milliseconds, ISO 8601 text, a datetime or a day (its beginning). Without an offset it is UTC."""
 
 
@@ -24,6 +26,8 @@ def millis_of(moment: Moment) -> int:
                 "a time is written '2024-05-01 08:00:00' (UTC), with an offset, or in milliseconds",
                 value=moment,
             ) from cause
+    if isinstance(moment, np.datetime64):
+        moment = moment.astype("datetime64[ms]").item()
     if isinstance(moment, date) and not isinstance(moment, datetime):
         moment = datetime.combine(moment, time())
     if isinstance(moment, datetime):

@@ -1,16 +1,24 @@
 """Tag: a snapshot with a name, a birthday and a lifetime."""
 
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.meta.snapshot import Snapshot
 
+_ELSEWHERE = {
+    **dict.fromkeys(("snapshot_id", "id", "version"), "snapshot.id"),
+    **dict.fromkeys(("timestamp", "time", "created_at"), "snapshot.time_millis"),
+}
+
 
 @record
-class Tag:
+class Tag(NamedElsewhere):
     """A named snapshot; it pins the snapshot's files for as long as it exists.
 
     `created` is the wall clock of its maker as (year, month, day, hour, minute, second, nanosecond),
     as the format stores it; None when the maker recorded none. `retained_millis` None: for ever.
     """
+
+    _called, _elsewhere = "a tag", _ELSEWHERE
 
     name: str
     snapshot: Snapshot

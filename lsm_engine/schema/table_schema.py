@@ -170,6 +170,8 @@ class TableSchema(NamedElsewhere):
         return iter(self.fields)
 
     def __getitem__(self, name: str) -> DataField:
+        if not isinstance(name, str):
+            raise TypeError(f"a schema is asked by name: write field(name), or fields[{name!r}]")
         return self.field(name)
 
     def __call__(self) -> NoReturn:

@@ -62,12 +62,13 @@ def doctor(
     chosen, stale_millis = _depth(depth), parse_age(stale_after)
     if isinstance(target, Table):
         return examine(target.session, chosen, stale_millis=stale_millis)
+    if not isinstance(target, Catalog):
+        raise InvalidInputError("doctor takes a table, or open_catalog(directory)", given=target)
     known = target.list_tables()
     found, unnameable = target.found_and_unnameable()
     names = known if tables is None else sorted(set(tables))
     for name in set(names) - set(known) - set(found):
         target.table(name)  # raises, with what it may have meant
-
     gone: set[str] = set()
 
     def looked_at(state: NewestState) -> _LookedAt:
@@ -89,9 +90,7 @@ def doctor(
 
     results = [*_reported(_examined(target, looked_at, names), progress)]
     live = {
-        _recorded_name(name, branch): snapshots
-        for name, of_branches, _ in results
-        for branch, snapshots in of_branches.items()
+        _recorded_name(name, branch): ids for name, of, _ in results for branch, ids in of.items()
     }
     # A directory that this user may not list holds tables all the same.
     there = {*found, *(set(known).intersection(names) - gone)}

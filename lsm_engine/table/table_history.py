@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from lsm_engine.base.habits import keywords
+from lsm_engine.base.habits import Listed, keywords
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
@@ -43,7 +43,7 @@ class TableHistory:
 
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that are there, oldest first."""
-        return self.session.snapshots.all()
+        return Listed(self.session.snapshots.all(), "snapshot(id), or scan(version={}) of a tag")
 
     def newest_snapshots(self, limit: int | None = None) -> Iterator[Snapshot]:
         """Yield the snapshots backwards from the newest, at most `limit`, each read when asked for."""
@@ -219,7 +219,7 @@ class TableHistory:
         """Return the tags by snapshot, then name."""
         found = self.session.tags.list()
         self.session.identity.require(found[-1].snapshot if found else None)
-        return found
+        return Listed(found, "tag({})")
 
     def expire_tags(
         self,
@@ -248,7 +248,7 @@ class TableHistory:
 
     def branches(self) -> list[str]:
         """Return the names of the branches, "main" left out."""
-        return self._of_table(branch.branches(self.session).names())
+        return Listed(self._of_table(branch.branches(self.session).names()), "branch({})")
 
     def delete_branch(self, name: str) -> None:
         """Take a branch away; files that only it named are freed by `remove_orphan_files`."""

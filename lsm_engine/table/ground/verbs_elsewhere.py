@@ -16,6 +16,10 @@ TABLE = {
     "list_versions": "history()",
     "version": "latest_snapshot().id",
     "current_snapshot": "latest_snapshot()",
+    **dict.fromkeys(("time_travel", "version_as_of"), "scan(version=...)"),
+    "undo": "rollback_to(snapshot or tag)",
+    **dict.fromkeys(("diff", "compare"), "changelog(after=...), or diff_snapshots(old, new)"),
+    **dict.fromkeys(("watch", "subscribe", "listen"), "follow(...)"),
     "inspect": "system(name)",
     "metadata": "schema, options and system(name)",
     "details": "schema, options and system(name)",
@@ -37,8 +41,10 @@ TABLE = {
     "to_table": "to_arrow()",
     "to_lance": "to_dataset()",
     "to_batches": "to_reader()",
-    "to_pylist": "to_arrow().to_pylist()",
-    "to_dicts": "to_arrow().to_pylist()",
+    **dict.fromkeys(
+        ("to_pylist", "to_dicts", "to_list", "to_dict", "rows", "iter_rows"),
+        "to_arrow().to_pylist()",
+    ),
     "to_ray": "to_dataset()",
     "to_daft": "to_dataset()",
     **dict.fromkeys(("df", "to_df", "to_numpy"), "to_pandas()"),
@@ -53,7 +59,7 @@ TABLE = {
     "filter": "scan(where=...), or to_polars().filter(...)",
     "where": "scan(where=...)",
     "select": "scan(columns), or to_polars().select(...)",
-    "limit": "head(n)",
+    **dict.fromkeys(("limit", "first"), "head(n)"),
     "take": "head(n), or lookup(keys)",
     "show": "head(n)",
     "explain": "scan(...).explain(), or explain_key(key)",
@@ -71,8 +77,7 @@ TABLE = {
     "sample": "head(n)",
     "tail": "to_polars().tail(n)",
     "get": "lookup(keys)",
-    "count_rows": "count()",
-    "num_rows": "count()",
+    **dict.fromkeys(("count_rows", "num_rows", "nrows", "size", "is_empty"), "count()"),
     "shape": "count() and schema.names",
     "column_names": "schema.names",
     "columns": "schema.names",
@@ -83,17 +88,27 @@ TABLE = {
     **dict.fromkeys(
         ("partition_by", "partition_columns", "partition_keys", "spec"), "schema.partition_keys"
     ),
-    **dict.fromkeys(("info", "stats", "protocol"), "schema, options and system(name)"),
+    **dict.fromkeys(
+        ("info", "stats", "statistics", "protocol", "detail", "id", "size_in_bytes", "comment"),
+        "schema, options and system(name)",
+    ),
+    **dict.fromkeys(("identifier", "full_name", "table_name", "database"), "name"),
+    "exists": "'database.table' in catalog",
+    **dict.fromkeys(("remove", "clear"), "delete(keys), or delete(where=...)"),
+    "extend": "append(rows), or upsert(rows) where there is a key",
     **dict.fromkeys(("print_schema", "printSchema"), "schema.arrow"),
     "system_tables": "system(name); an unknown name lists them all",
-    "current_version": "latest_snapshot().id",
+    **dict.fromkeys(("current_version", "latest_version"), "latest_snapshot().id"),
     "sql": "to_duckdb() or to_polars(), or lsm_engine.spark.sql(spark, text)",
     "rename": "alter(lsm.RenameColumn(old, new)), or rename_table(old, new) of the catalog",
     "with_columns": "update(set={column: value})",
     "to_json": "to_arrow().to_pylist()",
     **dict.fromkeys(("to_csv", "write_csv"), "to_polars() and its sink_csv"),
     **dict.fromkeys(("to_parquet", "write_parquet"), "to_polars() and its sink_parquet"),
-    **dict.fromkeys(("join", "group_by", "groupby", "agg"), "to_polars() or to_duckdb()"),
+    **dict.fromkeys(
+        ("join", "union", "sort", "order_by", "group_by", "groupby", "agg", "plot"),
+        "to_polars() or to_duckdb()",
+    ),
     "add_column": "alter(lsm.AddColumn(name, type))",
     "add_columns": "alter(lsm.AddColumn(name, type))",
     "drop_column": "alter(lsm.DropColumn(name))",
@@ -138,6 +153,7 @@ CATALOG = {
         ("refresh", "commit", "flush"), "nothing: each write is a commit, and every read looks anew"
     ),
     "purge_table": "drop_table(name)",
+    "doctor": "lsm.doctor(catalog)",
     **dict.fromkeys(
         ("sql", "execute"),
         "table.to_duckdb() or table.to_polars(), or lsm_engine.spark.sql(spark, text)",
@@ -209,6 +225,14 @@ MERGE = {
     **dict.fromkeys(("when_not_matched", "whenNotMatched"), "when_not_matched_insert(...)"),
     "merge": "execute()",
 }
+PACKAGES = {
+    "spark": "import lsm_engine.spark",
+    "catalog": "open_catalog(directory or database URL)",
+    "table": "open_table(path), or open_catalog(directory)['database.table']",
+    "schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
+    "merge": "merge(rows) of a table",
+}
+"""Packages below lsm_engine, which are there once they are loaded."""
 MODULE = {
     **dict.fromkeys(("connect", "open"), "open_catalog(directory or database URL)"),
     "load_catalog": "open_catalog(directory or database URL)",
@@ -224,8 +248,14 @@ MODULE = {
     "write_table": "open_catalog(directory)['database.table'].upsert(rows)",
     "Schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
     "types": "the types of pyarrow or Python, or text such as 'BIGINT'",
-    "lit": "the value as it is",
+    **dict.fromkeys(
+        ("lit", "literal"),
+        "the value as it is",
+    ),
     "version": "__version__",
+    "sql": "to_duckdb() or to_polars() of a table, or lsm_engine.spark.sql(spark, text)",
+    "write": "open_catalog(directory)['database.table'].upsert(rows)",
+    "list_tables": "open_catalog(directory).list_tables()",
     "create_table": "open_catalog(directory).create_table(name, columns, primary_key=...)",
     **dict.fromkeys(
         ("EqualTo", "NotEqualTo", "GreaterThan", "LessThan", "In", "IsNull", "And", "Or", "Not"),

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.table.integrity.findings import DamagedFile, merged
 
+_ELSEWHERE = {"ok": "is_clean", "errors": "problems", "files": "damaged_files"}
+
 
 @record
-class VerifyReport:
+class VerifyReport(NamedElsewhere):
     """What was looked at, and every broken reference. Without problems all roots can be read.
 
     `problems` is text, one entry for each root that has one; `damaged_files` has each file once, with
@@ -22,6 +25,8 @@ class VerifyReport:
     read. `warnings`: what may go wrong while others write. `hidden`: the first and the last of the table's
     own snapshots that its retention keeps and EARLIEST passes.
     """
+
+    _called, _elsewhere = "a report of verify", _ELSEWHERE
 
     problems: tuple[str, ...]
     snapshot_count: int

@@ -3,6 +3,7 @@
 import pickle
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -128,3 +129,47 @@ def test_a_condition_in_the_place_of_keys_deletes_nothing(table, condition):
 def test_a_filter_as_a_triple_is_answered_in_python(table, triple, written):
     with pytest.raises(lsm.InvalidInputError, match=written):
         table.scan(where=[triple])
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("lsm.catalog('lake')", "use open_catalog"),
+        ("lsm.table('lake/x')", "use open_table"),
+        ("lsm.schema({'id': int})", "create_table"),
+        ("lsm.io()", "lsm_engine.io is a package"),
+        ("t.tags()['v1']", r"tag\('v1'\)"),
+        ("t.branches()['main']", r"branch\('main'\)"),
+        ("t.snapshots()['v1']", r"scan\(version='v1'\)"),
+        ("t.schema[0]", r"fields\[0\]"),
+        ("t.tag('v1').snapshot_id", r"snapshot\.id"),
+        ("t.tags().keys()", "its items"),
+        ("t.verify().ok", "is_clean"),
+        ("t.first()", "head"),
+        ("t.database", "name"),
+    ],
+)
+def test_what_other_libraries_ask_of_packages_lists_and_values_is_named(typed, instead, table):
+    table.create_tag("v1")
+    with pytest.raises((AttributeError, TypeError), match=instead):
+        eval(typed, {"t": table, "lsm": lsm})
+    assert [tag.name for tag in table.tags()] == [tag.name for tag in table.tags()[:1]] == ["v1"]
+    assert pickle.loads(pickle.dumps(table.tags())) == table.tags() == list(table.tags())
+
+
+def test_a_doctor_looks_at_tables_and_catalogs(tmp_path):
+    with pytest.raises(lsm.InvalidInputError, match=r"open_catalog\(directory\)"):
+        lsm.doctor("lake")
+
+
+def test_a_triple_as_a_filter_is_refused_with_text_in_quotes(table):
+    with pytest.raises(lsm.InvalidInputError, match="such as \"name = 'n1'\""):
+        table.to_arrow(where=("name", "=", "n1"))
+
+
+def test_times_of_numpy_are_times(table):
+    assert lsm.millis_of(np.datetime64("2026-05-01T08:00:00.123456")) == 1777622400123
+    assert lsm.millis_of(np.datetime64("2026-05-01")) == lsm.millis_of("2026-05-01")
+    with pytest.raises(lsm.InvalidInputError):
+        lsm.millis_of(np.datetime64("NaT"))
+    assert table.to_arrow(as_of=np.datetime64("2100-01-01")).num_rows == len(ROWS)
