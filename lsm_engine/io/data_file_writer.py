@@ -18,8 +18,10 @@ from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_checksum import ChecksumOutput
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.key_footers import record_keys
+from lsm_engine.io.stored_groups import StoredGroups
 from lsm_engine.io.written_file import (
     CHANGELOG_PREFIX,
+    FileLayout,
     NewFiles,
     OpenFile,
     RowGroup,
@@ -88,6 +90,26 @@ class DataFileWriter:
         while self._waiting_rows >= (most := self._group_rows()):
             # Groups of one size: the last ones are encoded side by side and end together.
             self._encode(-(-self._waiting_rows // -(-self._waiting_rows // most)))
+
+    def is_large(self, row_count: int, memory_bytes: int) -> bool:
+        """Whether rows are enough for a row group to stay: files would be made of ever more small ones."""
+        return row_count >= ROW_GROUP_ROWS // 4 or memory_bytes >= self._group_bytes // 4
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether a stored row group can follow: what waits becomes one of its own then."""
+        return not self._waiting or self.is_large(self._waiting_rows, self._waiting_bytes)
+
+    def copy(self, groups: StoredGroups, number: int) -> None:
+        """Append a row group of another file as it is stored, behind all rows so far."""
+        self.relieve()
+        rows, stored = groups.group(number, self._layout.looked_at)
+        self._append(RowGroup(rows=rows, stored=stored, record_keys=None))
+
+    @property
+    def layout(self) -> FileLayout:
+        """How the files are laid out."""
+        return self._layout
 
     @property
     def waiting_bytes(self) -> int:

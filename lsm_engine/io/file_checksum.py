@@ -95,17 +95,17 @@ def parquet_footer(source: Any, expected: int | None, *, file_name: str) -> "pq.
     """
     if expected is None:
         return pq.read_metadata(source)
-    stored = _stored_footer(source)
+    stored = footer_with_trailer(source)
     check_bytes(stored, expected, file_name=file_name)
     return pq.read_metadata(pa.BufferReader(stored))
 
 
 def parquet_checksums(source: Any) -> tuple[int, int]:
     """Return the checksums of an open Parquet file: of all its bytes, and of its footer."""
-    return _checksum_of_all(source), checksum_of(_stored_footer(source))
+    return _checksum_of_all(source), checksum_of(footer_with_trailer(source))
 
 
-def _stored_footer(source: Any) -> bytes:
+def footer_with_trailer(source: Any) -> bytes:
     """Return a footer and what follows it, to the end of the file."""
     size = source.seek(0, 2)
     size = source.tell() if size is None else size

@@ -76,15 +76,14 @@ class FooterStats:
         self.groups: list[pq.RowGroupMetaData] = []
         self.stored = stored
         self.schema = schema
-        self.floating = [at for at, kind in enumerate(stored.types) if pa.types.is_floating(kind)]
+        self.floating = [field.name for field in stored if pa.types.is_floating(field.type)]
         self.nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
 
     def update(self, rows: pa.Table) -> None:
         """Look for NaN."""
-        for at in self.floating:
-            column = rows.column(at)
-            if pc.any(pc.is_nan(column)).as_py():
-                self.nan_columns.add(rows.column_names[at])
+        for name in self.floating:
+            if pc.any(pc.is_nan(rows.column(name))).as_py():
+                self.nan_columns.add(name)
 
     def finish(self, footer: "pq.FileMetaData | None") -> None:
         """Take in the footer."""

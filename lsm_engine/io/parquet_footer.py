@@ -5,7 +5,7 @@ what has to change is named below (parquet.thrift, FileMetaData and what it hold
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lsm_engine.io.thrift_compact import (
     BINARY,
@@ -37,6 +37,7 @@ _COLUMNS, _BYTES, _GROUP_ROWS, _GROUP_OFFSET, _STORED_BYTES, _ORDINAL = (
 _CHUNK_OFFSET, _CHUNK_FACTS = 2, 3  # of ColumnChunk
 _PATH, _CHUNK_BYTES, _CHUNK_STORED_BYTES = 3, 6, 7  # of ColumnMetaData
 _DATA_PAGES, _INDEX_PAGES, _DICTIONARY_PAGE = 9, 10, 11  # of ColumnMetaData: where they begin
+_BLOOM_FILTER = 14  # of ColumnMetaData, and what comes after it
 _NAME, _VALUE = 1, 2  # of KeyValue
 
 
@@ -105,6 +106,32 @@ def only_row_group(footer: bytes) -> Struct:
     # Readers in Rust want an ordinal in all row groups or in none; alone, PyArrow gives it none.
     found: Struct = group | {_ORDINAL: Field(I16, zigzag(0))}
     return found
+
+
+def has_columns_of(footer: Struct, other: Struct) -> bool:
+    """Return whether the files of two footers have the same columns, stored as the same types."""
+    return bool(footer[_SCHEMA] == other[_SCHEMA])
+
+
+def only_file_of(source: Any, footer: Struct, number: int, template: Struct) -> bytes:
+    """Return a Parquet file of one row group of an open file, its pages copied.
+
+    `footer`: that of the file; `template`: that of a file without rows, which becomes the new one's.
+    Page indexes and bloom filters, which lie elsewhere in the file, are left behind.
+    """
+    group: Struct = footer[_ROW_GROUPS].content[1][number]
+    chunks, at = [], len(MAGIC)
+    for metadata in group[_COLUMNS].content[1]:
+        facts: Struct = metadata[_CHUNK_FACTS].content
+        source.seek(_start(facts))
+        pages = source.read(number_of(facts[_CHUNK_STORED_BYTES]))
+        kept = {field: facts[field] for field in facts if field < _BLOOM_FILTER}
+        stated = {_CHUNK_OFFSET: metadata[_CHUNK_OFFSET], _CHUNK_FACTS: Field(STRUCT, kept)}
+        chunks.append(ColumnChunk(memoryview(pages), stated))
+    made = row_group(chunks, row_count=number_of(group[_GROUP_ROWS]), offset=at, ordinal=0)
+    end = stored_footer(with_row_groups(template, [made]))
+    parts: list[bytes | memoryview] = [MAGIC, *(chunk.pages for chunk in chunks)]
+    return b"".join((*parts, end, len(end).to_bytes(4, "little"), MAGIC))
 
 
 def row_group(

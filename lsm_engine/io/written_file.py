@@ -74,6 +74,14 @@ class FileLayout:
     has_footer: bool
     keeps_record_keys: bool
 
+    @property
+    def looked_at(self) -> pa.Schema:
+        """The columns that an open file looks at where the rows come with their row group."""
+        also = {*self.key_names, SEQUENCE_NUMBER, VALUE_KIND}
+        return pa.schema(
+            [f for f in self.columns if f.name in also or pa.types.is_floating(f.type)]
+        )
+
 
 @lru_cache(maxsize=64)
 def file_layout(

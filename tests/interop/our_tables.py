@@ -388,6 +388,8 @@ def large_row_groups(warehouse: Path) -> lsm.Table:
     put(range(0, 20_000, 3), "third ")
     table.create_tag("two runs")
     table.compact(full=True)
+    put(range(9_000, 9_100, 5), "later ")
+    table.compact(full=True)  # copies the row groups around these
     put(range(9_000, 15_000, 5), "later ")
     return table
 

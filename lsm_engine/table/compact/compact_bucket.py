@@ -13,6 +13,7 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import vector_places
 from lsm_engine.plan.scan import Section
 from lsm_engine.table.compact.compact_plan import BucketWork
+from lsm_engine.table.compact.copied_groups import GroupCopier
 from lsm_engine.table.compact.lookup_levels import forget
 from lsm_engine.table.compact.lookup_rewriter import LookupRewrite, LookupRewriter, RewrittenRows
 from lsm_engine.table.ground.bucket_context import BucketContext
@@ -89,10 +90,16 @@ class _Compaction:
             self._context, self._work.partition, self._work.bucket, step.files
         )
         writers = _Writers(self._context, self._work, step)
+        if (step.compacted_from, self._work.expiry, self._deletions) == (None,) * 3:
+            writers.copy_from(self._reader)  # rows that nothing overlaps stay as they are
         try:
             merged = self._merging(step)
             for section in step.sections:
-                for rewritten in merged(tuple(run.files for run in section)):
+                files = tuple(run.files for run in section)
+                if writers.copier is not None:
+                    writers.copier.write(files, drop_deletes=step.drop_deletes)
+                    continue
+                for rewritten in merged(files):
                     writers.write(rewritten)
             after, changelog = writers.close()
         except BaseException:
@@ -162,14 +169,23 @@ class _Writers:
     """What the rows and the changes of one step are written with."""
 
     def __init__(self, context: BucketContext, work: BucketWork, step: Rewrite) -> None:
+        self._context = context
+        self._work = work
         self._rows = _writer(context, work, step, changelog=False)
         self._changes = _writer(context, work, step, changelog=True)
+        self.copier: GroupCopier | None = None
 
     def write(self, rewritten: RewrittenRows) -> None:
         """Append rows and changes."""
         self._rows.write(rewritten.rows)
         if rewritten.changes is not None:
             self._changes.write(rewritten.changes)
+
+    def copy_from(self, reader: BucketReader) -> None:
+        """Let row groups be copied, where the files that are written can take any."""
+        self.copier = GroupCopier.of(
+            self._context, self._work.partition, self._work.bucket, reader, self._rows
+        )
 
     def close(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
         """Return the data files and the changelog files."""

@@ -20,6 +20,7 @@ from lsm_engine.mergetree.sections import sections
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.scan import Section
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_engine.table.ground.session import TableSession
@@ -162,12 +163,17 @@ def merged_files(
     *,
     drop_deletes: bool,
 ) -> Iterator[pa.Table | pa.RecordBatch]:
+    reader = reader_of(session, entry, base, parts)
+    for section in sections_of(session, parts):
+        yield from reader.merged(section, drop_deletes=drop_deletes)
+
+
+def sections_of(session: TableSession, parts: Sequence[ManifestEntry]) -> list[Section]:
+    """Return the sections of files of a bucket."""
     order = session.key_order
     assert order is not None
-    reader = reader_of(session, entry, base, parts)
-    for section in sections([part.file for part in parts], order):
-        runs = tuple(tuple(run.files) for run in section)
-        yield from reader.merged(runs, drop_deletes=drop_deletes)
+    found = sections([part.file for part in parts], order)
+    return [tuple(tuple(run.files) for run in section) for section in found]
 
 
 def reader_of(

@@ -8,7 +8,7 @@ snapshot, tag or trash record that has them, take its place in the newest state.
 
 import logging
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import pyarrow as pa
 
@@ -23,12 +23,14 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, Proposal
 from lsm_engine.table.commit.commit import propose
+from lsm_engine.table.compact.copied_groups import GroupCopier
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.integrity.findings import DamagedFile
 from lsm_engine.table.integrity.older_rows import (
     merged_files,
     older_rows,
     reader_of,
+    sections_of,
     write_older_rows,
 )
 from lsm_engine.table.integrity.origins import (
@@ -186,7 +188,10 @@ class _Restore:
             return True
         session = self._session.with_schema(self._session.schemas.load(origin.made.file.schema_id))
         try:
-            for file, data in _written(session, origin):
+            # As a compaction writes it that copies what nothing overlaps, and as one that does not.
+            for file, data in chain(
+                _written(session, origin, copies=True), _written(session, origin, copies=False)
+            ):
                 if checksum_of(data) == origin.made.file.checksum and len(data) == file.file_size:
                     self._session.file_io.replace(path, data)
                     return True
@@ -211,20 +216,26 @@ class _Restore:
         return message, (str(found), sum(one.row_count for one in made))
 
 
-def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMeta, bytes]]:
-    """Yield the files that merging the inputs again gives, and their bytes; none of them stays."""
+def _written(
+    session: TableSession, origin: Origin, *, copies: bool
+) -> Iterator[tuple[DataFileMeta, bytes]]:
+    """Yield the files that merging the inputs again gives, and their bytes; none of them stays.
+
+    With `copies` none where nothing is copied.
+    """
     entry, snapshot = origin.made, origin.snapshot
     parts = origin.inputs or origin.changelog
     deletes = entry.file.delete_row_count or 0
     base = session.snapshots.before(snapshot) if origin.inputs else None
     schema = session.schema
     is_keyed = schema.has_primary_key
+    drop_deletes = bool(origin.inputs) and not deletes
     rows: Iterator[pa.Table | pa.RecordBatch] = (
-        merged_files(session, entry, base, parts, drop_deletes=bool(origin.inputs) and not deletes)
+        merged_files(session, entry, base, parts, drop_deletes=drop_deletes)
         if is_keyed
         else _appended(session, origin, base)
     )
-    context = session.context()
+    context = session.context({part.file.schema_id for part in parts})
     writer = context.new_files(
         entry.partition,
         entry.bucket,
@@ -233,10 +244,20 @@ def _written(session: TableSession, origin: Origin) -> Iterator[tuple[DataFileMe
         write_columns=(*schema.names, *schema.tracking_names) if schema.tracks_rows else None,
         never_roll=not is_keyed,
     )
+    copier = None
+    if copies and is_keyed and origin.inputs:
+        reader = reader_of(session, entry, base, parts)
+        copier = GroupCopier.of(context, entry.partition, entry.bucket, reader, writer)
+    if copies and copier is None:
+        return
     made: list[DataFileMeta] = []
     try:
-        for batch in rows:
-            writer.write(batch)
+        if copier is not None:
+            for section in sections_of(session, parts):
+                copier.write(section, drop_deletes=drop_deletes)
+        else:
+            for batch in rows:
+                writer.write(batch)
         made = writer.close()
         for file in made:
             path = context.data_file(entry.partition, entry.bucket, file.file_name)

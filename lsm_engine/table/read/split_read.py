@@ -299,10 +299,12 @@ class BucketReader:
         *,
         matching: Predicate | None = None,
         max_rows: int | None = None,
+        parts: Mapping[str, range] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of files that follow each other in key order."""
+        """Yield the rows of files that follow each other in key order; `parts` as in `merged`."""
         for file in run:
-            yield from self.file(file, names, matching=matching, max_rows=max_rows)
+            part = parts.get(file.file_name) if parts else None
+            yield from self.file(file, names, matching=matching, max_rows=max_rows, part=part)
 
     def file(
         self,
@@ -340,11 +342,17 @@ class BucketReader:
                 yield from reader.matching(groups, kept_by.where, kept_by.filter_columns)
 
     def merged(
-        self, section: Section, rows: ReadRows | None = None, *, drop_deletes: bool = True
+        self,
+        section: Section,
+        rows: ReadRows | None = None,
+        *,
+        drop_deletes: bool = True,
+        parts: Mapping[str, range] | None = None,
     ) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield a section's merged rows with sequence numbers and kinds; `rows` None: all columns.
 
-        The runs of a section come oldest first, so that equal sequence numbers have one order.
+        The runs of a section come oldest first, so that equal sequence numbers have one order. `parts`: of
+        files, by name, only the row groups whose first row is one of these.
         """
         schema, rules = self._context.schema, self.rules
         ages: list[int] | None = None
@@ -358,7 +366,7 @@ class BucketReader:
         # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate
         runs = [
-            self.run(run, read_names, matching=matching, max_rows=limits.batch_rows)
+            self.run(run, read_names, matching=matching, max_rows=limits.batch_rows, parts=parts)
             for run in section
         ]
         # Runs of a section may interleave in time: only a choice among rows can be made in groups.
