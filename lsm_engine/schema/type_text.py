@@ -30,8 +30,15 @@ _OTHER_WORDS = {
     "TIMESTAMP_NTZ": "TIMESTAMP",
     "BLOB": "BYTES",
     "BYTEA": "BYTES",
+    "INT16": "SMALLINT",
+    "INT32": "INT",
+    "INT64": "BIGINT",
+    "FLOAT32": "FLOAT",
+    "FLOAT64": "DOUBLE",
 }
-"""Of Spark, DuckDB, PostgreSQL and SQLite."""
+"""Of Spark, DuckDB, PostgreSQL and SQLite, and those of Arrow that mean nothing else there."""
+_MEMBER = re.compile(r"^\s*(item|element)\s*:")
+"""What Arrow prints before the type of a list's values."""
 _ARRAY = re.compile(r"(?P<element>.*)\[\]\s*(?P<null>NOT\s+NULL|NULL)?", re.DOTALL | re.IGNORECASE)
 _NULLS = ("", "NULL", "NOT NULL")
 
@@ -39,7 +46,7 @@ _NULLS = ("", "NULL", "NOT NULL")
 def type_of_text(text: str, column: str | None = None) -> DataType:
     """Return the type that a text names, such as `DECIMAL(10, 2)`, `ARRAY<INT>`, `struct<a: int>`.
 
-    SQL's words, ARRAY, MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; those of
+    SQL's words, ARRAY (or LIST), MAP and ROW (or STRUCT) of them, `INT[]`, each with NOT NULL behind it; those of
     `_OTHER_WORDS` that are timestamps with a precision as well, such as `DATETIME(3)`; else Arrow's names ("int64", "timestamp[us]").
     `column`: whose type it is, for messages. Raises as `parse_type`, which reads schema files, and InvalidInputError for a length, precision or scale that no
     value can have.
@@ -129,8 +136,9 @@ def _stored(text: str) -> Any:
         raise _wrong(text)
     parts = list(_parts(inner))
     match word.strip().upper(), len(parts):
-        case ("ARRAY", 1) if closing:
-            return {"type": f"ARRAY {nullable}".strip(), "element": _stored(parts[0])}
+        case ("ARRAY" | "LIST", 1) if closing:
+            element = _stored(_MEMBER.sub("", parts[0]))
+            return {"type": f"ARRAY {nullable}".strip(), "element": element}
         case ("MAP", 2) if closing:
             key, value = map(_stored, parts)
             return {"type": f"MAP {nullable}".strip(), "key": key, "value": value}

@@ -134,6 +134,12 @@ def test_types_that_would_be_lost_are_refused() -> None:
         ("INT NOT NULL[] null", "ARRAY<INT NOT NULL>"),
         ("text[][] not  null", "ARRAY<ARRAY<STRING>> NOT NULL"),
         ("ARRAY<INT[] NOT NULL>", "ARRAY<ARRAY<INT> NOT NULL>"),
+        ("list<int>", "ARRAY<INT>"),
+        ("LIST<int64 NOT NULL> NOT NULL", "ARRAY<BIGINT NOT NULL> NOT NULL"),
+        ("list<item: int16 not null>", "ARRAY<SMALLINT NOT NULL>"),
+        ("list<element: struct<item: float32>>", "ARRAY<ROW<item FLOAT>>"),
+        ("map<string, list<item: float64>>", "MAP<STRING, ARRAY<DOUBLE>>"),
+        ("array<int32>", "ARRAY<INT>"),
     ],
 )
 def test_types_are_those_that_the_words_mean(text: str, meant: str) -> None:
