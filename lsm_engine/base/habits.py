@@ -156,6 +156,27 @@ def keywords(
     return decorate
 
 
+def verbs_of_it(elsewhere: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a method that is an object with verbs elsewhere, `table.tags.create("v1")`, raise a TypeError on each.
+
+    `elsewhere`: such a verb → what to write here.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        for verb, instead in elsewhere.items():
+            setattr(function, verb, _refusal(f"{_named(function)}.{verb}", instead))
+        return function
+
+    return decorate
+
+
+def _refusal(typed: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise TypeError(f"there is no {typed}(): write {instead}")
+
+    return refuse
+
+
 def explained(cls: type[T]) -> type[T]:
     """Let the errors of every public method of a class, inherited ones too, say what to write; see `keywords`."""
     for name in dir(cls):

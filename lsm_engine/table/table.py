@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
+from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
@@ -340,6 +340,7 @@ class Table(
         )
 
     @keywords(verbs_elsewhere.ALTER_ARGUMENTS)
+    @verbs_of_it(verbs_elsewhere.ALTER_VERBS)
     def alter(self, *changes: SchemaChange) -> TableSchema:
         """Change columns and options; all of them or none. This table goes on with the new schema.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from lsm_engine.base.habits import Listed, keywords
+from lsm_engine.base.habits import Listed, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
@@ -15,9 +15,11 @@ from lsm_engine.plan.retention import NO_LIMIT, retention_of
 from lsm_engine.table.commit.commit import CommitIdentity, committed_before
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.verbs_elsewhere import (
+    BRANCHES_VERBS,
     EXPIRE_ARGUMENTS,
     ROLLBACK_ARGUMENTS,
     TAG_ARGUMENTS,
+    TAGS_VERBS,
 )
 from lsm_engine.table.history import consumer, expire, orphans, restore, rollback
 from lsm_engine.table.history import fast_forward as forwarding
@@ -215,6 +217,7 @@ class TableHistory:
         """Return the names of the tags, from one listing; no tag is read."""
         return self._of_table(self.session.tags.names())
 
+    @verbs_of_it(TAGS_VERBS)
     def tags(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
         found = self.session.tags.list()
@@ -246,6 +249,7 @@ class TableHistory:
         """
         return branch.create(self.session, name, tag=tag)
 
+    @verbs_of_it(BRANCHES_VERBS)
     def branches(self) -> list[str]:
         """Return the names of the branches, "main" left out."""
         return Listed(self._of_table(branch.branches(self.session).names()), "branch({})")

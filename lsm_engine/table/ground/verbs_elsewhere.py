@@ -2,6 +2,12 @@
 
 from lsm_engine.base.habits import PATH
 
+ALTER_VERBS = {
+    **dict.fromkeys(("add_column", "add_columns"), "alter(lsm.AddColumn(name, type))"),
+    **dict.fromkeys(("drop_column", "drop_columns"), "alter(lsm.DropColumn(name))"),
+    "rename_column": "alter(lsm.RenameColumn(old, new))",
+    **dict.fromkeys(("set_properties", "set_table_properties"), "alter(lsm.SetOption(key, value))"),
+}
 TABLE = {
     "vacuum": "expire_snapshots(...) lets old snapshots go, remove_orphan_files(...) what nobody names",
     "cleanup_old_versions": "expire_snapshots(...)",
@@ -45,8 +51,7 @@ TABLE = {
         ("to_pylist", "to_dicts", "to_list", "to_dict", "rows", "iter_rows"),
         "to_arrow().to_pylist()",
     ),
-    "to_ray": "to_dataset()",
-    "to_daft": "to_dataset()",
+    **dict.fromkeys(("to_ray", "to_daft"), "to_dataset()"),
     **dict.fromkeys(("df", "to_df", "to_numpy"), "to_pandas()"),
     "pl": "to_polars()",
     "arrow": "to_arrow()",
@@ -109,16 +114,11 @@ TABLE = {
         ("join", "union", "sort", "order_by", "group_by", "groupby", "agg", "plot"),
         "to_polars() or to_duckdb()",
     ),
-    "add_column": "alter(lsm.AddColumn(name, type))",
-    "add_columns": "alter(lsm.AddColumn(name, type))",
-    "drop_column": "alter(lsm.DropColumn(name))",
-    "drop_columns": "alter(lsm.DropColumn(name))",
-    "rename_column": "alter(lsm.RenameColumn(old, new))",
+    **ALTER_VERBS,
     "alter_columns": "alter(lsm.RenameColumn(old, new)), or alter(lsm.ChangeType(name, type))",
     **dict.fromkeys(
         ("update_schema", "evolve_schema", "alter_column", "alter_table"), "alter(...)"
     ),
-    "set_properties": "alter(lsm.SetOption(key, value))",
     "delete_where": "delete(where=...)",
     "truncate": "delete(where='true')",
     "close": "close() of the catalog; a table holds nothing open",
@@ -248,10 +248,7 @@ MODULE = {
     "write_table": "open_catalog(directory)['database.table'].upsert(rows)",
     "Schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
     "types": "the types of pyarrow or Python, or text such as 'BIGINT'",
-    **dict.fromkeys(
-        ("lit", "literal"),
-        "the value as it is",
-    ),
+    **dict.fromkeys(("lit", "literal"), "the value as it is"),
     "version": "__version__",
     "sql": "to_duckdb() or to_polars() of a table, or lsm_engine.spark.sql(spark, text)",
     "write": "open_catalog(directory)['database.table'].upsert(rows)",
@@ -339,6 +336,19 @@ ALTER_ARGUMENTS = {
     **dict.fromkeys(("rename", "rename_column"), "alter(lsm.RenameColumn(old, new))"),
     **dict.fromkeys(("options", "properties", "set"), "alter(lsm.SetOption(key, value))"),
     "comment": "alter(lsm.SetComment(text))",
+}
+TAGS_VERBS = {
+    "create": "create_tag(name, snapshot_id=)",
+    "delete": "delete_tag(name)",
+    "update": "replace_tag(name, snapshot_id=)",
+    "get": "tag(name)",
+    "list": "tags()",
+}
+BRANCHES_VERBS = {
+    "create": "create_branch(name, tag=)",
+    "delete": "delete_branch(name)",
+    **dict.fromkeys(("get", "checkout"), "branch(name)"),
+    "list": "branches()",
 }
 TAG_ARGUMENTS = {
     **dict.fromkeys(("version", "snapshot"), "snapshot_id="),

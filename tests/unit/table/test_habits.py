@@ -157,6 +157,23 @@ def test_what_other_libraries_ask_of_packages_lists_and_values_is_named(typed, i
     assert pickle.loads(pickle.dumps(table.tags())) == table.tags() == list(table.tags())
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("t.tags.create('v1', 1)", r"no tags\.create\(\): write create_tag\(name"),
+        ("t.tags.delete('v1')", r"delete_tag\(name\)"),
+        ("t.tags.list()", r"tags\(\)"),
+        ("t.branches.create('b', 'v1')", r"create_branch\(name"),
+        ("t.alter.add_columns({'x': 'int'})", "AddColumn"),
+        ("t.alter.set_table_properties({'bucket': '2'})", "SetOption"),
+    ],
+)
+def test_verbs_of_what_is_an_object_elsewhere_name_the_verb_of_the_table(typed, instead, table):
+    with pytest.raises(TypeError, match=instead):
+        eval(typed, {"t": table})
+    assert table.tags() == table.branches() == []
+
+
 def test_a_doctor_looks_at_tables_and_catalogs(tmp_path):
     with pytest.raises(lsm.InvalidInputError, match=r"open_catalog\(directory\)"):
         lsm.doctor("lake")
