@@ -8,7 +8,8 @@ consumer of the upstream table keeps its expiry away from what has not been carr
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from itertools import takewhile, zip_longest
+from typing import Any, TypeAlias, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -28,12 +29,15 @@ from lsm_engine import (
     Lineage,
     LsmError,
     Snapshot,
+    TreeRun,
     core_options,
     given_options,
     record,
 )
 
 log = logging.getLogger(__name__)
+
+_Place: TypeAlias = tuple[str, int]  # directory of a partition, bucket
 
 
 @record
@@ -82,14 +86,14 @@ def changes_to_feed(
     if newest is None:
         return None
     rows = _rows_after(table.name, upstream, fed, newest, columns)
-    waits = _awaits_compaction(upstream, newest)
-    if waits and (rows is None or not rows.num_rows or _is_half_told(upstream, fed)):
+    waits = _awaiting_compaction(upstream, newest)
+    if waits and (rows is None or not rows.num_rows or _is_half_told(upstream, fed, newest, waits)):
         raise dg.Failure(_waiting(upstream))
     if rows is None or not rows.num_rows:
         return None
     step = context.get_step_execution_context().step.key
     # Where reads leave level 0 out, what waits there is no part of the version that Dagster knows.
-    is_partial = waits and not upstream.hides_level_0
+    is_partial = bool(waits) and not upstream.hides_level_0
     resource.pins[step, key] = Pin(
         snapshot_id=newest.id, after=fed.snapshot_id, is_partial=is_partial
     )
@@ -226,28 +230,46 @@ def _schemas_without_changelog(upstream: lsm.Table) -> frozenset[int]:
     return frozenset(found)
 
 
-def _awaits_compaction(upstream: lsm.Table, at: Snapshot) -> bool:
-    """Whether there are rows at a snapshot that only a later compaction tells as changes."""
+def _awaiting_compaction(upstream: lsm.Table, at: Snapshot) -> dict[_Place, int]:
+    """Return the buckets with rows at a snapshot that only a later compaction tells as changes.
+
+    With each the least sequence number of such rows.
+    """
     producer = upstream.options[core_options.CHANGELOG_PRODUCER]
     if not producer.policy.compares:
-        return False
-    for bucket in upstream.tree(at):
-        levels = [run.level for run in bucket.runs]
-        deepest = max(levels, default=0)
-        told = 1 if producer.value == "lookup" else max(deepest, 1)
-        if any(level < told for level in levels):
-            return True
+        return {}
+    found = {}
+    for place, runs in _runs(upstream, at).items():
+        told = 1 if producer.value == "lookup" else max([1, *(run.level for run in runs)])
+        if waiting := [run.min_sequence_number for run in runs if run.level < told]:
+            found[place] = min(waiting)
+    return found
+
+
+def _is_half_told(
+    upstream: lsm.Table, fed: TableVersion, newest: Snapshot, waiting: Mapping[_Place, int]
+) -> bool:
+    """Whether of rows that were overwritten the old ones are told gone, and no compaction tells the new ones yet.
+
+    In a bucket whose files an overwrite has taken away, rows wait that are no newer than that overwrite.
+    """
+    since = takewhile(lambda one: one.id >= fed.snapshot_id, upstream.newest_snapshots())
+    commits = [one for one in since if one.id <= newest.id]
+    for commit, before in zip_longest(commits, commits[1:]):
+        if commit.id == fed.snapshot_id or commit.commit_kind is not CommitKind.OVERWRITE:
+            continue
+        if RESTORED in (commit.properties or {}):
+            continue
+        now, then = _runs(upstream, commit), _runs(upstream, before) if before else {}
+        for place in waiting.keys() & now.keys():
+            took = before is None or set(then.get(place, ())) - set(now[place])
+            if took and waiting[place] <= max(run.max_sequence_number for run in now[place]):
+                return True
     return False
 
 
-def _is_half_told(upstream: lsm.Table, fed: TableVersion) -> bool:
-    """Whether of rows that were overwritten the old ones are told gone, and no compaction tells the new ones yet."""
-    for commit in upstream.newest_snapshots():
-        if commit.id <= fed.snapshot_id or commit.commit_kind is CommitKind.COMPACT:
-            return False
-        if commit.commit_kind is CommitKind.OVERWRITE:
-            return RESTORED not in (commit.properties or {})
-    return False
+def _runs(upstream: lsm.Table, at: Snapshot) -> dict[_Place, tuple[TreeRun, ...]]:
+    return {(tree.partition, tree.bucket): tree.runs for tree in upstream.tree(at)}
 
 
 def _waiting(upstream: lsm.Table) -> str:
