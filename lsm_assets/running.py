@@ -11,8 +11,11 @@ def run_beside(
 ) -> int:
     """Run `command` and return its exit code; `beside` runs as long. SIGTERM ends both in good order."""
     companion = subprocess.Popen(beside, env=environment)
+    # A shell's background job ignores SIGINT, and would hand that on: by it the process is ended.
+    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(command, env=environment)
+        signal.signal(signal.SIGINT, interrupted)
         signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(signal.SIGINT))
         while process.poll() is None:
             with suppress(

@@ -1,6 +1,8 @@
 """`lsm-assets`: the project that it makes under any name, and what it refuses in words."""
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -113,3 +115,26 @@ def test_another_warehouse_has_its_own_catalog_and_home(
     assert of_b[DAGSTER_HOME] == os.fspath(tmp_path / "b" / "dagster")
     assert of_b[CATALOG_URL] in pages
     assert {name: again[name] for name in of_a} == of_a
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["in front", "in the background"])
+def test_sigterm_ends_a_command_and_what_runs_beside_it(ignored: bool, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    waits = (
+        "import time\nprint('waits', flush=True)\n"
+        f"try: time.sleep(60)\nexcept KeyboardInterrupt: open({str(ended)!r}, 'w')"
+    )
+    program = (
+        "import os, signal, sys\nfrom lsm_assets.running import run_beside\n"
+        f"signal.signal(signal.SIGINT, {'signal.SIG_IGN' if ignored else 'signal.default_int_handler'})\n"
+        f"sys.exit(run_beside([sys.executable, '-c', {waits!r}], ['sleep', '60'], dict(os.environ)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"waits\n"
+        running.terminate()
+        try:
+            assert running.wait(timeout=20) == 0
+        finally:
+            running.kill()
+    assert ended.exists()
