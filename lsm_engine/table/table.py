@@ -111,9 +111,9 @@ class Table(
         on first-row tables and with deletion vectors the write waits for the compaction that shows
         them (`lookup-wait`, `commit.timeout`), but not where it may not or does not compact
         (`write-only`, `lookup-compact` gentle, rows that wait for a bucket). A numbered `commit_identifier` makes
-        a replay by the same `commit_user` a no-op. Raises InvalidInputError before anything is
-        written for rows that do not fit, CommitConflictError when nothing became visible,
-        CommitUnknownError when that could not be found out.
+        a replay by the same `commit_user` a no-op, while the first or a later number of that user is among
+        the newest 100 snapshots. Raises InvalidInputError before anything is written for rows that do not fit,
+        CommitConflictError when nothing became visible, CommitUnknownError when that could not be found out.
         """
         identity = self._identity(commit_user, commit_identifier, properties)
         return write.upsert(self.session, rows, identity)

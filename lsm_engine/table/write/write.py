@@ -128,7 +128,9 @@ class Write:
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
         # Keys were looked for in a state that may not be the newest any more.
-        return self.again(attempt, only=ErrorKind.ROWS_CHANGED) if again else attempt(0)
+        made = self.again(attempt, only=ErrorKind.ROWS_CHANGED) if again else attempt(0)
+        # Keys that are looked up are not found once the first try of a delete has landed.
+        return made or self.replayed()
 
     def again(
         self, attempt: Callable[[int], WriteResult | None], *, only: ErrorKind | None = None

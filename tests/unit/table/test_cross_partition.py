@@ -341,3 +341,20 @@ def test_a_table_of_others_that_ignores_the_delete_of_a_move_is_read_and_not_wri
         put(told, (1, "b", 2))
     assert told.files() == files
     assert [row["p"] for row in told.table.scan().to_arrow().to_pylist()] == ["a"]
+
+
+def test_a_replayed_delete_is_no_commit_and_returns_the_bookmark_of_the_first(
+    catalog: Catalog,
+) -> None:
+    table = created(catalog, "deduplicate")
+    table.upsert(pa.table({"k": [1, 2], "p": ["a", "b"], "v": [1, 2], "w": [1, 2]}))
+    first = table.delete([{"k": 1}], commit_user="u", commit_identifier=7)
+    table.upsert(pa.table({"k": [1], "p": ["c"], "v": [3], "w": [3]}))
+    table.delete([{"k": 1}])
+    newest = table.latest_snapshot()
+    assert first is not None
+    again = table.delete([{"k": 1}], commit_user="u", commit_identifier=7)
+    assert again is not None
+    assert again.id == first.id
+    assert table.latest_snapshot() == newest
+    assert table.delete([{"k": 1}], commit_user="u", commit_identifier=8) is None
