@@ -57,7 +57,7 @@ def svg(costs: Sequence[tuple[date, float]]) -> str:
         f'<text x="{EDGE - 6}" y="{EDGE}" text-anchor="end">{top:.1f} s</text>'
         f'<text x="{EDGE}" y="{bottom + 18}">{origin}</text>'
         f'<text x="{WIDTH - EDGE}" y="{bottom + 18}" text-anchor="end">{costs[-1][0]}</text>'
-        f'<text x="{EDGE + 8}" y="{EDGE - 8}">seconds for each day that is replayed</text></svg>\n'
+        f'<text x="{EDGE + 8}" y="{EDGE - 8}">seconds by the clock for each day that is replayed</text></svg>\n'
     )
 
 
