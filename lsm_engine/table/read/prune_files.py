@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from lsm_engine.prune.bucket import candidate_buckets
 from lsm_engine.prune.partition import manifest_mask, partition_mask
 from lsm_engine.prune.predicate import Predicate
 from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_mask
-from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.schema.types import DataField
 from lsm_engine.table.ground.live_files import BUCKET, PARTITION, TOTAL_BUCKETS, live_rows
 from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.session import TableSession
@@ -81,13 +81,31 @@ def _are_many(metas: Sequence[ManifestFileMeta]) -> bool:
 class _Buckets:
     """The buckets that may hold a match, by the number of buckets that a file was written for.
 
-    A partition that was not rescaled yet has another number than the schema.
+    A partition that was not rescaled yet has another number than the schema. Where a schema hashed
+    the bucket key by another type, rows of one value lie in several buckets: all are looked into.
     """
 
-    def __init__(self, schema: TableSchema, pushed: Predicate) -> None:
-        self._fields = schema.select(schema.bucket_keys)
+    def __init__(self, session: TableSession, pushed: Predicate) -> None:
+        self._session = session
         self._pushed = pushed
         self._found: dict[int, frozenset[int] | None] = {}
+
+    @cached_property
+    def _fields(self) -> Sequence[DataField]:
+        """The columns by whose hash rows were placed; none where their types were not always these."""
+        schema = self._session.schema
+        fields = schema.select(schema.bucket_keys)
+        if schema.has_primary_key or schema.id == 0 or not fields:
+            return fields  # the type of a key never changes
+        types = {field.id: replace(field.type, nullable=True) for field in fields}
+        schemas = self._session.schemas
+        if len(ids := schemas.ids()) <= schema.id:
+            return ()  # a schema is missing: nobody knows its types
+        for number in ids:
+            for field in schemas.load(number).fields:
+                if field.id in types and types[field.id] != replace(field.type, nullable=True):
+                    return ()
+        return fields
 
     def candidates(self, total: int) -> frozenset[int] | None:
         """Return the buckets to look into of `total`; None: any, as where rows are not hashed."""
@@ -139,7 +157,7 @@ class _Pruning:
         self._schema = session.schema
         self._predicate = predicate
         self._pushed = pushed
-        self._buckets = None if pushed is None else _Buckets(session.schema, pushed)
+        self._buckets = None if pushed is None else _Buckets(session, pushed)
         self._dropped: Counter[str] = Counter()
 
     def of(self, snapshot: Snapshot | None) -> PrunedFiles:
