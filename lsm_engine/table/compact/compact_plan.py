@@ -165,7 +165,8 @@ class _Planner:
     ) -> _Steps | None:
         """Return what to do; None: nothing. `marked` names the files that have deletion vectors."""
         expired = self._expired(levels)
-        pick = partial(self._pick, bucket, unfinished=marked | expired)
+        unfinished = marked | expired
+        pick = partial(self._pick, bucket, unfinished=unfinished)
         unit = pick(levels)
         if unit is None:
             return None
@@ -185,7 +186,11 @@ class _Planner:
             levels,
             target_file_size=self._target_file_size,
             must_rewrite=partial(
-                self._must_rewrite, expired=expired, compacted_from=compacted_from, older=older
+                self._must_rewrite,
+                # Once is enough: what a full compaction left marked, the next one would rewrite.
+                unfinished=unfinished if self._full else expired,
+                compacted_from=compacted_from,
+                older=older,
             ),
             has_deletion_vectors=self._has_vectors,
             compacted_from=compacted_from,
@@ -251,11 +256,11 @@ class _Planner:
         self,
         file: DataFileMeta,
         *,
-        expired: frozenset[str],
+        unfinished: frozenset[str],
         compacted_from: int | None,
         older: tuple[DataFileMeta, ...],
     ) -> bool:
-        if self._rewrites_all or file.file_name in expired:
+        if self._rewrites_all or file.file_name in unfinished:
             return True
         if compacted_from is None or file.level >= compacted_from:
             return False

@@ -105,6 +105,26 @@ def test_deleted_positions_are_physical_whatever_is_asked_for(
     assert bool(split.vectors) == bool(GONE[gone])
 
 
+def test_one_full_compaction_removes_every_marked_row(catalog: lsm.Catalog) -> None:
+    """A marked file apart from the keys of newer runs was left, and the next full one rewrote it."""
+    table = catalog.create_table(
+        "db.one", COLUMNS, primary_key=["k"],
+        options={"bucket": "1", "write-only": "true", "deletion-vectors.enabled": "true",
+                 "target-file-size": "1 kb"},
+    )  # fmt: skip
+    for key in (1, 2):
+        table.upsert(rows([key]))
+        table.compact(full=True)
+    table.delete(rows([1]))
+    table.compact()
+    table.upsert(rows([2], shift=2))
+    assert table.system("table_indexes").num_rows
+    assert table.compact(full=True) is not None
+    assert table.system("table_indexes").num_rows == 0
+    assert table.compact(full=True) is None
+    assert table.scan().to_arrow() == rows([2], shift=2).cast(COLUMNS)
+
+
 def test_places_travel_and_not_bitmaps(catalog: lsm.Catalog) -> None:
     table = one_file(catalog)
     before = len(pickle.dumps(table.scan().splits()))
