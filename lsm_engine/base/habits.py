@@ -54,6 +54,22 @@ class NamedElsewhere:
             raise AttributeError(message, name=name, obj=self)
 
 
+class _Itself(type):
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("__"):  # what Python and its tools ask of any class
+                raise AttributeError(name)
+            message = no_such(cls.__name__, name, cls._elsewhere, dir(cls), cls._otherwise)
+            raise AttributeError(message, name=name, obj=cls)
+
+
+class ItselfNamedElsewhere(NamedElsewhere, metaclass=_Itself):
+    """The same, and asked itself, as `Table.from_pandas(rows)`, the class says what to use as well."""
+
+    __slots__ = ()
+
+
 class Listed(NamedElsewhere, list[T]):
     """What a verb lists. By a name, as mappings of other libraries are asked, it says what takes one.
 

@@ -4,8 +4,9 @@ SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become t
 `prune/bind.py` fits them to a table's columns.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NoReturn, TypeAlias
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NoReturn, ParamSpec, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,8 @@ from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.habits import NamedElsewhere, keywords
 from lsm_engine.base.record import record
 from lsm_engine.prune.predicate import Comparison
+
+P = ParamSpec("P")
 
 _JOINED_ELSEWHERE = {
     **dict.fromkeys(("negate", "not_", "invert"), "~predicate"),
@@ -260,9 +263,26 @@ class Column(Predicate):
         return Test(column=self.name, comparison=comparison, value=other)
 
 
+class _ByName(Generic[P]):
+    """A function of a column's name that has columns as attributes as well."""
+
+    def __init__(self, function: Callable[P, Column]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: P.args, **given: P.kwargs) -> Column:
+        return self._function(*args, **given)
+
+    def __getattr__(self, name: str) -> Column:
+        if name.startswith("__"):  # what Python and its tools ask of any object
+            raise AttributeError(name)
+        return Column(name)
+
+
+@_ByName
 @keywords({})
 def col(name: str) -> Column:
-    """Return a column to compare: `col("price") > 5`, `col("dt").is_in(["2026-01-01"])`."""
+    """Return a column to compare: `col("price") > 5`, `col.price > 5`, `col("dt").is_in(["2026-01-01"])`."""
     return Column(name)
 
 

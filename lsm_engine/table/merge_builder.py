@@ -16,6 +16,7 @@ from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.prune.where import Filter
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.commit.commit import CommitIdentity
+from lsm_engine.table.find.lookup_keys import keys_by_name
 from lsm_engine.table.ground.given_names import names_of
 from lsm_engine.table.ground.incoming import conformed, open_rows
 from lsm_engine.table.ground.session import TableSession
@@ -156,6 +157,7 @@ def deleted_keys(session: TableSession, keys: Any, identity: CommitIdentity) -> 
     That is so for columns that may not be null, and for `sequence.field`, as a null would be older than any row.
     """
     schema, rule = session.schema, retract_rule(session.schema)
+    keys = keys_by_name(keys, schema.primary_keys)
     given = {*schema.primary_keys, schema.options[core_options.ROWKIND_FIELD]}
     whole = {field.name for field in schema.fields if not field.type.nullable} - given
     clocks = {*schema.sequence_fields} - given

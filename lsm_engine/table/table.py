@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import InvalidInputError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords, verbs_of_it
+from lsm_engine.base.habits import ItselfNamedElsewhere, StaysHere, explained, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.lookup.lookup_file import LookupCache
@@ -43,7 +43,7 @@ class Table(
     TableMaintenance,
     TableInspect,
     TableChanges,
-    NamedElsewhere,
+    ItselfNamedElsewhere,
     StaysHere,
 ):
     """A primary-key table on a lake. Cheap to open; threads may share it.
@@ -275,7 +275,7 @@ class Table(
     ) -> WriteResult | None:
         """Delete rows by key, or those that `where` keeps.
 
-        `keys` holds the primary key columns. Other columns go into the -D: values to take back, or `sequence.field`,
+        `keys` holds the primary key columns, or the values alone where that is one column. Other columns go into the -D: values to take back, or `sequence.field`,
         by which it may be older than the row. Where that, or a column NOT NULL, is left out, the rows are looked up first.
 
         Keys that are not there do no harm. In a table without a primary key every row goes that
@@ -364,8 +364,8 @@ class Table(
     def lookup(self, keys: Any, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the newest row of each key, in the order of the keys, and `_found` for each.
 
-        `keys`: Arrow data or a list of dictionaries with the primary key columns. Columns that are not of
-        the key are null where a key is not there. The data files that may hold keys become local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
+        `keys`: Arrow data or a list of dictionaries with the primary key columns; where that is one column,
+        its values alone as well: `lookup([3, 5])`. Columns that are not of the key are null where a key is not there. The data files that may hold keys become local lookup files when first asked (options `lookup.*`); `query` keeps hold of a snapshot.
         Raises InvalidInputError for keys of another type, and for missing or null ones.
         """
         query = self._keys.query

@@ -1,21 +1,51 @@
 """Keys as users hand them in → the key columns of a table, or an error that names the column."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.table_schema import TableSchema
+from lsm_engine.table.ground.fit import values_array
 from lsm_engine.table.ground.incoming import conformed, open_rows
+
+
+def keys_by_name(keys: Any, names: Sequence[str]) -> Any:
+    """Return keys as rows: a dictionary is one key, and values alone are those of the only key column.
+
+    `names`: the columns of a key. Anything else comes back as it is, for `open_rows`.
+    """
+    if isinstance(keys, Mapping):
+        return [keys]
+    if len(names) != 1:
+        return keys
+    name = names[0]
+    if isinstance(keys, int | float | str | bytes | Decimal | date):
+        keys = [keys]
+    if isinstance(keys, tuple | range | AbstractSet):
+        keys = list(keys)
+    if isinstance(keys, list):
+        is_rows = not keys or isinstance(keys[0], Mapping)
+        return keys if is_rows else pa.table({name: values_array(name, keys)})
+    if isinstance(keys, np.ndarray):
+        return pa.table({name: keys})
+    if isinstance(keys, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(keys.type):
+        return pa.table({name: keys})
+    is_series = hasattr(keys, "to_frame") and not hasattr(keys, "columns")
+    return keys.to_frame(name=name) if is_series else keys
 
 
 def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) -> pa.RecordBatch:
     """Return key columns of any Arrow data or list of dictionaries, as the table stores them.
 
-    `with_partitions`: also those partition columns that are not part of the primary key.
+    Values alone are keys where the key is one column. `with_partitions`: also those partition columns that are not part of the primary key.
 
     Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
     """
@@ -45,7 +75,7 @@ def _without_values(
     keys: Any, schema: TableSchema, key_names: Iterable[str]
 ) -> pa.RecordBatchReader:
     """Return a stream of keys without the table's other columns, which are ignored."""
-    reader = open_rows(keys)
+    reader = open_rows(keys_by_name(keys, tuple(key_names)))
     others = set(schema.names) - set(key_names)
     names = [name for name in reader.schema.names if name not in others]
     fields = pa.schema([reader.schema.field(name) for name in names])

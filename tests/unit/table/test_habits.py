@@ -73,6 +73,59 @@ def test_who_takes_arrow_streams_takes_a_table(table, tmp_path):
     assert ds.dataset(tmp_path / "out").count_rows() == 10
 
 
+KEYS = [
+    *(3, [3], (3,), {3}, range(3, 4), {"id": 3}, [{"id": 3}]),
+    *(np.array([3]), pa.array([3]), pa.chunked_array([[3]]), pl.Series([3]), pd.Series([3])),
+]
+
+
+@pytest.mark.parametrize("keys", KEYS, ids=lambda keys: f"{type(keys).__name__} {keys}")
+def test_values_alone_are_keys_where_the_key_is_one_column(table, keys):
+    assert table.lookup(keys)["name"].to_pylist() == ["n3"]
+    assert table.locate(keys).num_rows == 1
+    table.delete(keys)
+    assert table.lookup(keys)["_found"].to_pylist() == [False]
+    assert len(table) == 9
+
+
+def test_text_alone_is_a_key_to_lookup_and_refused_by_delete(catalog):
+    people = catalog.create_table("shop.people", {"name": str, "age": int}, primary_key="name")
+    people.upsert([{"name": "Ann", "age": 3}, {"name": "Bo", "age": 4}])
+    assert people.lookup("Bo")["age"].to_pylist() == [4]
+    with pytest.raises(lsm.InvalidInputError, match="where="):
+        people.delete("Bo")
+    people.delete(["Bo", "Cy"])
+    assert people.to_arrow()["name"].to_pylist() == ["Ann"]
+
+
+def test_a_key_of_two_columns_takes_no_values_alone(catalog):
+    lines = catalog.create_table("shop.lines", {"id": int, "line": int}, primary_key=["id", "line"])
+    lines.upsert([{"id": 1, "line": 2}])
+    assert lines.lookup({"id": 1, "line": 2})["_found"].to_pylist() == [True]
+    for keys in (1, [1], [(1, 2)], np.array([1])):
+        with pytest.raises(
+            lsm.InvalidInputError, match=r"dictionaries|rows must be Arrow|no columns"
+        ):
+            lines.lookup(keys)
+        with pytest.raises(
+            lsm.InvalidInputError, match=r"dictionaries|rows must be Arrow|no columns"
+        ):
+            lines.delete(keys)
+    assert len(lines) == 1
+
+
+def test_a_column_is_an_attribute_of_col(table):
+    assert table.to_arrow(where=(lsm.col.id > 7) & (lsm.col.name != "n9")).num_rows == 1
+    with pytest.raises(TypeError, match=r"write col\(name\)"):
+        lsm.col()
+
+
+def test_the_class_of_tables_says_what_to_use(table):
+    with pytest.raises(AttributeError, match=r"create_table\(name, rows"):
+        lsm.Table.from_pandas(pd.DataFrame(ROWS))
+    assert not hasattr(lsm.Table, "__array__")
+
+
 @pytest.mark.parametrize(
     ("typed", "named"),
     [
