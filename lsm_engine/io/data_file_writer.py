@@ -103,8 +103,7 @@ class DataFileWriter:
     def copy(self, groups: StoredGroups, number: int) -> None:
         """Append a row group of another file as it is stored, behind all rows so far."""
         self.relieve()
-        rows, stored = groups.group(number, self._layout.looked_at)
-        self._append(RowGroup(rows=rows, stored=stored, record_keys=None))
+        self._append(groups.group(number))
 
     @property
     def layout(self) -> FileLayout:
@@ -192,7 +191,9 @@ class DataFileWriter:
         if self._layout.keeps_record_keys:
             names = self._files.schema.trimmed_primary_keys
             keys = record_keys(names, [rows.column(name) for name in names])
-        return RowGroup(rows=rows, stored=self._layout.encoding.encode(rows), record_keys=keys)
+        return RowGroup.of(
+            rows, self._layout.key_names, self._layout.encoding.encode(rows), record_keys=keys
+        )
 
     def _taken(self, row_count: int) -> pa.Table:
         """Take rows from those that wait."""

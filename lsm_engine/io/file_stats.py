@@ -19,7 +19,7 @@ class FileStats(Protocol):
     """Minima, maxima and null counts of one file, as its rows go by and when it is finished."""
 
     def update(self, rows: pa.Table) -> None:
-        """Take in rows of the file's schema."""
+        """Take in rows of the file's schema; of a format with footers those columns that may hold NaN."""
         ...
 
     def finish(self, footer: "pq.FileMetaData | None") -> None:
@@ -80,8 +80,8 @@ class FooterStats:
         self.nan_columns: set[str] = set()  # Parquet's statistics leave NaN out
 
     def update(self, rows: pa.Table) -> None:
-        """Look for NaN."""
-        for name in self.floating:
+        """Look for NaN, in the columns that are given."""
+        for name in filter(rows.column_names.__contains__, self.floating):
             if pc.any(pc.is_nan(rows.column(name))).as_py():
                 self.nan_columns.add(name)
 

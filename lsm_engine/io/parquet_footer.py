@@ -113,14 +113,13 @@ def has_columns_of(footer: Struct, other: Struct) -> bool:
     return bool(footer[_SCHEMA] == other[_SCHEMA])
 
 
-def only_file_of(source: Any, footer: Struct, number: int, template: Struct) -> bytes:
-    """Return a Parquet file of one row group of an open file, its pages copied.
+def stored_chunks(source: Any, footer: Struct, number: int) -> list[ColumnChunk]:
+    """Read the columns of one row group of an open file, whose footer is `footer`.
 
-    `footer`: that of the file; `template`: that of a file without rows, which becomes the new one's.
     Page indexes and bloom filters, which lie elsewhere in the file, are left behind.
     """
     group: Struct = footer[_ROW_GROUPS].content[1][number]
-    chunks, at = [], len(MAGIC)
+    chunks = []
     for metadata in group[_COLUMNS].content[1]:
         facts: Struct = metadata[_CHUNK_FACTS].content
         source.seek(_start(facts))
@@ -128,10 +127,7 @@ def only_file_of(source: Any, footer: Struct, number: int, template: Struct) -> 
         kept = {field: facts[field] for field in facts if field < _BLOOM_FILTER}
         stated = {_CHUNK_OFFSET: metadata[_CHUNK_OFFSET], _CHUNK_FACTS: Field(STRUCT, kept)}
         chunks.append(ColumnChunk(memoryview(pages), stated))
-    made = row_group(chunks, row_count=number_of(group[_GROUP_ROWS]), offset=at, ordinal=0)
-    end = stored_footer(with_row_groups(template, [made]))
-    parts: list[bytes | memoryview] = [MAGIC, *(chunk.pages for chunk in chunks)]
-    return b"".join((*parts, end, len(end).to_bytes(4, "little"), MAGIC))
+    return chunks
 
 
 def row_group(

@@ -5,7 +5,7 @@ integers, timestamps in ms or us by their precision and INT96 beyond. A writer o
 PyArrow's defaults, whose dictionaries on every column cost four times the encoding.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -112,6 +112,14 @@ class ParquetGroup:
     footer: "pq.FileMetaData"
     row_count: int
     shares_keys: bool
+
+
+@record
+class StoredChunks:
+    """One row group of another file, as it is stored there: its columns, those of its keys twice."""
+
+    chunks: Sequence[ColumnChunk]
+    row_count: int
 
 
 class ParquetEncoding:
@@ -263,18 +271,22 @@ class ParquetOutput:
         self._groups: list[Struct] = []
         self._members: dict[bytes, bytes] = {}
 
-    def append(self, group: ParquetGroup) -> None:
+    def append(self, group: ParquetGroup | StoredChunks) -> None:
         """Append a row group."""
-        if self._size == len(MAGIC) and not group.shares_keys:
+        if isinstance(group, StoredChunks):
+            self._append(group.chunks, group.row_count)
+        elif self._size == len(MAGIC) and not group.shares_keys:
             # It may stay alone, as it does in small files: then its own footer is the file's.
             pages, footer = split_row_groups(memoryview(group.file).cast("B"))
             self._whole = bytes(footer), group.footer
             self._size += self._sink.write(pages)
-            return
+        else:
+            self._append(self._encoding.chunks(group), group.row_count)
+
+    def _append(self, chunks: Sequence[ColumnChunk], row_count: int) -> None:
         self._split_first_group()
-        chunks = self._encoding.chunks(group)
         metadata = row_group(
-            chunks, row_count=group.row_count, offset=self._size, ordinal=len(self._groups)
+            chunks, row_count=row_count, offset=self._size, ordinal=len(self._groups)
         )
         for chunk in chunks:
             self._size += self._sink.write(chunk.pages)

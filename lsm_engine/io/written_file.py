@@ -74,14 +74,6 @@ class FileLayout:
     has_footer: bool
     keeps_record_keys: bool
 
-    @property
-    def looked_at(self) -> pa.Schema:
-        """The columns that an open file looks at where the rows come with their row group."""
-        also = {*self.key_names, SEQUENCE_NUMBER, VALUE_KIND}
-        return pa.schema(
-            [f for f in self.columns if f.name in also or pa.types.is_floating(f.type)]
-        )
-
 
 @lru_cache(maxsize=64)
 def file_layout(
@@ -160,11 +152,46 @@ def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
 
 @record
 class RowGroup:
-    """Rows, what their file's encoding made of them, and their record keys if those are kept."""
+    """What a file's encoding made of rows, their record keys if those are kept, and what the file has to know.
+
+    `rows`: those whose values statistics look at. `ends`: the keys of the first and of the last row.
+    `sequences`: the least and the greatest sequence number, None where rows carry none.
+    """
 
     rows: pa.Table
+    row_count: int
+    ends: pa.Table
+    sequences: tuple[int, int] | None
+    delete_count: int
     stored: Any
     record_keys: pa.Array | None
+
+    @staticmethod
+    def of(
+        rows: pa.Table, key_names: Sequence[str], stored: Any, record_keys: pa.Array | None
+    ) -> "RowGroup":
+        """Return the row group of rows, of which there is at least one."""
+        keys = rows.select(key_names)
+        numbers = _chunks(rows, SEQUENCE_NUMBER)
+        return RowGroup(
+            rows=rows,
+            row_count=rows.num_rows,
+            # Put together anew: slices would keep the rows in memory until the file is finished.
+            ends=pa.concat_tables([keys.slice(0, 1), keys.slice(len(rows) - 1)]).combine_chunks(),
+            sequences=(min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers))
+            if numbers
+            else None,
+            # Of the four kinds the two that take a row away are the odd numbers.
+            delete_count=sum(int(np.count_nonzero(n & 1)) for n in _chunks(rows, VALUE_KIND)),
+            stored=stored,
+            record_keys=record_keys,
+        )
+
+
+def _chunks(rows: pa.Table, name: str) -> list[Any]:
+    if name not in rows.column_names:
+        return []
+    return [chunk.to_numpy() for chunk in rows.column(name).chunks if len(chunk)]
 
 
 class OpenFile:
@@ -191,7 +218,6 @@ class OpenFile:
         self._row_count = 0
         self._delete_count = 0
         self._sequences: list[tuple[int, int]] = []
-        self._key_names = list(layout.key_names)
         self._ends: list[pa.Table] = []
 
     @property
@@ -201,26 +227,15 @@ class OpenFile:
 
     def append(self, group: RowGroup) -> None:
         """Append a row group."""
-        rows = group.rows
         self._rows.append(group.stored)
-        self._stats.update(rows)
+        self._stats.update(group.rows)
         if group.record_keys is not None:
             self._record_keys.append(group.record_keys)
-        keys = rows.select(self._key_names)
-        # Put together anew: slices would keep the rows in memory until the file is finished.
-        ends = pa.concat_tables([keys.slice(0, 1), keys.slice(rows.num_rows - 1)]).combine_chunks()
-        self._ends = [*(self._ends or [ends.slice(0, 1)])[:1], ends.slice(1)]
-        self._row_count += rows.num_rows
-        if SEQUENCE_NUMBER in rows.column_names:
-            for chunk in filter(len, rows.column(SEQUENCE_NUMBER).chunks):
-                numbers = chunk.to_numpy()
-                self._sequences.append((int(numbers.min()), int(numbers.max())))
-        if VALUE_KIND in rows.column_names:
-            # Of the four kinds the two that take a row away are the odd numbers.
-            self._delete_count += sum(
-                int(np.count_nonzero(chunk.to_numpy() & 1))
-                for chunk in rows.column(VALUE_KIND).chunks
-            )
+        self._ends = [*(self._ends or [group.ends.slice(0, 1)])[:1], group.ends.slice(1)]
+        self._row_count += group.row_count
+        self._delete_count += group.delete_count
+        if group.sequences is not None:
+            self._sequences.append(group.sequences)
 
     def close(self, now_millis: int, first_sequence_number: int) -> "WrittenFile":
         """Finish the file; `first_sequence_number` is for rows that carry none."""

@@ -95,10 +95,9 @@ class GroupCopier:
 
     def _opened(self, file: DataFileMeta) -> StoredGroups | None:
         if file.file_name not in self._stored:
-            context, encoding = self._context, self._writer.layout.encoding
-            assert isinstance(encoding, ParquetEncoding), "only files in Parquet take copies"
+            context, layout = self._context, self._writer.layout
             path = context.data_file(self._partition, self._bucket, file.file_name)
-            self._stored[file.file_name] = StoredGroups.of(context.file_io, path, file, encoding)
+            self._stored[file.file_name] = StoredGroups.of(context.file_io, path, file, layout)
         return self._stored[file.file_name]
 
 

@@ -217,3 +217,83 @@ def test_a_file_with_copied_row_groups_is_restored_from_what_was_compacted(
     assert path.read_bytes() == whole
     assert by_key(table).equals(before)
     assert copies
+
+
+def many_columns(keys: range, *, nan_at: int | None = None, text: int = 8) -> pa.Table:
+    numbers = np.arange(keys.start, keys.stop)
+    random = np.random.default_rng(keys.start)
+    tails = [random.bytes(text // 2 - 4) for _ in numbers]
+    doubles = numbers / 3.0
+    if nan_at is not None:
+        doubles[nan_at - keys.start] = math.nan
+    return pa.table(
+        {
+            "k": pa.array(numbers),
+            "t": pa.array(
+                [
+                    f"{n:08}" + tail.hex()[: text - 8]
+                    for n, tail in zip(numbers.tolist(), tails, strict=True)
+                ]
+            ),
+            "x": pa.array(doubles),
+            "y": pa.array(np.where(numbers % 2, -0.0, 0.0)),
+            "z": pa.array(numbers / 7.0, mask=numbers % 3 == 0),
+            "nothing": pa.nulls(len(numbers), pa.float32()),
+            "d": pa.array(numbers.astype(np.int32), pa.date32()),
+            "m": pa.array(numbers).cast(pa.decimal128(25, 2)),
+        }
+    )
+
+
+@pytest.mark.parametrize("key", [("k",), ("t",), ("d",), ("t", "k")], ids="-".join)
+@pytest.mark.parametrize(
+    ("nan_at", "text", "options"),
+    [
+        (None, 8, {}),
+        (20_500, 8, {}),
+        (None, 5_000, {"file.block-size": "2 mb"}),
+        (None, 8, {"metadata.stats-mode": "none"}),
+        (3, 8, {"metadata.stats-mode": "truncate(4)"}),
+        (None, 8, {"metadata.stats-mode": "counts", "fields.x.stats-mode": "full"}),
+    ],
+    ids=["plain", "nan", "long text", "no statistics", "cut", "counts"],
+)
+def test_a_copied_file_has_the_facts_of_one_that_is_encoded(
+    tmp_path: Path,
+    copies: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    key: Sequence[str],
+    nan_at: int | None,
+    text: int,
+    options: Mapping[str, str],
+) -> None:
+    found = []
+    each = 1_000 if text > 8 else 20_000
+    for number, copying in enumerate((True, False)):
+        if not copying:
+            monkeypatch.setattr(DataFileWriter, "takes_copies", False)
+        runs = [
+            many_columns(range(start, start + each), nan_at=nan_at, text=text)
+            if nan_at is not None and start <= nan_at < start + each
+            else many_columns(range(start, start + each), text=text)
+            for start in (0, each, 2 * each)
+        ]
+        table = made(tmp_path / str(number), key=key, options=options, like=runs[0])
+        for run in runs:
+            table.upsert(run)
+        before = len(copies)
+        table.compact(full=True)
+        has_bounds = text <= 4_096 or key[0] != "t"  # a footer keeps no longer ones
+        assert (len(copies) > before) == (copying and has_bounds)
+        assert table.verify(deep=True).is_clean
+        files = [file for split in table.scan().splits() for file in split.files]
+        found.append(
+            [
+                (
+                    *(f.row_count, f.delete_row_count, f.min_key, f.max_key, f.key_stats),
+                    *(f.value_stats, f.min_sequence_number, f.max_sequence_number, f.level),
+                )
+                for f in files
+            ]
+        )
+    assert found[0] == found[1]
