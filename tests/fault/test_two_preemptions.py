@@ -373,6 +373,38 @@ def test_a_writer_and_a_rollback_as_latest(extent: str, writer_first: bool) -> N
     every_schedule(extent, *pair, check)
 
 
+def as_tagged(table: Table) -> object:
+    return table.rollback_to_as_latest(tag="kept")
+
+
+@EXTENTS
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [(expire_most, as_latest), (untag, as_tagged)], ids=["snapshot", "tag"]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_restored_while_it_expires(
+    extent: str, theirs: Act, ours: Act, first: bool
+) -> None:
+    """The restored state is there, whole, or it had expired before and nothing has changed."""
+    start = disk_with(prepare)
+    if theirs is untag:
+        open_again(start).delete_tag("other")
+        expire_most(open_again(start))
+    known, head = view(start), view(start).head
+    wanted = known.tags["kept"] if theirs is untag else known.snapshots[1]
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        made = came[0] if first else came[1]
+        if isinstance(made, LsmError):
+            assert isinstance(made, NotFoundError)
+        assert view(disk).head == (head if isinstance(made, LsmError) else wanted)
+        names = open_again(disk).tag_names()
+        assert not [name for name in names if name.startswith("restoring-")]
+
+    pair = (ours, theirs) if first else (theirs, ours)
+    every_schedule(extent, *pair, check, start=start, orphans=True)  # of who saw the tag
+
+
 def roll_back(table: Table) -> object:
     return table.rollback_to(3)
 

@@ -8,6 +8,10 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.tags.read_tag import kept
+
+RESTORING = "restoring-"
+"""Prefix of the names of tags that keep the state that is restored, until that is committed."""
 
 
 def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -> Snapshot | None:
@@ -15,8 +19,15 @@ def restore(session: TableSession, target: Snapshot, identity: CommitIdentity) -
 
     A commit that lands first is undone by it like those before: the answer is the target's state.
     But a replay of a numbered restore undoes nothing: it returns the snapshot that it made.
+    Raises NotFoundError (expired) where an expiry, or who deletes its last tag, has got hold of the target.
     """
     session.options.require_writable()
+    # Expiry, or who deletes the tag, would delete files that the new snapshot is going to name.
+    with kept(session, target, RESTORING):
+        return _restored(session, target, identity)
+
+
+def _restored(session: TableSession, target: Snapshot, identity: CommitIdentity) -> Snapshot | None:
     target_entries = {entry.identity: entry for entry in session.live_entries(target)}
 
     def difference(base: Snapshot | None) -> LiveChange | None:

@@ -29,7 +29,6 @@ from lsm_engine.table.commit.retries import Retries
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.orphans import entry_paths, metadata_paths
 from lsm_engine.table.history.rollback_plan import (
-    AN_HOUR,
     ROLLING_BACK,
     RollbackPlan,
     plan_rollback,
@@ -84,7 +83,7 @@ def _carry_out(session: TableSession, plan: RollbackPlan) -> RollbackPlan:
         session,
         f"{ROLLING_BACK}{session.ids.new_id()[-12:]}",
         plan.target,
-        AN_HOUR,
+        tags.AN_HOUR,
         holder=kept[0] if kept and (plan.restores or goes_on) else None,
     )
     try:

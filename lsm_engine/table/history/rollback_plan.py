@@ -23,7 +23,6 @@ from lsm_engine.table.tags.tag import is_there
 
 ROLLING_BACK = "rolling-back-"
 """Prefix of the names of tags that mark a rollback under way."""
-AN_HOUR = 3_600_000
 
 
 @record

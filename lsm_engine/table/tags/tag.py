@@ -29,7 +29,7 @@ from lsm_engine.table.tags.roots import Roots
 
 log = logging.getLogger(__name__)
 
-_AN_HOUR = 3_600_000
+AN_HOUR = 3_600_000
 
 
 def create(
@@ -122,7 +122,7 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     same = same_tag(old, snapshot)
     keeper = None
     if not same:
-        keeper = of(session, f"replacing-{session.ids.new_id()[-12:]}", snapshot, _AN_HOUR)
+        keeper = of(session, f"replacing-{session.ids.new_id()[-12:]}", snapshot, AN_HOUR)
     session.tags.replace(tag, numeric=old.name.isdecimal())
     if keeper is not None:
         session.tags.delete(keeper.name)
@@ -254,8 +254,14 @@ def is_there(session: TableSession, snapshot: Snapshot) -> bool:
 
 
 def without_changelog(session: TableSession, snapshot: Snapshot) -> Snapshot:
-    """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog."""
-    return snapshot if is_there(session, snapshot) else tags.without_changelog(snapshot)
+    """Return a tag's snapshot as it may be a snapshot again: without its deleted changelog.
+
+    It is deleted, too, where a rollback has made the snapshot again from the tag.
+    """
+    found = session.snapshots.find(snapshot.id)
+    if found is not None and same_state(found, snapshot):
+        return found
+    return tags.without_changelog(snapshot)
 
 
 def is_expiring(session: TableSession, snapshot: Snapshot) -> bool:
@@ -291,7 +297,7 @@ def _made(session: TableSession, name: str, snapshot: Snapshot, lifetime: int | 
 
 def _expired(snapshot: Snapshot) -> LsmError:
     return NotFoundError(
-        f"snapshot {snapshot.id} expired while it was tagged; tag a newer one",
+        f"snapshot {snapshot.id} has expired meanwhile; choose a newer one",
         kind=ErrorKind.EXPIRED,
         snapshot_id=snapshot.id,
     )

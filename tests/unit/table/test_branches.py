@@ -129,6 +129,27 @@ def test_a_branch_has_the_schemas_of_all_of_its_files(table: lsm.Table) -> None:
     assert found == [{"id": 2, "v": "b", "u": 5, "w": None}]
 
 
+def test_a_branch_of_what_a_rollback_made_again_names_no_changelog_that_went(
+    tmp_path: Path,
+) -> None:
+    """Expiry took the changelog, and left the files that the tag names, of which a rollback made the snapshot."""
+    catalog = lsm.open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "lake"))
+    table = catalog.create_table(
+        "db.t",
+        pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]),
+        primary_key=["k"],
+        options={"bucket": "1", "changelog-producer": "lookup"},
+    )
+    table.upsert([{"k": 1, "v": 1}])
+    table.create_tag("kept")
+    table.upsert([{"k": 2, "v": 2}])
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="1 ms")
+    table.rollback_to(tag="kept")
+    table.create_branch("b", "kept")
+    assert table.verify(deep=True).is_clean
+    assert table.branch("b").scan().to_arrow().to_pylist() == [{"k": 1, "v": 1}]
+
+
 def test_an_empty_branch_begins_with_the_schema_alone(table: lsm.Table) -> None:
     table.alter(lsm.AddColumn(name="w", type=pa.int32()))
     table.create_branch("new")
