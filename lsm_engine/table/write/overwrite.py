@@ -5,6 +5,7 @@ from typing import Any
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -43,9 +44,14 @@ def overwrite(
     whole = StaticPartitions(predicate=TRUE, fields=fields)
     if partition is not None:
         scope = StaticPartitions(predicate=_predicate(partition, fields), fields=fields)
-    base = session.snapshots.latest()
-    with built_on(session, base):
-        messages = stage(session, rows, base, replaces=True)
+    write = Write(session, identity)
+
+    def staged(_: int) -> tuple[Snapshot | None, list[CommitMessage]]:
+        base = session.snapshots.latest()
+        with built_on(session, base):
+            return base, stage(session, rows, base, replaces=True)
+
+    base, messages = write.staged_again(rows, staged)
     if scope is None:
         dynamic = bool(fields) and session.options[core_options.DYNAMIC_PARTITION_OVERWRITE]
         scope = dynamic_scope(messages) if dynamic else whole
@@ -61,7 +67,7 @@ def overwrite(
     def replaced(on: Snapshot | None) -> Sequence[ManifestEntry]:
         return _replaced(session, on, scope)
 
-    return Write(session, identity).land(messages, planned_on=base, overwritten=replaced)
+    return write.land(messages, planned_on=base, overwritten=replaced)
 
 
 def _predicate(partition: Mapping[str, object] | Filter, fields: Sequence[DataField]) -> Predicate:

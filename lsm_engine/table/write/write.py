@@ -7,9 +7,7 @@ compacted, again where the rows are read only after that → the result is a boo
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, TypeVar
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
@@ -53,6 +51,7 @@ from lsm_engine.table.write.count_changes import ChangeCounter, counts_changes
 from lsm_engine.table.write.unchanged import changed_messages, skips_unchanged
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 CompactsDue = Callable[..., Snapshot | None]
 """Compacts what a write has made due, or has it compacted; called as `compact_due` is."""
 
@@ -118,7 +117,6 @@ class Write:
         """Stage rows of any kind and land them, again where others changed what was looked up."""
         session = self._session
         looks = session.schema.bucket_mode.policy.crosses_partitions
-        again = (looks or skips_unchanged(session.schema)) and _reads_again(rows)
 
         def attempt(tries: int) -> WriteResult | None:
             base = self.base()
@@ -127,14 +125,21 @@ class Write:
             requires = RowsUnchanged(on=base) if looks else None
             return self.land(messages, planned_on=base, requires=requires, tries_again=tries > 0)
 
-        # Keys were looked for in a state that may not be the newest any more.
-        made = self.again(attempt, only=ErrorKind.ROWS_CHANGED) if again else attempt(0)
+        made = self.staged_again(rows, attempt)
         # Keys that are looked up are not found once the first try of a delete has landed.
         return made or self.replayed()
 
-    def again(
-        self, attempt: Callable[[int], WriteResult | None], *, only: ErrorKind | None = None
-    ) -> WriteResult | None:
+    def staged_again(self, rows: Any, attempt: Callable[[int], T]) -> T:
+        """Return what an attempt does, made anew where the state that it looked into is not the newest any more.
+
+        Rows that cannot be read a second time have one attempt: frames have a length, lazy ones `collect`,
+        and a stream would be at its end.
+        """
+        if not (hasattr(rows, "__len__") or hasattr(rows, "collect")):
+            return attempt(0)
+        return self.again(attempt, only=ErrorKind.ROWS_CHANGED)
+
+    def again(self, attempt: Callable[[int], T], *, only: ErrorKind | None = None) -> T:
         """Return what an attempt does, made anew after each conflict, with how many are left.
 
         After `commit.max-retries` the conflict is raised, and at once if it is not of the kind `only`.
@@ -349,8 +354,3 @@ class _CommittedRows:
             return newest_sequence_numbers(session.manifests, session.manifest_metas(self._made))
         except NotFoundError:
             return {}
-
-
-def _reads_again(rows: Any) -> bool:
-    """Whether rows can be read a second time; a stream cannot."""
-    return not isinstance(rows, pa.RecordBatchReader)
