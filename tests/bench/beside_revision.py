@@ -3,7 +3,8 @@
     python -m tests.bench.beside_revision 299ab83 --rounds 7
     python -m tests.bench.beside_revision 299ab83 --commits 150
 
-The revision is checked out beside, for the run. Each side is a process of its own; the first round, in
+The revision is checked out beside, for the run; what it imports and this tree does not (tenacity) is found
+by PYTHONPATH. Each side is a process of its own; the first round, in
 which loops are compiled, does not count. A ratio is this tree's CPU by the other's.
 """
 
@@ -137,7 +138,7 @@ def main() -> None:
                     subprocess.Popen(
                         [sys.executable, __file__, given.revision, "--side", own,
                          "--rounds", str(rounds), *how],
-                        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, text=True,
+                        cwd=tree, env={**os.environ, "PYTHONPATH": _search_path(tree)}, text=True,
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                     )
                 )  # fmt: skip
@@ -152,6 +153,11 @@ def main() -> None:
         ours, theirs = statistics.median(now), statistics.median(before)
         mean = statistics.mean(now) / statistics.mean(before)
         print(f"| {name} | {theirs:.1f} | {ours:.1f} | **{ours / theirs:.2f}** | {mean:.2f} |")
+
+
+def _search_path(tree: Path) -> str:
+    """A tree before all else, and what only an older one needs: `PYTHONPATH=/where/it/is`."""
+    return os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 if __name__ == "__main__":
