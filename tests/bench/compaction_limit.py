@@ -2,20 +2,15 @@
 
     python -m tests.bench.compaction_limit --rows 2000000 --rounds 5
     python -m tests.bench.compaction_limit --one-core                 # nothing side by side
-    python -m tests.bench.compaction_limit --memory-rows 10000000      # only the peak of one
 
 The limit is PyArrow reading every row group of the input files and writing the very rows of the
 result, with the same codec, level, dictionary columns, row groups, checksums and pages, and nothing
 in between; key columns once, though files hold them twice. Where updates cluster, the limit is that of
-the rows around them, a twentieth of the table; where keys only grow, it is copying the files. The peak
-is that of a fresh process which opens the table and compacts it.
+the rows around them, a twentieth of the table; where keys only grow, it is copying the files.
 """
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,24 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lsm_engine as lsm
-from tests.bench.measure import Ratio, Samples, arguments, report, stopwatch, wait_for_quiet
+from tests.bench.measure import Samples, arguments, report, stopwatch, wait_for_quiet
 from tests.bench.rows import COMPOSITE, SINGLE, TEXT, overlapping_runs, rows
-from tests.bench.tables import UNCOMPACTED, copied, new_table, table_of_runs, warm_up
-
-MEMORY_GOAL_MEGABYTES = 600
-PEAK_OF_ONE = """
-import json, sys
-import lsm_engine as lsm, pyarrow as pa
-table = lsm.open_table(sys.argv[1])
-def peak():
-    with open("/proc/self/status") as status:
-        return {k: v for k, v in (line.split(":", 1) for line in status)}["VmHWM"]
-before = peak()
-table.compact(full=True)
-pool = pa.default_memory_pool()
-print(json.dumps({"before": int(before.split()[0]) * 1024 / 1e6, "peak": int(peak().split()[0]) * 1024 / 1e6,
-    "arrow_peak": pool.max_memory() / 1e6, "pool": pool.backend_name}))
-"""
+from tests.bench.tables import copied, table_of_runs, warm_up
 
 
 @dataclass(frozen=True)
@@ -207,44 +187,16 @@ class Encoded:
                 writer.write_table(rows, row_group_size=rows.num_rows)
 
 
-def peak_of_compaction(folder: Path, rows: int) -> dict[str, float]:
-    """Megabytes that a fresh process had at most while it compacted five runs of ``rows`` in all.
-
-    From VmHWM, not ru_maxrss: a child inherits that one from its parent.
-    """
-    table = None
-    for run in CASES[0].runs(rows):
-        table = new_table(folder, run.schema, options=UNCOMPACTED) if table is None else table
-        table.upsert(run)
-    assert table is not None
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK_OF_ONE, table.location],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout)
-
-
 def main() -> None:
     """Measure as the command line says."""
     parser = arguments(__doc__, rows=2_000_000, rounds=5)
     parser.add_argument("--one-core", action="store_true", help="nothing side by side")
     parser.add_argument("--only", nargs="+", help="beginnings of the cases' names")
-    parser.add_argument("--memory-rows", type=int, help="measure only the peak, with so many rows")
     given = parser.parse_args()
     if given.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory(prefix="bench-compaction-") as scratch:
         folder = Path(scratch)
-        if given.memory_rows:
-            peak = peak_of_compaction(folder, given.memory_rows)
-            ratio = Ratio(
-                what=f"compaction of {given.memory_rows:,} rows",
-                name="peak MB",
-                rounds=(peak["peak"],),
-                goal=MEMORY_GOAL_MEGABYTES,
-            )
-            report("compaction_memory", [ratio], Samples(), facts=peak, out=given.json)
-            return
         samples = Samples()
         cases = [case for case in CASES if case.name.startswith(tuple(given.only or [""]))]
         for number, case in enumerate(cases):

@@ -311,7 +311,7 @@ def main() -> None:
         peers = [name for name in asked.peers.split(",") if name]
         if peers:
             found["beside"] = beside(table, Path(root), peers)
-    report("key lookups", ratios(found), Samples(), facts=found, out=asked.json)
+    report("lookup_keys", ratios(found), Samples(), facts=found, out=asked.json)
 
 
 if __name__ == "__main__":

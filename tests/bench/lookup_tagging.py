@@ -160,7 +160,7 @@ def main() -> None:
                     found.setdefault((name, files), []).append(told)
                     samples.add(f"{files:,} files", name, Seconds(told["wall"], told["seconds"]))
     facts = {f"{name}, {files} files": told for (name, files), told in found.items()}
-    report("lookup tagging", ratios(found), samples, facts=facts, out=asked.json)
+    report("lookup_tagging", ratios(found), samples, facts=facts, out=asked.json)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lsm_engine as lsm
-from tests.bench import commit_cost, compaction_limit, expiry_cost, vector_read
+from tests.bench import commit_cost, compaction_limit, expiry_cost, scale, vector_read
 from tests.bench.against_clients import OURS, READ, WRITE, check, write_and_read_ours
 from tests.bench.contenders import Contender, Driven
 from tests.bench.measure import Ratio, Samples, Seconds, report, table
@@ -28,6 +28,26 @@ def test_compaction_stays_near_decoding_and_encoding(number: int, tmp_path: Path
     ratio = samples.ratio(case.name, "compaction", "limit")
     # A small table pays its fixed costs with little work to divide them by.
     assert min(ratio.rounds) <= 2.5, table([ratio])
+
+
+def test_rows_cost_no_more_and_hold_no_more_memory_in_a_larger_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "BATCH", 20_000)
+    monkeypatch.setattr(scale, "LOOKED_UP", 5_000)
+    facts = {}
+    for size in (40_000, 160_000):
+        location = scale.new(tmp_path / str(size))
+        facts[size] = {
+            step: scale.take(step, location, size) for step in ("load", "compact", "read")
+        }
+    ratios = {(one.what, one.name): one.median for one in scale.ratios(facts)}
+    # What is fixed is a large part of the smaller one, so that rows of the larger one are cheaper.
+    assert ratios["read, 160,000 rows", "CPU for a row / that of the size before"] <= 1.5
+    assert (
+        ratios["compact, 160,000 rows", "peak MB"]
+        <= ratios["compact, 40,000 rows", "peak MB"] + 200
+    )
 
 
 @pytest.mark.parametrize("name", list(commit_cost.OPTIONS))
