@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
     CommitConflictError,
     CommitUnknownError,
     ErrorKind,
+    InvalidInputError,
     LsmError,
     NotFoundError,
 )
@@ -26,7 +27,16 @@ from lsm_engine.table.table import Table
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.fault.doubles import ManualClock, NumberedIds
 from tests.fault.recording_file_io import Call, RecordingFileIO
-from tests.fault.scenarios import SHAPE, acting, clone, fingerprint_of, open_again, rows, view
+from tests.fault.scenarios import (
+    SHAPE,
+    acting,
+    branched,
+    clone,
+    fingerprint_of,
+    open_again,
+    rows,
+    view,
+)
 from tests.fault.scenarios import write_and_compact as prepare
 from tests.fault.test_schedules import attempted, disk_with, expire_most, upsert_other
 from tests.model.invariants import check_ids, check_reachability, check_snapshot, check_totals
@@ -403,6 +413,36 @@ def test_what_is_restored_while_it_expires(
 
     pair = (ours, theirs) if first else (theirs, ours)
     every_schedule(extent, *pair, check, start=start, orphans=True)  # of who saw the tag
+
+
+def forward(table: Table) -> object:
+    return table.fast_forward("fix")
+
+
+def expire_branch(table: Table) -> object:
+    branch = table.branch("fix")
+    branch.delete_tag("done")
+    branch.upsert(rows(20, 2, "newer"))
+    return expire_most(branch)
+
+
+@EXTENTS
+@pytest.mark.parametrize("first", [True, False])
+def test_a_fast_forward_and_an_expiry_of_the_branch(extent: str, first: bool) -> None:
+    """What main has taken over can be read, each snapshot of it."""
+    start = disk_with(branched)
+
+    def check(disk: MemoryFileIO, *came: Any) -> None:
+        made = came[0] if first else came[1]
+        assert not isinstance(made, LsmError) or isinstance(
+            made, CommitConflictError | NotFoundError | InvalidInputError
+        )
+        assert None not in view(disk).snapshots.values()
+        report = open_again(disk).verify()
+        assert not report.problems, report.problems
+
+    pair = (forward, expire_branch) if first else (expire_branch, forward)
+    every_schedule(extent, *pair, check, start=start, orphans=True)
 
 
 def roll_back(table: Table) -> object:

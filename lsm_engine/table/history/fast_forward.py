@@ -21,6 +21,10 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.history.rollback import rollback
 from lsm_engine.table.history.rollback_plan import RollbackPlan, plan_rollback
 from lsm_engine.table.tags.branch import on_branch
+from lsm_engine.table.tags.tag import kept
+
+FORWARDING = "forwarding-"
+"""Prefix of the names of tags that keep a branch's snapshots while main takes them over."""
 
 
 @record
@@ -85,6 +89,7 @@ def _plan(
                 snapshot_ids=[one.id for one in lost[:20]],
             )
         dropped = plan_rollback(session, common)
+    on_branch(session, name)  # a listing of one that is being deleted is not whole
     after = 0 if common is None else common.id
     mine = {tag.name for tag in session.tags.stable_listing()}
     began = theirs[0].id if theirs else 0
@@ -137,7 +142,9 @@ def _carry_out(session: TableSession, branch: TableSession, plan: FastForwardPla
             raise _overtaken(plan, f"schema {schema.id}")
     base = session.snapshots.find(plan.common_id)
     for snapshot in plan.snapshots:
-        if publish(session, snapshot, base) is CommitOutcome.LOST:
+        with kept(branch, snapshot, FORWARDING):  # until it is one of main's
+            outcome = publish(session, snapshot, base)
+        if outcome is CommitOutcome.LOST:
             raise _overtaken(plan, f"snapshot {snapshot.id}")
         if session.components.listeners:
             report(session, committed_files(session, snapshot))

@@ -8,7 +8,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal
 from lsm_engine.table.commit.commit import propose
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.tags.read_tag import kept
+from lsm_engine.table.tags.tag import kept
 
 RESTORING = "restoring-"
 """Prefix of the names of tags that keep the state that is restored, until that is committed."""

@@ -1,17 +1,16 @@
-"""Tags that an operation makes for itself, so that what it reads outlives an expiry meanwhile.
+"""Tags that a batch read makes for itself, so that what it reads outlives an expiry meanwhile.
 
-For batch reads `scan.plan-auto-tag-for-read.time-retained` asks for them. Who comes to the end takes the tag
-back; who does not know when that is, or dies, leaves it for its lifetime.
+`scan.plan-auto-tag-for-read.time-retained` asks for them. Who reads to the end takes the tag back;
+who does not know when that is, or dies, leaves it for the time that the option sets.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from lsm_engine.base.errors import CommitUnknownError, LsmError, NotFoundError
+from lsm_engine.base.errors import LsmError, NotFoundError
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
-from lsm_engine.plan.ownership import same_state
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.tags import tag as tags
 
@@ -40,25 +39,6 @@ def tagged(branches: Iterable[BranchSnapshot], lifetime_millis: int | None) -> I
             for branch in branches:
                 made.callback(_take_back, branch[0], tag_for_read(branch, lifetime_millis))
         yield
-
-
-@contextmanager
-def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
-    """Keep a snapshot, also one that only a tag keeps yet, while a commit is made that names its files again.
-
-    A commit that may land later leaves the tag for its hour. Raises NotFoundError (expired) as `tag_for_read`.
-    """
-    holder = next((one for one in session.tags.list() if same_state(one.snapshot, snapshot)), None)
-    name = f"{prefix}{session.ids.new_id()[-12:]}"
-    tag = tags.of(session, name, snapshot, tags.AN_HOUR, holder=holder)
-    try:
-        yield
-    except CommitUnknownError:
-        raise
-    except BaseException:
-        _take_back(session, tag)
-        raise
-    _take_back(session, tag)
 
 
 def _take_back(session: TableSession, tag: Tag) -> None:

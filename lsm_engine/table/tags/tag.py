@@ -1,16 +1,19 @@
 """Tags: name a snapshot; rename, move or take the name away, and the files that nothing else names."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace as changed
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
+    CommitUnknownError,
     CorruptFileError,
     ErrorKind,
     InvalidInputError,
     LsmError,
     NotFoundError,
+    StorageError,
 )
 from lsm_engine.base.units import parse_millis
 from lsm_engine.io.together import together
@@ -120,13 +123,8 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     """
     tag = _made(session, old.name, snapshot, lifetime)
     same = same_tag(old, snapshot)
-    keeper = None
-    if not same:
-        keeper = of(session, f"replacing-{session.ids.new_id()[-12:]}", snapshot, AN_HOUR)
-    session.tags.replace(tag, numeric=old.name.isdecimal())
-    if keeper is not None:
-        session.tags.delete(keeper.name)
-        _notify_untagged(session, keeper.name)
+    with nullcontext() if same else kept(session, snapshot, "replacing-"):
+        session.tags.replace(tag, numeric=old.name.isdecimal())
     if not same and is_expiring(session, old.snapshot):
         plan = plan_removal(session, [old], besides=(), reason=f"tag {old.name!r} has moved on")
         carry_out(session, changed(plan, tags=()), kind="replace-tag")
@@ -134,8 +132,34 @@ def moved(session: TableSession, old: Tag, snapshot: Snapshot, lifetime: int | N
     return tag
 
 
-def _notify_untagged(session: TableSession, name: str) -> None:
-    session.notify(lambda listener: listener.untagged(session.name, name))
+@contextmanager
+def kept(session: TableSession, snapshot: Snapshot, prefix: str) -> Iterator[None]:
+    """Keep a snapshot, by a tag of a name that begins with `prefix`, until its files are named anew.
+
+    It may have expired and only another tag keep it. The tag stays for its hour where what is done meanwhile
+    may take effect later, or by a kill. Raises NotFoundError (expired) where an expiry has got hold of it.
+    """
+    tag = _made(session, f"{prefix}{session.ids.new_id()[-12:]}", snapshot, AN_HOUR)
+    file = session.paths.tag_file(tag.name)
+    session.tags.create(tag)
+    try:
+        # Who deletes another tag of it plans after that which files are deleted, and so sees this one.
+        if is_expiring(session, snapshot) and not _has_other_tag(session, tag):
+            raise _expired(snapshot)
+        yield
+    except (CommitUnknownError, StorageError, OSError):
+        raise
+    except BaseException:
+        session.delete_quietly([file])
+        raise
+    session.delete_quietly([file])
+
+
+def _has_other_tag(session: TableSession, tag: Tag) -> bool:
+    return any(
+        one.name != tag.name and same_state(one.snapshot, tag.snapshot)
+        for one in session.tags.list()
+    )
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Tag:
