@@ -14,6 +14,7 @@ from lsm_assets.model.asset_partitions import (
     Writer,
     WriterOf,
     moved_partitions,
+    told_by,
 )
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
@@ -40,7 +41,7 @@ def layout_of(
     found = _remembered.get(known)
     if found is None:
         found = _remembered[known] = _layout(table, templates, wanted)
-        while sum(len(each.parts) for each in list(_remembered.values())) > _REMEMBERED_MAX:
+        while sum(len(each.kept) for each in list(_remembered.values())) > _REMEMBERED_MAX:
             _remembered.pop(next(iter(list(_remembered))), None)
     return found
 
@@ -48,9 +49,9 @@ def layout_of(
 def _layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Sequence[str]
 ) -> PartitionLayout:
-    nothing = dict.fromkeys(keys, frozenset[str]())
+    nothing = dict.fromkeys(keys, "")
     if not templates.columns or not keys:
-        return PartitionLayout(parts=nothing, is_certain=templates.is_given)
+        return PartitionLayout(nothing, is_certain=templates.is_given)
     try:
         values = {key: templates.values(key) for key in nothing}
         distinct = list(dict.fromkeys(values.values()))
@@ -60,15 +61,11 @@ def _layout(
     except InvalidInputError:
         if templates.is_given:
             raise
-        return PartitionLayout(parts=nothing)
-    at = [number for number, name in enumerate(columns) if name in named]
-    parts = (path.split("/") for path in paths)
-    of = {
-        row: frozenset(part[number] for number in at)
-        for row, part in zip(distinct, parts, strict=True)
-    }
+        return PartitionLayout(nothing)
+    places = [place for place, name in enumerate(columns) if name in named]
+    of = {row: told_by(path, places) for row, path in zip(distinct, paths, strict=True)}
     found = {key: of[row] for key, row in values.items()}
-    return PartitionLayout(parts=found, is_certain=templates.is_given)
+    return PartitionLayout(found, places, is_certain=templates.is_given)
 
 
 def moved_since(

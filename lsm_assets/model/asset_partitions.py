@@ -106,39 +106,50 @@ def _key(definition: dg.PartitionsDefinition, key: str) -> str:
 class PartitionLayout:
     """In which directories of a table each partition of its asset is kept.
 
-    `parts`: by asset partition, the parts ("month=1") that paths of its directories have; none: any.
+    `kept`: by asset partition, the parts of its directories' paths that its values tell ("month=1", joined
+    by slashes); `places`: where those stand in a path. No places: any directory.
     `is_certain` false: a directory that fits no partition may belong to any of them.
     """
 
-    def __init__(self, parts: Mapping[str, frozenset[str]], *, is_certain: bool = True) -> None:
-        self.parts, self.is_certain = parts, is_certain
-        by_parts: dict[frozenset[str], list[str]] = {}
-        for key, own in parts.items():
-            by_parts.setdefault(own, []).append(key)
-        self._by_parts = by_parts
+    def __init__(
+        self, kept: Mapping[str, str], places: Sequence[int] = (), *, is_certain: bool = True
+    ) -> None:
+        self.kept, self.is_certain = kept, is_certain
+        self._places = places
+        self._kept_there: dict[str, list[str]] = {}
+        for key, there in kept.items():
+            self._kept_there.setdefault(there, []).append(key)
 
     def holds_alone(self, key: str) -> bool:
         """Whether no other asset partition is kept in the same directories."""
-        parts = self.parts.get(key)
-        return parts is not None and len(self._by_parts[parts]) == 1
+        there = self.kept.get(key)
+        return there is not None and len(self._kept_there[there]) == 1
 
     def kept_in(self, paths: Iterable[str] | None) -> set[str]:
         """Return the asset partitions that have rows in some directories; None: in any."""
         if paths is None:
-            return set(self.parts)
+            return set(self.kept)
         found: set[str] = set()
-        for path in paths:
-            here = frozenset(path.split("/"))
-            hits = [keys for parts, keys in self._by_parts.items() if parts <= here]
-            if not hits and not self.is_certain:
-                return set(self.parts)
-            found.update(*hits)
+        for there in {told_by(path, self._places) for path in paths}:
+            keys = self._kept_there.get(there, ())
+            if not keys and not self.is_certain:
+                return set(self.kept)
+            found.update(keys)
         return found
 
     def outside_of(self, keys: Collection[str], paths: Iterable[str]) -> list[str]:
         """Return the directories in which none of some asset partitions is kept."""
-        own = {self.parts[key] for key in keys if key in self.parts}
-        return [path for path in paths if not any(parts <= {*path.split("/")} for parts in own)]
+        own = {self.kept[key] for key in keys if key in self.kept}
+        return [path for path in paths if told_by(path, self._places) not in own]
+
+
+def told_by(path: str, places: Sequence[int]) -> str:
+    """Return what a directory's path has at some places, joined by slashes.
+
+    Paths of a table that had the name before, with fewer columns, do not have them all.
+    """
+    parts = path.split("/")
+    return "/".join(parts[place] for place in places if place < len(parts))
 
 
 @record

@@ -27,20 +27,19 @@ _TICKS_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def partition_paths(
-    stored: pa.Array,
+    columns: Sequence[pa.Array],
     fields: Sequence[DataField],
     *,
     default_name: str = "__DEFAULT_PARTITION__",
     legacy_name: bool = True,
 ) -> list[str]:
-    """Return partitions' directories below their table, without a slash at either end; "" if none.
+    """Return partitions' directories below their table, without a slash at either end.
 
-    `stored` are stored rows, `fields` the partition columns in order. NULL, empty and blank text become
-    `default_name`. `legacy_name`: values as Java prints its internal values (a date is its number of
-    days); otherwise as a cast to text gives them.
+    `columns` are the values of the partition columns `fields`, in order; without any it is the one of the
+    table, "". NULL, empty and blank text become `default_name`. `legacy_name`: values as Java prints its
+    internal values (a date is its number of days); otherwise as a cast to text gives them.
     """
-    columns = decode_columns(stored, [field.type for field in fields])
-    paths = [""] * len(stored)
+    paths = [""] * (len(columns[0]) if columns else 1)
     for field, column in zip(fields, columns, strict=True):
         texts = _texts(column, scalar(field.type), legacy=legacy_name)
         name = escape(field.name)
@@ -58,8 +57,8 @@ def partition_path(
     default_name: str = "__DEFAULT_PARTITION__",
     legacy_name: bool = True,
 ) -> str:
-    """Return the directory of one partition, as `partition_paths` does."""
-    row = pa.array([stored], pa.binary())
+    """Return the directory of one stored partition, as `partition_paths` does."""
+    row = decode_columns(pa.array([stored], pa.binary()), [field.type for field in fields])
     return partition_paths(row, fields, default_name=default_name, legacy_name=legacy_name)[0]
 
 

@@ -18,7 +18,7 @@ from lsm_engine.plan.retention import retention_of
 from lsm_engine.plan.retention_pins import RetentionSimulation
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.compact import pressure
-from lsm_engine.table.ground.partition_specs import stored_partitions
+from lsm_engine.table.ground.partition_specs import partition_columns
 from lsm_engine.table.ground.schema_keys import partition_paths_of
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_to_read, version_named
@@ -95,7 +95,7 @@ class TableInspect:
     def partition_paths(self, columns: Mapping[str, Sequence[object]]) -> list[str]:
         """Return the directories of partitions, given as the values of every partition column."""
         schema = self.session.schema
-        return partition_paths_of(schema, stored_partitions(schema, columns))
+        return partition_paths_of(schema, partition_columns(schema, columns))
 
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""

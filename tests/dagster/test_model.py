@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lsm_assets.checks.contents import problem_list
 from lsm_assets.ledger.pinning import inputs_markdown
 from lsm_assets.model import metadata, pictures
+from lsm_assets.model.asset_partitions import PartitionLayout
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, keys_of
 from lsm_assets.model.partitions import differences, in_order, snapshot_id_of
@@ -393,3 +394,14 @@ def test_the_page_of_compactions_says_whether_they_make_readers_stale(
     told = LsmTranslator().description(declaration, AssetKind.COMPACTION)
     assert ("readers become stale" in told) == stale
     assert ("no reader becomes stale" in told) != stale
+
+
+def test_a_path_of_fewer_columns_holds_no_partition() -> None:
+    """As those of a table that had the name before, and was partitioned otherwise."""
+    layout = PartitionLayout({"a": "x=1/y=2", "b": "x=1/y=3", "c": "x=1/y=3"}, (0, 2))
+    assert layout.kept_in(["x=1", "", "x=1/z=5"]) == set()
+    assert layout.kept_in(["x=1/z=5/y=2", "x=1/z=6/y=2"]) == {"a"}
+    assert layout.kept_in(["x=1/z=5/y=3"]) == {"b", "c"}
+    assert layout.outside_of(["a"], ["x=1/z=5/y=2", "x=1/z=5/y=3"]) == ["x=1/z=5/y=3"]
+    assert layout.holds_alone("a")
+    assert not layout.holds_alone("b")

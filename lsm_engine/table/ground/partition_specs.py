@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
-from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.prune.partition import partition_mask, partition_predicate
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import TableSchema
@@ -30,10 +29,10 @@ class PartitionTest:
         return any(bool(mask[0]) for mask in masks)
 
 
-def stored_partitions(
+def partition_columns(
     schema: TableSchema, columns: Mapping[str, Sequence[object]]
-) -> Sequence[bytes]:
-    """Return the stored rows of partitions, given as the values of every partition column.
+) -> list[pa.Array]:
+    """Return the columns of partitions, of their own types, given as the values of every partition column.
 
     Raises InvalidInputError for other names, and for values that do not fit.
     """
@@ -46,10 +45,7 @@ def stored_partitions(
             given=sorted(columns),
         )
     try:
-        cast = [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
+        return [pa.array(columns[field.name]).cast(arrow_type(field.type)) for field in fields]
     except pa.ArrowInvalid as error:
         shown = {name: values[0] for name, values in columns.items()} if len(fields) else {}
         raise InvalidInputError(f"no partition has these values: {error}", given=shown) from error
-    count = len(cast[0]) if cast else 1
-    types = [field.type for field in fields]
-    return encode_stored(cast, types, reserve_null_wide=True, row_count=count)

@@ -31,11 +31,10 @@ def partition_path_of(
     return _path(partition, fields, default_name=default_name, legacy_name=legacy)
 
 
-def partition_paths_of(schema: TableSchema, partitions: Sequence[bytes]) -> list[str]:
-    """Return the directories of many partitions, as `partition_path_of` does."""
+def partition_paths_of(schema: TableSchema, columns: Sequence[pa.Array]) -> list[str]:
+    """Return the directories of many partitions, given as columns, as `partition_path_of` does."""
     fields, default_name, legacy = _spelling(schema)
-    stored = pa.array(partitions, pa.binary())
-    return partition_paths(stored, fields, default_name=default_name, legacy_name=legacy)
+    return partition_paths(columns, fields, default_name=default_name, legacy_name=legacy)
 
 
 def _spelling(schema: TableSchema) -> tuple[tuple[DataField, ...], str, bool]:
