@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -55,14 +56,15 @@ ONE_RUN = dg.BackfillPolicy.single_run()
 
 def sample_assets() -> tuple[LsmTableAssets, ...]:
     """Return the definitions of every table of the sample."""
+    of = partial(lsm_table_assets, with_jobs=False)  # one set of jobs looks after all of them
     return (
-        *(lsm_table_assets(table, _reference_writer(table)) for table in REFERENCE_TABLES),
-        lsm_table_assets(WEATHER, write_weather, backfill_policy=ONE_RUN),
-        lsm_table_assets(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
-        lsm_table_assets(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
-        lsm_table_assets(CARRIER_TOTALS, _fed(carrier_totals)),
-        lsm_table_assets(AIRPORT_TOTALS, _fed(airport_totals)),
-        lsm_table_assets(SIGHTINGS, _fed(first_sightings, _with_names)),
+        *(of(table, _reference_writer(table)) for table in REFERENCE_TABLES),
+        of(WEATHER, write_weather, backfill_policy=ONE_RUN),
+        of(FLIGHTS, write_flights, backfill_policy=ONE_RUN, tag_daily=True),
+        of(CARRIER_DAYS, write_carrier_days, backfill_policy=ONE_RUN),
+        of(CARRIER_TOTALS, _fed(carrier_totals)),
+        of(AIRPORT_TOTALS, _fed(airport_totals)),
+        of(SIGHTINGS, _fed(first_sightings, _with_names)),
     )
 
 

@@ -2,14 +2,20 @@
 
 import dagster as dg
 
-from lsm_assets.project import lsm_definitions
+from lsm_assets.automation.lineage_page import lineage_page_job, lineage_page_schedule
 from lsm_assets.sample.assets import sample_assets
 from lsm_assets.sample.jobs import sample_jobs
 from lsm_assets.sample.release import airports_release
 from lsm_assets.settings import Settings
+from lsm_assets.warehouse_component import warehouse_definitions
 
 
 def sample_definitions(settings: Settings) -> dg.Definitions:
-    """Return the sample's tables, its jobs, and the release of airports."""
-    tables = lsm_definitions(sample_assets(), settings, jobs=sample_jobs())
-    return dg.Definitions.merge(tables, dg.Definitions(assets=[airports_release]))
+    """Return the sample's tables with one upkeep and the page of their health, its jobs, and the release of airports."""
+    page = lineage_page_job()
+    own = dg.Definitions(
+        assets=[airports_release],
+        jobs=[*sample_jobs(), page],
+        schedules=[lineage_page_schedule(page)],
+    )
+    return dg.Definitions.merge(warehouse_definitions(sample_assets(), settings), own)

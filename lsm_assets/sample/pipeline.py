@@ -7,6 +7,7 @@ from uuid import uuid4  # noqa: TID251 -- names a run, decides nothing
 
 import dagster as dg
 
+from lsm_assets.assets.health import health_key
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.partitions import partition_set_name, tag_partitions
@@ -81,6 +82,10 @@ class SamplePipeline:
         keys = declaration.keys
         self.instance.add_dynamic_partitions(partition_set_name(tag_partitions(keys)), [name])
         self._materialise([keys.asset(AssetKind.TAGS)], heard, partition_key=name)
+
+    def look_at_health(self) -> None:
+        """Renew the page that ranks what the tables owe."""
+        self._materialise([health_key()], lambda what: None)
 
     def _materialise(
         self,

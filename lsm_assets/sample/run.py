@@ -183,6 +183,7 @@ def _run_all(
             found |= _compact(pipeline, lsm, bar)
             _feed(pipeline, bar)
             pipeline.tag(FLIGHTS, period[-1].isoformat(), lambda what: None)
+        pipeline.look_at_health()
     return found
 
 

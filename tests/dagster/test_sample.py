@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
+from lsm_assets.assets.health import health_key
 from lsm_assets.home import open_instance
 from lsm_assets.sample.delays import carrier_days, carrier_days_frame, days_filter
 from lsm_assets.sample.origin import origin_of, worst_figure
@@ -181,7 +182,10 @@ class TestARun:
             check_fed_tables(catalog)
             check_release(catalog)
         with open_instance(settings_from({WAREHOUSE: str(lake)})) as instance:
+            looked = instance.fetch_materializations(health_key(), limit=5).records
             costs = seconds_per_day(instance.get_run_records(ascending=True))
+        tables = [one.asset_materialization.metadata["lsm/tables"].value for one in looked]
+        assert tables == [f"{len(TABLES)} of {len(TABLES)} exist"] * 2  # after each run
         assert [day for day, _ in costs] == [date(2013, 1, 1), date(2013, 1, 2)]
         assert all(cost > 0 for _, cost in costs)
         assert "2013-01-02" in svg(costs)
