@@ -190,8 +190,11 @@ def create_table(catalog: lsm.Catalog, declaration: TableDeclaration) -> lsm.Tab
     )
 
 
-def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
-    """Raise InvalidInputError, naming the difference, unless `table` is what was declared."""
+def check_declaration(declaration: TableDeclaration, table: lsm.Table, remedy: str = "") -> None:
+    """Raise InvalidInputError, naming the difference, unless `table` is what was declared.
+
+    `remedy`: what may be done about columns and types, besides altering one of the two.
+    """
     facts: Mapping[str, tuple[object, object]] = {
         "primary_key": (tuple(declaration.primary_key), tuple(table.schema.primary_keys)),
         "partitioned_by": (tuple(declaration.partitioned_by), tuple(table.schema.partition_keys)),
@@ -200,8 +203,9 @@ def check_declaration(declaration: TableDeclaration, table: lsm.Table) -> None:
     }
     for what, (declared, stored) in facts.items():
         if declared != stored:
+            other, first = ("other", remedy) if what in ("columns", "types") else ("another", "")
             raise InvalidInputError(
-                f"the table has another {what} than its asset declares; alter the table or the "
+                f"the table has {other} {what} than its asset declares; {first}alter the table or the "
                 "declaration, nothing was written",
                 kind=ErrorKind.INVALID_SCHEMA,
                 table=declaration.name,

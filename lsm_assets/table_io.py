@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from lsm_assets.ledger.asset_partitions import versions_after
+from lsm_assets.ledger.asset_partitions import require_layout, versions_after
 from lsm_assets.ledger.commits import NOTHING
 from lsm_assets.ledger.frames import as_rows, load, nothing_as, schema_of
 from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
@@ -28,6 +28,8 @@ from lsm_assets.model.metadata import files_metadata
 from lsm_assets.model.storage import (
     COLUMNS,
     MODE,
+    OF_ASSETS,
+    OF_INPUTS,
     PARTITION_COLUMNS,
     PARTITIONED_BY,
     PRIMARY_KEY,
@@ -43,6 +45,7 @@ from lsm_assets.model.storage import (
     partition_values,
     plain,
     require_days,
+    require_known,
     storage_of,
 )
 from lsm_assets.resources import LsmResource, check_declaration
@@ -93,6 +96,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Commit the rows; None means that the asset has nothing to write: it keeps its version."""
+        require_known(context.definition_metadata, OF_ASSETS)
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
         table = self.lsm.existing_table(keys_of(context.asset_key).name)
@@ -114,6 +118,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
         if keys and storage.mode is WriteMode.OVERWRITE:
             _require_partitions(declaration, templates, keys, context.step_context.instance)
         table = self._ready(declaration, storage, table)
+        require_layout(declaration, table, keys)
         before = table.latest_snapshot()
         inputs = pinned_inputs(context.step_context, self.lsm)
         identity = {
@@ -143,6 +148,7 @@ class LsmIOManager(dg.ConfigurableIOManager):
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read the upstream table at the snapshot that this run is recorded to have read."""
+        require_known(context.definition_metadata, OF_INPUTS)
         wanted, upstream = context.dagster_type.typing_type, context.upstream_output
         definition = context.asset_partitions_def if context.has_asset_partitions else None
         keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
@@ -202,7 +208,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
         schema = stored if same else declaration.schema
         if not declaration.primary_key:
             declaration = replace(declaration, primary_key=table.schema.primary_keys)
-        check_declaration(replace(declaration, schema=schema), table)
+        remedy = f"set the metadata {SCHEMA!r} to evolve or match, or "
+        remedy = remedy if storage.schema is SchemaMode.REFUSE else ""
+        check_declaration(replace(declaration, schema=schema), table, remedy)
         return table
 
     def _keep_version(

@@ -7,7 +7,7 @@ import dagster as dg
 
 import lsm_engine as lsm
 from lsm_assets.checks.tree import files_events
-from lsm_assets.ledger.asset_partitions import versions_after
+from lsm_assets.ledger.asset_partitions import require_layout, versions_after
 from lsm_assets.ledger.feed import fed_meanwhile, feed_user, hold_back_partial_inputs
 from lsm_assets.ledger.pinning import inputs_markdown, inputs_of_run, reasons_of
 from lsm_assets.ledger.recording import (
@@ -45,6 +45,8 @@ def write_table(
     also when the writer had nothing to change.
     """
     table: lsm.Table = context.resources.lsm.table(declaration)
+    keys = context.partition_keys if declaration.partitions_def is not None else []
+    require_layout(declaration, table, keys)
     before = table.latest_snapshot()
     commits: list[Snapshot] = []
     for number, change in enumerate(changes_of(writer(context, table))):
@@ -62,7 +64,6 @@ def write_table(
     if newest is not None and commits:
         yield from files_events(context.instance, declaration, table, newest)
     lineage, step = context.resources.lsm.catalog.lineage, context.get_step_execution_context()
-    keys = context.partition_keys if declaration.partitions_def is not None else []
     version, others = versions_after(
         context.instance, declaration, table, lineage, keys, before.id if before else 0
     )

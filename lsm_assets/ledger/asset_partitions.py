@@ -52,13 +52,16 @@ def _layout(
     nothing = dict.fromkeys(keys, "")
     if not templates.columns or not keys:
         return PartitionLayout(nothing, is_certain=templates.is_given)
+    values: dict[str, tuple[str, ...]] = {}
     try:
         values = {key: templates.values(key) for key in nothing}
         distinct = list(dict.fromkeys(values.values()))
         named = dict(zip(templates.columns, zip(*distinct, strict=True), strict=True))
         columns, unnamed = table.schema.partition_keys, [None] * len(distinct)
         paths = table.partition_paths({name: named.get(name, unnamed) for name in columns})
-    except InvalidInputError:
+    except InvalidInputError as error:
+        if templates.is_given and values:
+            raise _does_not_hold(table, templates, error) from error
         if templates.is_given:
             raise
         return PartitionLayout(nothing)
@@ -66,6 +69,28 @@ def _layout(
     of = {row: told_by(path, places) for row, path in zip(distinct, paths, strict=True)}
     found = {key: of[row] for key, row in values.items()}
     return PartitionLayout(found, places, is_certain=templates.is_given)
+
+
+def _does_not_hold(
+    table: lsm.Table, templates: PartitionTemplates, error: InvalidInputError
+) -> InvalidInputError:
+    by_time = isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
+    remedy = ", such as {key:%Y-%m-%d %H:%M:%S}" if by_time else ""
+    return InvalidInputError(
+        f"partition columns of the table cannot hold what templates spell: {error.message}; write templates "
+        f"that spell values of the columns' types{remedy}",
+        kind=error.kind,
+        table=table.name,
+        templates=dict(templates.columns),
+    )
+
+
+def require_layout(
+    declaration: TableDeclaration, table: lsm.Table, partitions: Sequence[str]
+) -> None:
+    """Raise InvalidInputError where columns of a table cannot hold what templates spell of some partitions."""
+    if declaration.templates is not None and partitions:
+        layout_of(table, declaration.templates, partitions)
 
 
 def moved_since(

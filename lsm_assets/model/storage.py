@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
 from itertools import groupby
@@ -22,6 +23,12 @@ PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", 
 PARTITION_COLUMN, PARTITION_COLUMNS = "lsm/partition_column", "lsm/partition_columns"
 MODE, SCHEMA = "lsm/mode", "lsm/schema"
 COLUMNS, WHERE = "lsm/columns", "lsm/where"
+OF_INPUTS = (COLUMNS, WHERE)
+OF_ASSETS = (
+    *(PRIMARY_KEY, PARTITIONED_BY, OPTIONS, PARTITION_COLUMN, PARTITION_COLUMNS),
+    *(MODE, SCHEMA),
+)
+"""What the metadata of an `AssetIn`, and that of an asset, may say: all that begins with `lsm/`."""
 
 
 class WriteMode(Enum):
@@ -137,6 +144,17 @@ def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
         mode=_member(WriteMode, MODE, told.get(MODE)) or WriteMode.UPSERT,
         schema=_member(SchemaMode, SCHEMA, told.get(SCHEMA)) or SchemaMode.REFUSE,
     )
+
+
+def require_known(declared: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Raise InvalidOptionError for metadata that begins as ours does and means nothing: it would be left out."""
+    for key in declared or {}:
+        if key.startswith("lsm/") and key not in known:
+            near = get_close_matches(key, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else "."
+            raise InvalidOptionError(
+                f"no metadata here is named {key!r}{meant} There are {', '.join(known)}", given=key
+            )
 
 
 def kept_in(declared: Mapping[str, Any] | None) -> Storage:

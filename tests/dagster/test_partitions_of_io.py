@@ -1,6 +1,6 @@
 """Partitions under the I/O manager: which rows a run replaces, which a reader is given, what retries repeat."""
 
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 import dagster as dg
@@ -110,6 +110,31 @@ def test_partitions_of_one_day_do_not_overwrite_each_other(io: Io, case: str) ->
     ):
         run("overwrite", 1, **named)
     assert [row["id"] for row in io.rows()] == [0]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+def test_a_template_that_a_partition_column_cannot_hold_is_told_before_the_commit(
+    io: Io, mode: str
+) -> None:
+    """The key of an hour is no time; the rows were committed, and then the run failed, each time."""
+
+    def run(template: str) -> dg.ExecuteInProcessResult:
+        told = {"lsm/primary_key": "hour, id", "lsm/partitioned_by": "hour", "lsm/mode": mode}
+        named = {"lsm/partition_columns": {"hour": template}}
+
+        @dg.asset(key=ORDERS, partitions_def=HOURS, metadata={**told, **named})
+        def orders() -> pa.Table:
+            return pa.table({"hour": [datetime(2024, 1, 1, 22)], "id": [1]})  # noqa: DTZ001 -- as the column
+
+        return io.run(orders, partition_key=f"{FIRST}-22:00")
+
+    with pytest.raises(lsm.InvalidInputError, match=r"such as {key:%Y-%m-%d %H:%M:%S}") as told:
+        run("{key}")
+    assert told.value.facts["templates"] == {"hour": "{key}"}
+    assert io.table().snapshot_ids() == []
+    for _ in range(2):
+        assert run("{key:%Y-%m-%d %H:%M:%S}").success
+    assert len(io.rows()) == 1
 
 
 def test_days_that_begin_at_two_are_overwritten_one_by_one(io: Io) -> None:

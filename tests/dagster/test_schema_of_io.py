@@ -10,7 +10,7 @@ import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.resources import check_declaration
 from tests.dagster.lake import MARKS, ORDERS, SCHEMA
-from tests.dagster.test_table_io import ROWS, Io, orders_of
+from tests.dagster.test_table_io import ROWS, Io, orders_of, taken_as
 from tests.dagster.test_table_io import io as io  # the fixture
 
 pytestmark = MARKS
@@ -37,6 +37,34 @@ def test_a_refused_write_leaves_the_columns_as_they_were(
     assert io.table().schema.names == (
         ("id", "name", "more") if how == "evolve" else ("id", "more")
     )
+
+
+def test_other_columns_are_answered_with_the_setting_that_takes_them(io: Io) -> None:
+    io.run(orders_of(lambda: ROWS))
+    more = pa.table({"id": [4], "name": ["d"], "more": [0.5]})
+    with pytest.raises(lsm.InvalidInputError, match="'lsm/schema' to evolve or match, or alter"):
+        io.run(orders_of(lambda: more))
+    with pytest.raises(
+        lsm.InvalidInputError, match="another primary_key than its asset declares; alter"
+    ):
+        io.run(orders_of(lambda: ROWS, metadata={"lsm/primary_key": "id, name"}))
+
+
+MISSPELLED = {
+    "asset": ({"lsm/primary_keys": "id"}, {}, "lsm/primary_key"),
+    "input": ({}, {"lsm/column": "id"}, "lsm/columns"),
+    "rows": ({}, {"lsm/filter": "id > 1"}, "There are lsm/columns, lsm/where"),
+}
+
+
+@pytest.mark.parametrize("case", MISSPELLED)
+def test_misspelled_metadata_is_refused(io: Io, case: str) -> None:
+    """It was left out: a reader got all columns, or all rows."""
+    of_asset, of_input, named = MISSPELLED[case]
+    orders = orders_of(lambda: ROWS, metadata=of_asset)
+    reader = taken_as(pa.Table, [], metadata=of_input)
+    with pytest.raises(lsm.InvalidOptionError, match=named):
+        io.run(orders, reader)
 
 
 def test_dictionaries_are_maps_where_the_table_says_so(io: Io) -> None:
