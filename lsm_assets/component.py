@@ -95,6 +95,26 @@ def _checked_partitions(context: dg.ResolutionContext, given: Any) -> LsmPartiti
     return found
 
 
+def _checked_names(of: str) -> dg.Resolver:
+    """Return what resolves names of columns, and raises for one that the table does not declare."""
+
+    def names(context: dg.ResolutionContext, model: Any) -> Any:
+        found = context.resolve_value(getattr(model, of))
+        if isinstance(model.columns, str):
+            return found  # a template, which nobody has resolved yet
+        declared = [context.resolve_value(column.name) for column in model.columns]
+        for name in found:
+            if name not in declared:
+                raise InvalidInputError(
+                    f"{of} names {name!r}, and there are the columns {', '.join(declared)}",
+                    kind=ErrorKind.NO_SUCH_COLUMN,
+                )
+        return found
+
+    resolver: dg.Resolver = dg.Resolver.from_model(names)
+    return resolver
+
+
 def _checked_automation(context: dg.ResolutionContext, text: str | None) -> str | None:
     _condition(text)  # raises for what is no cron expression
     return text
@@ -117,8 +137,8 @@ class LsmTable(dg.Model, dg.Resolvable):
 
     table: str = Field(description="database.table", pattern=r"^[^.\s]+\.[^.\s]+$")
     columns: Sequence[LsmColumn]
-    primary_key: Sequence[str] = ()
-    partitioned_by: Sequence[str] = ()
+    primary_key: Annotated[Sequence[str], _checked_names("primary_key")] = ()
+    partitioned_by: Annotated[Sequence[str], _checked_names("partitioned_by")] = ()
     options: Annotated[
         dict[str, str | int | float | bool],
         dg.Resolver(_checked_options, model_field_type=dict[str, Any]),
@@ -138,7 +158,7 @@ class LsmTable(dg.Model, dg.Resolvable):
         LsmPartitions | None,
         dg.Resolver(_checked_partitions, model_field_type=LsmPartitions.model() | None),
     ] = None
-    partition_columns: dict[str, str] = Field(
+    partition_columns: Annotated[dict[str, str], _checked_names("partition_columns")] = Field(
         default_factory=dict, description="Template of each partition column, such as {key:%m}"
     )
     single_run: bool = Field(default=False, description="Whether a backfill is one run")

@@ -257,6 +257,12 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
         ({"automation": "eagr"}, "eagr"),
         ({"writer": "no.such:writer"}, "no.such:writer"),
         ({"translator": "json:nothing"}, "json:nothing"),
+        (
+            {"primary_key": ["order"]},
+            "primary_key names 'order', and there are the columns order_id",
+        ),
+        ({"partitioned_by": ["day"]}, "partitioned_by names 'day'"),
+        ({"partition_columns": {"day": "{key}"}}, "partition_columns names 'day'"),
     ],
     ids=str,
 )
