@@ -19,7 +19,7 @@ from lsm_assets.home import (
 )
 from lsm_assets.running import run_beside
 from lsm_assets.settings import CATALOG_URL, DAGSTER_HOME, WAREHOUSE, settings_from
-from lsm_engine import LsmError
+from lsm_engine import LsmError, open_catalog
 
 _DEFINITIONS = '''"""The tables of this project."""
 
@@ -149,6 +149,8 @@ def ui(module: str | None, warehouse: str | None, port: int) -> None:
     try:
         settings = settings_from(given)
         prepare_home(settings)
+        # The pages beside take no catalog that is not there, as that of a new project.
+        open_catalog(settings.catalog_url, warehouse=settings.warehouse).close()
     except LsmError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

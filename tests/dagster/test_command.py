@@ -100,6 +100,8 @@ def test_another_warehouse_has_its_own_catalog_and_home(
 
     def run_beside(command: list[str], beside: list[str], environment: dict[str, str]) -> int:
         ran.append((beside, environment))
+        at = beside.index("ui")  # what begins as it does finds the catalog, before anything runs
+        subprocess.run([*beside[:at], "tables"], env={**os.environ, **environment}, check=True)
         return 0
 
     monkeypatch.setattr(cli, "run_beside", run_beside)
@@ -121,8 +123,8 @@ def test_another_warehouse_has_its_own_catalog_and_home(
 def test_sigterm_ends_a_command_and_what_runs_beside_it(ignored: bool, tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     waits = (
-        "import time\nprint('waits', flush=True)\n"
-        f"try: time.sleep(60)\nexcept KeyboardInterrupt: open({str(ended)!r}, 'w')"
+        "import time\ntry: print('waits', flush=True); time.sleep(60)\n"
+        f"except KeyboardInterrupt: open({str(ended)!r}, 'w')"
     )
     program = (
         "import os, signal, sys\nfrom lsm_assets.running import run_beside\n"
