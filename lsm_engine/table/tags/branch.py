@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     ErrorKind,
     InvalidInputError,
     LsmError,
@@ -170,7 +171,11 @@ def _take(session: TableSession, store: BranchStore, name: str) -> None:
 
 
 def rename(session: TableSession, name: str, new_name: str) -> Branch:
-    """Give a branch another name. A kill may leave both; renaming again finishes."""
+    """Give a branch another name. A kill may leave both; renaming again finishes.
+
+    Raises CommitConflictError, with nothing changed, where the branch was written to or expired meanwhile;
+    what lands on it while it is deleted goes with it.
+    """
     session.options.require_writable()
     checked_branch_name(new_name)
     _require_not_fallen_back_on(session, name)
@@ -184,9 +189,16 @@ def rename(session: TableSession, name: str, new_name: str) -> Branch:
     else:
         for left in store.files(new_name):
             session.file_io.delete(left.path)
-        directory = session.paths.branch(new_name).of_branch()
-        for path in sorted(old, key=lambda path: path == "schema/schema-0"):
+        directory, first = session.paths.branch(new_name).of_branch(), "schema/schema-0"
+        for path in [one for one in old if one != first]:
             published(session.file_io, f"{directory}/{path}", old[path])
+        if _contents(session, store, name) != old:
+            _take(session, store, new_name)
+            raise CommitConflictError(
+                f"branch {name!r} changed while it was renamed; nothing was changed, try again",
+                branch=name,
+            )
+        published(session.file_io, f"{directory}/{first}", old[first])
     _take(session, store, name)
     _notify_gone(session, name)
     _notify_made(session, new_name)

@@ -242,6 +242,27 @@ def test_a_branch_is_taken_away(table: lsm.Table) -> None:
     assert rows(table) == {1: "a", 2: "b"}
 
 
+def test_what_happens_to_a_branch_while_it_is_renamed_is_not_lost() -> None:
+    told = Story()
+    told.put(k1="a")
+    told.table.create_tag("start")
+    told.table.create_branch("fix", "start")
+
+    def meanwhile(call: Call) -> None:
+        if call.verb == "publish" and len(storage.calls) == 1:
+            told.reopened().branch("fix").create_tag("made meanwhile")
+
+    storage = RecordingFileIO(told.disk, on_call=meanwhile)
+    parts = replace(told.parts, file_io=storage)
+    table = lsm.Table(TableSession("t", parts, told.reopened().session.schema))
+    with pytest.raises(lsm.CommitConflictError, match="changed while it was renamed"):
+        table.rename_branch("fix", "other")
+    assert table.branches() == ["fix"]
+    assert table.branch("fix").tag_names() == ["made meanwhile", "start"]
+    table.rename_branch("fix", "other")
+    assert table.branch("other").tag_names() == ["made meanwhile", "start"]
+
+
 @pytest.mark.parametrize(
     "name", ["main", "", "a/b", "..", ".x", "12", "a\nb", "x" * 201, "a\u202eb"]
 )
