@@ -1,6 +1,7 @@
 """The data versions of an asset's partitions: which of them commits have changed, whoever made them."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 
 import dagster as dg
@@ -19,6 +20,7 @@ from lsm_assets.model.asset_partitions import (
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_assets.model.pins import CommitFacts
+from lsm_assets.model.storage import spans_of
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import InvalidInputError, Lineage
 
@@ -50,6 +52,10 @@ def _layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Sequence[str]
 ) -> PartitionLayout:
     nothing = dict.fromkeys(keys, "")
+    if spans := spans_of(templates, keys, table.schema.arrow):
+        # Directories do not tell to which span of time they belong.
+        told = {name: text for name, text in templates.columns.items() if name not in spans}
+        templates = replace(templates, columns=told)
     if not templates.columns or not keys:
         return PartitionLayout(nothing, is_certain=templates.is_given)
     values: dict[str, tuple[str, ...]] = {}

@@ -227,6 +227,23 @@ def is_exact(templates: PartitionTemplates, schema: pa.Schema) -> bool:
     return not any(_is_window(templates, name, schema) for name in templates.columns)
 
 
+def spans_of(
+    templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema
+) -> frozenset[str]:
+    """Return the columns that hold several values of one partition: times, and days of longer spans."""
+    found = {name for name in templates.columns if _is_window(templates, name, schema)}
+    if not found or not keys:
+        return frozenset()
+    definition = templates.definition
+    assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
+    window = definition.time_window_for_partition_key(keys[0])
+    length = window.end.replace(tzinfo=None) - window.start.replace(tzinfo=None)
+    is_longer = length > timedelta(days=1)
+    return frozenset(
+        name for name in found if is_longer or not pa.types.is_date(schema.field(name).type)
+    )
+
+
 def _values(name: str, texts: Sequence[str], schema: pa.Schema) -> pa.Array:
     try:
         return pa.array(texts, pa.string()).cast(schema.field(name).type)

@@ -1,13 +1,16 @@
 """Commits of others to tables that the I/O manager alone keeps: they reach exactly the right readers."""
 
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
 from lsm_assets.automation.sync_sensor import io_sync_sensor
+from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.testing import WarehouseUnderTest, warehouse_under_test
 from tests.dagster.lake import MARKS, answer
 
@@ -38,13 +41,15 @@ DEFINITIONS = dg.Definitions(
 )
 
 
-def tick(warehouse: WarehouseUnderTest, cursor: str | None) -> Any:
+def tick(
+    warehouse: WarehouseUnderTest, cursor: str | None, definitions: dg.Definitions = DEFINITIONS
+) -> Any:
     """Tick the sensor, and do what the daemon does with its answer."""
-    sensor = DEFINITIONS.get_repository_def().get_sensor_def("lsm_io_sync")
+    sensor = definitions.get_repository_def().get_sensor_def("lsm_io_sync")
     with dg.build_sensor_context(
         instance=warehouse.instance,
         cursor=cursor,
-        definitions=DEFINITIONS,
+        definitions=definitions,
         sensor_name=sensor.name,
         resources={"lsm": warehouse.resources["lsm"]},
     ) as context:
@@ -84,3 +89,36 @@ def test_commits_of_others_reach_the_readers_of_their_partitions() -> None:
         warehouse.catalog.table("shop.orders").rollback_to(1)
         tick(warehouse, second.cursor)
         assert statuses(warehouse) == {"eu": FRESH, "us": STALE}
+
+
+@pytest.mark.parametrize("column", ["day", "time"])
+def test_a_commit_within_the_span_of_a_partition_reaches_its_readers(column: str) -> None:
+    """Directories of days or times fit no key of a month; readers of what others wrote there stayed fresh."""
+    kinds = {"day": pa.date32(), "time": pa.timestamp("us")}
+    months = dg.MonthlyPartitionsDefinition(start_date="2024-01-01", end_date="2024-03-01")
+    kept: dict[str, Any] = {"lsm/primary_key": "at, id", "lsm/partitioned_by": "at"}
+    kept["lsm/partition_columns"] = {"at": "{key}"}
+
+    def rows(month: int, number: int) -> pa.Table:
+        at = pa.array([datetime(2024, month, 15, 10)]).cast(kinds[column], safe=False)  # noqa: DTZ001
+        return pa.table({"at": at, "id": [number]})
+
+    @dg.asset(key=ORDERS, partitions_def=months, metadata=kept)
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        return rows(int(context.partition_key[5:7]), 1)
+
+    def known(warehouse: WarehouseUnderTest) -> dict[str, int]:
+        found = recorded_versions(warehouse.instance, ORDERS)
+        return {key[:7]: version.snapshot_id for key, version in found.items()}
+
+    definitions = dg.Definitions(
+        [orders], sensors=[io_sync_sensor([orders])], resources={"lsm": None}
+    )
+    with warehouse_under_test() as warehouse:
+        for month in ("2024-01-01", "2024-02-01"):
+            assert warehouse.materialize([orders], partition_key=month).success
+        cursor = tick(warehouse, None, definitions).cursor
+        assert known(warehouse) == {"2024-01": 1, "2024-02": 2}
+        warehouse.catalog.table("shop.orders").upsert(rows(1, 2))
+        assert tick(warehouse, cursor, definitions).asset_events
+        assert known(warehouse)["2024-01"] == 3
