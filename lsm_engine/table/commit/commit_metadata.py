@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
+from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.stats import StatsCollector, StatsMode
@@ -286,9 +287,9 @@ def _base(
     """Return the manifests of the base, merged where that is due, or all of them written anew."""
     if plan.base is None:
         return []
-    if plan.change.rewrites_manifests:
-        return writer.manifests(session.live_entries(plan.base))
     metas = session.manifest_metas(plan.base)
+    if plan.change.rewrites_manifests or _adds_again(session, plan, metas):
+        return writer.manifests(session.live_entries(plan.base))
     merge = _planned_merge(session, metas)
     base: list[ManifestFileMeta] = []
     for part in merge.parts:
@@ -297,6 +298,27 @@ def _base(
         else:
             base.append(part.meta)
     return base
+
+
+def _adds_again(session: TableSession, plan: CommitPlan, metas: Iterable[ManifestFileMeta]) -> bool:
+    """Whether a file comes to a level that it was taken from before, as by a compaction after a restore.
+
+    Readers fold entries without looking at their order: the deletion would take it away again. Only files
+    that change their level can come back, as all others have new names.
+    """
+    added = {entry.identity for entry in plan.delta if entry.kind is EntryKind.ADD}
+    left = {
+        (entry.partition, entry.bucket, entry.file.file_name)
+        for entry in plan.delta
+        if entry.kind is EntryKind.DELETE
+    }
+    again = {one for one in added if (one[0], one[1], one[3]) in left}
+    return bool(again) and any(
+        entry.kind is EntryKind.DELETE and entry.identity in again
+        for meta in metas
+        if meta.deleted_file_count
+        for entry in session.manifests.read_entries(meta)
+    )
 
 
 def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> ManifestMerge:

@@ -410,3 +410,21 @@ def test_a_commit_that_lands_first_is_history_too(told: Story) -> None:
     assert told.rows() == TWO
     assert told.rows(snapshot_id=6)[7] == "meanwhile"
     told.check()
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "first-row", "partial-update"])
+def test_a_compaction_after_a_restore_brings_a_file_to_its_level_again(engine: str) -> None:
+    """It was deleted from there by the restore; readers fold entries without looking at their order."""
+    told = Story(options={"merge-engine": engine, "write-only": "true"})
+    told.put(k1="a")
+    told.table.compact(full=True)
+    told.table.rollback_to_as_latest(1)
+    told.table.compact(full=True)
+    assert told.rows() == {1: "a"}
+    told.put(k2="b")
+    told.table.compact(full=True)
+    assert told.rows() == {1: "a", 2: "b"}
+    told.table.rollback_to_as_latest(1)
+    told.table.compact(full=True)
+    assert told.rows() == {1: "a"}
+    assert told.reopened().verify(deep=True).problems == ()
