@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_engine.base.modes import RETRACTS
-from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, address_of
+from lsm_engine.kernels.arrow_views import Bytes, address_of
 from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64, store_u64
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
 from lsm_engine.lookup.cells import CellReader, cell_reader
@@ -16,7 +16,9 @@ from lsm_engine.lookup.columnar_store import ColumnarStore
 from lsm_engine.schema.table_schema import VALUE_KIND
 
 Places: TypeAlias = npt.NDArray[np.int64]
-"""A row per store: where its words, second words, bytes and offsets lie."""
+"""A row per store: where its words, second words, bytes and offsets lie, how many keys it has, where it
+counts accesses, the words of its first and last key. One array, as handing over a further one takes time.
+"""
 
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
@@ -31,29 +33,17 @@ class PointIndex:
     def __init__(self, stores: Sequence[ColumnarStore]) -> None:
         self.stores = tuple(store for store in stores if len(store.keys))
         self._form = self.stores[0].search.form if self.stores else ONE_WORD
-        places = [store.search.places for store in self.stores]
-        self._places: Places = np.array(places, np.int64).reshape(-1, 4)
-        self._counts: Longs = np.array([len(store.keys) for store in self.stores], np.int64)
-        self._lowest: Words = np.array([s.keys.prefix[0] for s in self.stores], np.uint64)
-        self._highest: Words = np.array([s.keys.prefix[-1] for s in self.stores], np.uint64)
-        self._accesses: Longs = np.array(
-            [address_of(store.accesses.points) for store in self.stores], np.int64
-        )
+        self._places: Places = np.empty((len(self.stores), 8), np.int64)
+        for row, store in zip(self._places, self.stores, strict=True):
+            row[:4] = store.search.places
+            row[4:6] = len(store.keys), address_of(store.accesses.points)
+            row[6:] = store.keys.prefix[[0, -1]].view(np.int64)
         self._tables = [_Columns(store) for store in self.stores]
 
     def get(self, key: bytes, names: tuple[str, ...]) -> list[object] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         padded = np.frombuffer(key + _PADDING, np.uint8)
-        found = _find(
-            self._form,
-            self._places,
-            self._counts,
-            self._lowest,
-            self._highest,
-            self._accesses,
-            padded,
-            len(key),
-        )
+        found = _find(self._form, self._places, padded, len(key))
         if found < 0:
             return None
         at: int = found >> _STORE_BITS
@@ -90,26 +80,17 @@ class _Columns:
 
 # Compiles in about 1 s.
 @compiled
-def _find(
-    form: int,
-    places: Places,
-    counts: Longs,
-    lowest: Words,
-    highest: Words,
-    accesses: Longs,
-    key: Bytes,
-    length: int,
-) -> Any:
+def _find(form: int, places: Places, key: Bytes, length: int) -> Any:
     first, second = np.uint64(0), np.uint64(0)
     for at in range(8):
         first = (first << np.uint64(8)) | np.uint64(key[at] if at < length else 0)
         second = (second << np.uint64(8)) | np.uint64(key[at + 8] if at + 8 < length else 0)
-    for store in range(len(counts)):
-        if first < lowest[store] or first > highest[store]:
+    for store in range(len(places)):
+        if first < np.uint64(places[store, 6]) or first > np.uint64(places[store, 7]):
             continue
-        _count(accesses[store])
-        words = places[store, 0]
-        low, high = np.int64(0), counts[store]
+        _count(places[store, 5])
+        words, count = places[store, 0], places[store, 4]
+        low, high = np.int64(0), count
         while low < high:
             middle = (low + high) >> 1
             word = load_u64(words + 8 * middle)
@@ -120,13 +101,13 @@ def _find(
                 low = middle + 1
             else:
                 high = middle
-        if low < counts[store] and _equals(form, places, store, low, first, second, key, length):
+        if low < count and _equals(form, places, store, low, first, second, key, length):
             # Where a file holds a key more than once, the last one is the newest.
-            while low + 1 < counts[store] and _equals(
+            while low + 1 < count and _equals(
                 form, places, store, low + 1, first, second, key, length
             ):
                 low += 1
-            _count(accesses[store] + 8)
+            _count(places[store, 5] + 8)
             return (np.int64(store) << 40) | low
     return np.int64(-1)
 
