@@ -223,7 +223,7 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         schema: Any,
         primary_key: str | Sequence[str] = (),
         *,
-        partitioned_by: str | Sequence[str] = (),
+        partitioned_by: str | Sequence[str] | None = None,
         options: Mapping[str, object] | None = None,
         comment: str | None = None,
         ignore_if_exists: bool = False,
@@ -246,7 +246,9 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
             file_io,
             columns_of(schema),
             primary_key=names_of(primary_key, "primary_key"),
-            partitioned_by=names_of(partitioned_by, "partitioned_by"),
+            partitioned_by=()
+            if partitioned_by is None
+            else names_of(partitioned_by, "partitioned_by"),
             options=options or {},
             comment=comment,
             clock=self._clock,

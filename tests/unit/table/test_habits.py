@@ -98,6 +98,11 @@ def test_text_alone_is_a_key_to_lookup_and_refused_by_delete(catalog):
     assert people.to_arrow()["name"].to_pylist() == ["Ann"]
 
 
+def test_none_for_partitions_is_none_of_them(catalog):
+    made = catalog.create_table("shop.log", {"line": str}, "line", partitioned_by=None)
+    assert made.schema.partition_keys == ()
+
+
 def test_a_key_of_two_columns_takes_no_values_alone(catalog):
     lines = catalog.create_table("shop.lines", {"id": int, "line": int}, primary_key=["id", "line"])
     lines.upsert([{"id": 1, "line": 2}])
