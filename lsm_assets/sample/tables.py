@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
+from lsm_assets.sample.columns import COLUMN_COMMENTS
 from lsm_assets.sample.source import FIRST_DAY, LAST_DAY
 
 DATABASE = "flights"
@@ -27,10 +28,10 @@ def _schema(
     columns: Mapping[str, pa.DataType],
     comments: Mapping[str, str] | None = None,
 ) -> pa.Schema:
-    told = comments or {}
+    known = {**COLUMN_COMMENTS, **(comments or {})}
     return pa.schema(
         [
-            pa.field(name, kind, name not in key, {"comment": told[name]} if name in told else None)
+            pa.field(name, kind, name not in key, {"comment": known[name]})
             for name, kind in {**key, **columns}.items()
         ]
     )
@@ -77,9 +78,6 @@ FLIGHTS = TableDeclaration(
             ARRIVED_AT: _INSTANT,
         },
         {
-            "dest": "Airport of destination, as scheduled",
-            "dep_delay": "Minutes late at departure; early is negative",
-            "arr_delay": "Minutes late at arrival; unknown for diverted flights",
             "outcome": "arrived or diverted; not known yet while in the air",
             SCHEDULED_AT: "Clock of the schedule",
             DEPARTED_AT: "Clock of the departures",
@@ -115,7 +113,9 @@ _REFERENCE_OPTIONS = {"bucket": "1", "write.skip-unchanged": "true"}
 AIRLINES = TableDeclaration(
     name=f"{DATABASE}.airlines",
     comment="The names of carriers.",
-    schema=_schema({"carrier": pa.string()}, {"name": pa.string()}),
+    schema=_schema(
+        {"carrier": pa.string()}, {"name": pa.string()}, {"name": "Full name of the airline"}
+    ),
     primary_key=("carrier",),
     owners=OWNERS,
     options=_REFERENCE_OPTIONS,
@@ -135,6 +135,7 @@ AIRPORTS = TableDeclaration(
             "dst": pa.string(),
             "tzone": pa.string(),
         },
+        {"name": "Full name of the airport"},
     ),
     primary_key=("faa",),
     owners=OWNERS,
@@ -156,6 +157,7 @@ PLANES = TableDeclaration(
             "speed": pa.int32(),
             "engine": pa.string(),
         },
+        {"year": "When the aircraft was built"},
     ),
     primary_key=("tailnum",),
     owners=OWNERS,
@@ -181,6 +183,7 @@ WEATHER = TableDeclaration(
             "pressure": pa.float64(),
             "visib": pa.float64(),
         },
+        {"year": "Year of the measurement, New York time"},
     ),
     primary_key=("origin", "time_hour", "month"),
     owners=OWNERS,
