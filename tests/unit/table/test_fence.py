@@ -135,6 +135,45 @@ def test_who_lands_above_what_a_rollback_took_takes_it_back(store: SnapshotStore
     assert store.ids() == store.listed_ids() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("oldest", [1, 5, 6])
+@pytest.mark.parametrize("earliest", [7, 8])
+@pytest.mark.parametrize("newer", [0, 1])
+def test_an_expiry_that_lost_to_a_rollback_does_not_hide_it_from_a_writer(
+    store: SnapshotStore, oldest: int, earliest: int, newer: int
+) -> None:
+    """The expirer was stopped before it moved EARLIEST, the writer before its create; both went on at last."""
+    known = line(store, 8)
+    expire(store, oldest)
+    for number in (7, 8):  # taken by a rollback to 6
+        store.delete(number)
+    store.hint_latest(6)
+    live = known[:7]
+    for number in range(7, 7 + newer):
+        live.append(made(number, live[-1], "after"))
+        assert store.publish(live[-1])
+        assert confirm(store, live[-1], live[-2])
+    store.hint_earliest(earliest)  # it planned that while 8 was the newest
+    late = made(9, known[8], "late")
+    assert store.publish(late)
+    assert not confirm(store, late, known[8])
+    assert 9 not in store.listed_ids()
+    assert store.latest() == live[-1]
+
+
+def test_a_ghost_of_long_ago_does_not_revoke_whose_base_another_client_expired(
+    store: SnapshotStore,
+) -> None:
+    known = line(store, 8)
+    expire(store, 5)
+    assert store.publish(made(3, known[2], "dead"))
+    landed = made(9, known[8])
+    assert store.publish(landed)
+    for number in range(5, 9):  # by Java, which moves EARLIEST last
+        store.delete(number)
+    assert confirm(store, landed, known[8])
+    assert 9 in store.listed_ids()
+
+
 def test_two_ghosts_beside_each_other_are_no_line(store: SnapshotStore) -> None:
     known = line(store, 6)
     store.forget_latest()
