@@ -136,7 +136,8 @@ def test_front_door(tmp_path):
         ([{"k": 1.5}], "column 'k' takes int64"),
         ([{"k": 1, "other": 2}], "no column 'other'"),
         (pa.table({"k": pa.array([2**63], pa.uint64())}), "do not fit int64"),
-        ("1", "Arrow data"),
+        ("1", "column 'k' takes int64"),
+        (object(), "Arrow data"),
     ],
 )
 def test_bad_keys_are_refused_by_name(keys, match, tmp_path):
