@@ -1,9 +1,10 @@
 """Spark types ⇄ column types, and batches in exactly the Arrow types that Spark takes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 
 from lsm_engine.base.errors import ErrorKind, UnsupportedError
@@ -170,6 +171,19 @@ def _field(name: str, kind: sql.DataType, nullable: bool, column: str) -> pa.Fie
     if isinstance(kind, sql.CharType | sql.VarcharType):
         return sql_field(name, kind.simpleString(), nullable=nullable)
     return pa.field(name, arrow_type_of(kind, column), nullable)
+
+
+def frame_of_rows(
+    spark: SparkSession, rows: Sequence[Sequence[Any]], columns: Mapping[str, sql.DataType]
+) -> DataFrame:
+    """Return a few rows as a DataFrame. Of a list of tuples Spark would make one with a worker in Python."""
+    schema = sql.StructType([sql.StructField(name, kind) for name, kind in columns.items()])
+    if not hasattr(DataFrame, "toArrow"):  # before PySpark 4.0 it takes no Arrow
+        return spark.createDataFrame([*map(tuple, rows)], schema)
+    arrow = arrow_schema_of(schema)
+    values = [[row[at] for row in rows] for at in range(len(arrow))]
+    arrays = [pa.array(column, field.type) for column, field in zip(values, arrow, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
 
 
 def fitter(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType
 
 from lsm_engine.base import core_options
 from lsm_engine.base.units import format_bytes
@@ -17,11 +18,11 @@ from lsm_engine.schema.types import (
     type_text,
 )
 from lsm_engine.spark.alter_sql import properties_of
-from lsm_engine.spark.arrow_rows import spark_schema, spark_type
+from lsm_engine.spark.arrow_rows import frame_of_rows, spark_schema, spark_type
 from lsm_engine.spark.statement import Statement, quoted
 from lsm_engine.table.table import Table
 
-_DESCRIBED = "col_name string, data_type string, comment string"
+_DESCRIBED = dict.fromkeys(("col_name", "data_type", "comment"), StringType())
 Shown = Callable[[SparkSession, Table, Statement], DataFrame]
 
 
@@ -41,7 +42,7 @@ def describe_statement(spark: SparkSession, table: Table, statement: Statement) 
     if words & {"EXTENDED", "FORMATTED"}:
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
         rows += [(name, text, "") for name, text in _facts(table).items()]
-    return spark.createDataFrame(rows, _DESCRIBED)
+    return frame_of_rows(spark, rows, _DESCRIBED)
 
 
 def _facts(table: Table) -> dict[str, str]:
@@ -105,7 +106,7 @@ def show_create_statement(spark: SparkSession, table: Table, statement: Statemen
         f"  {_text(key)} = {_text(text)}" for key, text in sorted(properties.items())
     )
     lines.append(f"TBLPROPERTIES (\n{listed})")
-    return spark.createDataFrame([("\n".join(lines) + "\n",)], "createtab_stmt string")
+    return frame_of_rows(spark, [("\n".join(lines) + "\n",)], {"createtab_stmt": StringType()})
 
 
 def show_partitions_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
@@ -113,12 +114,13 @@ def show_partitions_statement(spark: SparkSession, table: Table, statement: Stat
     if not statement.done:
         statement.refuse("of some partitions: SELECT … FROM `table$partitions` WHERE …")
     names = sorted(table.system("partitions")["partition"].to_pylist())
-    return spark.createDataFrame([(name,) for name in names], "partition string")
+    return frame_of_rows(spark, [(name,) for name in names], {"partition": StringType()})
 
 
 def show_properties_statement(spark: SparkSession, table: Table, statement: Statement) -> DataFrame:
     """Do a SHOW TBLPROPERTIES."""
-    return spark.createDataFrame(properties_of(table, statement), "key string, value string")
+    columns = dict.fromkeys(("key", "value"), StringType())
+    return frame_of_rows(spark, properties_of(table, statement), columns)
 
 
 def _type_in_sql(kind: DataType) -> str:

@@ -11,8 +11,9 @@ from lsm_engine.base.units import parse_bytes
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.failures import TaskFailedError
 from lsm_engine.spark.jobs import collected_by
+from lsm_engine.spark.plain_files import plain_files
 from lsm_engine.spark.session import is_classic
-from lsm_engine.spark.shared_storage import DRIVER_BYTES
+from lsm_engine.spark.shared_storage import DRIVER_BYTES, runs_elsewhere
 
 _DEFAULT = "32mb"
 _ESTIMATED = {
@@ -22,6 +23,7 @@ _ESTIMATED = {
     "SubqueryAlias", "Union", "Window",
 }  # fmt: skip
 """Steps of a plan that Spark does not take for smaller than they are, as it does what explodes or maps."""
+_ON_ONE_MACHINE = 8
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
@@ -38,6 +40,14 @@ def driver_bytes(spark: SparkSession) -> int:
         ) from cause
 
 
+def local_bytes(spark: SparkSession) -> int:
+    """Return how many bytes of files the driver reads, or compacts, itself: more where its machine is the only one.
+
+    What it does there takes no rows from the JVM, and memory that the table's options bound.
+    """
+    return driver_bytes(spark) * (1 if runs_elsewhere(spark) else _ON_ONE_MACHINE)
+
+
 def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
     """Return the rows of a DataFrame, evaluated once; None where they are, or may be, too many to be collected.
 
@@ -46,6 +56,9 @@ def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
     most = driver_bytes(frame.sparkSession)
     if not most or not is_plain(frame.schema):
         return None
+    files = plain_files(frame, most)
+    if files is not None:
+        return files.reader().read_all()
     try:
         return collected_by(partial(_few, frame, most), frame.sparkSession, label=label)
     except TaskFailedError as error:

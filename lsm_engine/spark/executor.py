@@ -15,7 +15,7 @@ from lsm_engine.base.record import record
 from lsm_engine.codec.messages import decode_message, encode_message
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.spark.driver_rows import driver_bytes, few_rows
+from lsm_engine.spark.driver_rows import few_rows, local_bytes
 from lsm_engine.spark.file_rows import FileRows, stage_files
 from lsm_engine.spark.jobs import (
     ANSWER_DDL,
@@ -29,6 +29,7 @@ from lsm_engine.spark.jobs import (
 from lsm_engine.spark.merge_columns import Sides
 from lsm_engine.spark.merge_on_driver import staged_merge
 from lsm_engine.spark.packed_items import PackedItems
+from lsm_engine.spark.plain_files import plain_files
 from lsm_engine.spark.session import task_attempts
 from lsm_engine.spark.shared_storage import check_shared
 from lsm_engine.spark.staging import check_columns, stage_frame
@@ -76,7 +77,7 @@ class SparkExecutor:
         if not items:
             return []
         sizes = [getattr(item, "size_bytes", 0) for item in items]
-        if all(sizes) and sum(sizes) <= driver_bytes(self.spark):  # of buckets known, of others not
+        if all(sizes) and sum(sizes) <= local_bytes(self.spark):  # of buckets known, of others not
             return LocalExecutor().messages(work, items, label=label, discard=discard)
         shipped = PackedItems.of(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
@@ -100,6 +101,9 @@ class SparkExecutor:
             case DataFrame():
                 check_shared(rows.sparkSession, staging.context.file_io)
                 check_columns(staging, rows)
+                files = plain_files(rows, local_bytes(rows.sparkSession))
+                if files is not None:
+                    return stage_rows(staging.writing_behind(), files.reader())
                 few = few_rows(rows, label="write rows")
                 if few is not None:
                     return stage_rows(staging.writing_behind(), few)

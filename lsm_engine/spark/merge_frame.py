@@ -26,8 +26,8 @@ from lsm_engine.spark.jobs import collected
 from lsm_engine.spark.join_lookups import joined_at
 from lsm_engine.spark.locate import locate_dataframe
 from lsm_engine.spark.merge_columns import CLAUSE, Sides, chosen, columns_of, whole_row
+from lsm_engine.spark.parquet_rows import scanned_frame
 from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.spark.split_rows import scanned_frame
 from lsm_engine.spark.statement import quoted
 from lsm_engine.spark.store_assignment import sql_name
 from lsm_engine.table.find.locate import INSERT

@@ -15,10 +15,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udtf
+from pyspark.sql.types import StringType
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.instant import millis_of
 from lsm_engine.catalog.names import did_you_mean
+from lsm_engine.spark.arrow_rows import frame_of_rows
 from lsm_engine.spark.jobs import prepare_worker
 from lsm_engine.spark.session_tables import Place, SessionTables
 from lsm_engine.spark.statement import Statement
@@ -284,7 +286,8 @@ def call_statement(spark: SparkSession, tables: SessionTables, statement: Statem
     if table is None:
         raise InvalidInputError(f"{procedure} needs the name of a table: table => 'shop.orders'")
     opened = open_table(table) if "/" in table else tables.table(table)
-    return spark.createDataFrame(call(procedure, opened, tuple(given), named), RESULT_DDL)
+    rows = call(procedure, opened, tuple(given), named)
+    return frame_of_rows(spark, rows, dict.fromkeys(("table", "name", "value"), StringType()))
 
 
 def _argument(statement: Statement) -> Any:

@@ -1,7 +1,7 @@
-"""Read a table as a DataFrame: one task per split reads, merges and filters in Python.
+"""Read a table as a DataFrame: by Spark's own reader where it can, else in Python.
 
-Only the columns asked for are read, and only they pass into the JVM: name them here rather than
-with `select`, which Spark cannot hand down to a Python function.
+What tasks in Python read are only the columns asked for: name them here rather than with `select`, which Spark
+cannot hand down to a Python function.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.executor import SparkExecutor
+from lsm_engine.spark.parquet_rows import scanned_frame
 from lsm_engine.spark.shared_storage import check_shared
-from lsm_engine.spark.split_rows import scanned_frame
 from lsm_engine.table.table import Table
 
 
@@ -26,12 +26,16 @@ def read_dataframe(
     as_of_millis: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return a table's rows as a DataFrame, merged, deleted keys gone; lazy, in no promised order.
+    """Return a table's rows as a DataFrame, merged, deleted keys gone; in no promised order.
 
     The snapshot is chosen now and is the same whenever the DataFrame is computed, as long as
     retention leaves it. `columns`, `where` and the snapshot as in `Table.scan`. `spark` None: the
     session of the table's SparkExecutor, or the active one. A time finer than Spark's microseconds
-    fails the job with UnsupportedError rather than be cut off.
+    fails with UnsupportedError rather than be cut off.
+
+    Spark's own reader takes what lies in local Parquet files as it would have it, less replaced rows
+    (`parquet_rows.parquet_frame`); columns are nullable then. Other rows that are few, or named by their keys,
+    are read now (`spark.lsm.driver-bytes`), and the rest by tasks in Python when Spark asks for them.
     """
     asked = table.schema.names if columns is None else columns
     names = asked or table.schema.names[:1]  # batches without columns lose their rows in Spark

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
+from threading import Lock
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,7 @@ _TASK_ATTEMPTS = 4
 _TASKS_PER_CORE = 2
 _SHUFFLE_PARTITIONS = 200
 _LOOPBACK = "127.0.0.1"
+_one_at_a_time = Lock()
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -92,6 +94,18 @@ def local_session(
         builder = builder.config(key, value)
     with without_pandas_notice():
         return builder.getOrCreate()
+
+
+@contextmanager
+def set_meanwhile(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """Give a setting of the session another value inside, for one thread at a time."""
+    with _one_at_a_time:
+        before = spark.conf.get(key, None)
+        spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            spark.conf.unset(key) if before is None else spark.conf.set(key, before)
 
 
 @contextmanager

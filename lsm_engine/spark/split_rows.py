@@ -13,7 +13,7 @@ from lsm_engine.base.record import record
 from lsm_engine.base.units import parse_bytes
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import Split
-from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
+from lsm_engine.spark.arrow_rows import fitter
 from lsm_engine.spark.jobs import Batches, map_arrow, prepare_worker
 from lsm_engine.spark.packed_items import PackedItems
 from lsm_engine.table.ground.time_travel import raise_if_expired
@@ -60,17 +60,6 @@ class SplitReader:
                 yield fit(batch.slice(start, _BATCH_ROWS))
 
 
-def scanned_frame(scan: Scan, schema: StructType, spark: SparkSession) -> DataFrame:
-    """Return a scan's rows as a DataFrame of a session."""
-    columns = arrow_schema_of(schema)
-    splits = list(scan.plan.splits)
-    row_count = sum(split.row_count for split in splits)
-    read = SplitReader.of(scan, columns).batches
-    return frame_of_splits(
-        splits, read, schema, spark, byte_count=row_count * bytes_per_row(columns)
-    )
-
-
 def frame_of_splits(
     splits: Sequence[Any],
     read: Callable[[Any], Batches],
@@ -92,13 +81,13 @@ def frame_of_splits(
         return spark.createDataFrame([], schema)
     sizes = [split.size_bytes for split in splits]
     shipped = PackedItems.of(splits, sizes, spark, in_order=in_order)
-    wanted = min(byte_count, 2 * _broadcast_threshold(spark)) // 8
+    wanted = min(byte_count, 2 * broadcast_threshold(spark)) // 8
     step = max(1, wanted // len(shipped.tasks))
     task = SplitTask(read=read, splits=shipped, step=step)
     return map_arrow(shipped.frame(spark, step=step), task, schema)
 
 
-def _broadcast_threshold(spark: SparkSession) -> int:
+def broadcast_threshold(spark: SparkSession) -> int:
     """Return from how many bytes on a join broadcasts no table; 0 where it broadcasts none."""
     text = spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10485760b") or "0"
     digits = re.fullmatch(r"(-?\d+)b?", text.strip().lower())

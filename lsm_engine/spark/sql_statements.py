@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 from sqlglot.tokenizer_core import TokenType
 
 from lsm_engine.base.errors import AlreadyExistsError, ErrorKind, InvalidInputError
@@ -17,6 +17,7 @@ from lsm_engine.catalog.names import TableName
 from lsm_engine.meta.row_counts import RowCounts, row_counts_of
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.spark.alter_sql import alter_statement, comment_statement
+from lsm_engine.spark.arrow_rows import frame_of_rows
 from lsm_engine.spark.create_sql import create_statement
 from lsm_engine.spark.describe_sql import (
     Shown,
@@ -239,7 +240,8 @@ class _Session:
             for name in self._tables.catalog.list_tables(database)
             if name not in known
         ]
-        return shown.union(self._spark.createDataFrame(more, shown.schema)) if more else shown
+        kinds = {field.name: field.dataType for field in shown.schema.fields}
+        return shown.union(frame_of_rows(self._spark, more, kinds)) if more else shown
 
     # --- names in queries ------------------------------------------------------------------------
 
@@ -366,7 +368,5 @@ def _counted(spark: SparkSession, made: WriteResult | None) -> DataFrame:
         None if made is None else made.id,
         *((None,) * 3 if counts is None else (counts.inserted, counts.updated, counts.deleted)),
     )
-    return spark.createDataFrame(
-        [row],
-        "snapshot_id bigint, num_inserted_rows bigint, num_updated_rows bigint, num_deleted_rows bigint",
-    )
+    counted = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+    return frame_of_rows(spark, [row], dict.fromkeys(("snapshot_id", *counted), LongType()))

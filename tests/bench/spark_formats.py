@@ -10,6 +10,7 @@ The changes are read from a Delta table with a feed of changes beside the other,
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,7 @@ class Session:
         self.process = subprocess.Popen(
             [str(python), str(HERE / "driver_spark.py"), name, json.dumps(settings), str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=folder,
+            env={**os.environ, "PYSPARK_PYTHON": str(python)},
         )  # fmt: skip
         self.tree = psutil.Process(self.process.pid)
 

@@ -70,8 +70,8 @@ def test_a_small_table_is_broadcast_and_a_large_one_is_not(spark, new_table):
     small.upsert(pa.table({"id": range(100), "v": range(100)}, schema=NARROW))
     large.upsert(pa.table({"id": range(count), "v": range(count)}, schema=NARROW))
     frames = {table: read_dataframe(table, spark=spark) for table in (small, large)}
-    assert size_in_spark(frames[small]) == pytest.approx(100 * 24, rel=0.1)
-    assert size_in_spark(frames[large]) == pytest.approx(count * 24, rel=0.1)
+    assert size_in_spark(frames[small]) < 100_000
+    assert size_in_spark(frames[large]) >= count * 24  # its files are a sixth of it
     assert size_in_spark(read_dataframe(large, ["id"], spark=spark)) < 10 << 20
     assert size_in_spark(changes_dataframe(large, spark=spark)) > 10 << 20
     # Both ways round, as joins are not symmetric to a planner.

@@ -87,7 +87,7 @@ def test_partitions_of_a_fallback_branch_come_too(spark, new_table, lsm_format):
     assert arrow_of(found, part).equals(by_id(part))
 
 
-def test_a_dataframe_keeps_what_it_reads(spark, new_table):
+def test_a_dataframe_keeps_what_it_reads(spark, new_table, by_executors):
     """It is computed when somebody asks: until then its tag keeps the files."""
     option = {"scan.plan-auto-tag-for-read.time-retained": "1 h"}
     table = new_table("kept", write_only="true")
@@ -101,7 +101,7 @@ def test_a_dataframe_keeps_what_it_reads(spark, new_table):
     assert [tag.snapshot.id for tag in table.tags()] == [1]
 
 
-def test_a_dataframe_whose_snapshot_has_expired_says_so(spark, new_table):
+def test_a_dataframe_whose_snapshot_has_expired_says_so(spark, new_table, by_executors):
     """It was planned before, and is computed afterwards."""
     table = new_table("gone", write_only="true")
     table.upsert(rows(0, 40, "a"))
@@ -140,7 +140,32 @@ def test_nested_columns_come_and_go(spark, new_table, lsm_format):
         assert frame.toArrow().sort_by("id").to_pylist() == expected
 
 
-def test_times_finer_than_sparks_are_refused_not_cut(spark, new_table):
+def test_few_rows_are_read_at_once_and_stay_whatever_expires(spark, new_table):
+    table = new_table("brief", write_only="true")
+    table.upsert(rows(0, 40, "a"))
+    frame = read_dataframe(table, where="id < 30", spark=spark)
+    assert "MapInArrow" not in frame._jdf.queryExecution().toString()
+    table.upsert(rows(0, 40, "b"))
+    table.compact(full=True)
+    table.expire_snapshots(retain_min=1, retain_max=1, older_than="0 s")
+    assert {row["note"] for row in frame.collect()} == {
+        None, *(f"a {n}" for n in range(30) if n % 7)
+    }  # fmt: skip
+
+
+def test_keys_that_a_filter_names_are_found_by_the_driver(spark, new_table, monkeypatch):
+    table = new_table("named", partitioned_by=(), bucket="1")
+    table.upsert(rows(0, 100))
+    monkeypatch.setattr("lsm_engine.spark.parquet_rows.bytes_per_row", lambda _: 1 << 30)
+    few = read_dataframe(table, ["id", "note"], where="id IN (3, 5, 500)", spark=spark)
+    assert "MapInArrow" not in few._jdf.queryExecution().toString()
+    assert sorted(map(tuple, few.collect())) == [(3, "v 3"), (5, "v 5")]
+    many = read_dataframe(table, ["id"], where="note = 'v 3'", spark=spark)
+    assert "MapInArrow" in many._jdf.queryExecution().toString()
+    assert [tuple(row) for row in many.collect()] == [(3,)]
+
+
+def test_times_finer_than_sparks_are_refused_not_cut(spark, new_table, by_executors):
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))])
     table = new_table("fine", schema=schema, partitioned_by=(), bucket="1")
     table.upsert(pa.table([[1], [1_000]], schema=schema))

@@ -36,11 +36,12 @@ def raw_parquet_files(
     replaced: ReplacedRows | None = None,
     *,
     whole: bool = False,
+    small: bool = False,
 ) -> tuple[RawFile, ...] | None:
     """Return the files of `splits`, if they hold the columns of `schema` as they are; else None.
 
     That is: local Parquet files of the table's newest schema, without deletion vectors, of rows that
-    stand alone, or whose replaced rows are known or found now. At most 10,000 of them.
+    stand alone, or whose replaced rows are known or found now (`ReplacedRows.serves`). At most 10,000 of them.
     """
     table = context.schema
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
@@ -58,7 +59,9 @@ def raw_parquet_files(
                 return None
             deleted: Replaced = {}
             if not split.raw:
-                if replaced is None or not replaced.serves(bucket, split, section, whole=whole):
+                if replaced is None or not replaced.serves(
+                    bucket, split, section, whole=whole, small=small
+                ):
                     return None
                 deleted = replaced.of(bucket, section)
             for file in stored:

@@ -46,16 +46,25 @@ class ReplacedRows:
         self._merged: LRUCache[Name, bool] = LRUCache(_MERGED_KNOWN)
         self._lock = Lock()
 
-    def serves(self, bucket: BucketReader, split: Split, section: Section, *, whole: bool) -> bool:
+    def serves(
+        self,
+        bucket: BucketReader,
+        split: Split,
+        section: Section,
+        *,
+        whole: bool,
+        small: bool = False,
+    ) -> bool:
         """Whether a section is read without its replaced rows, instead of being merged.
 
         `whole`: the read wants all keys. What wants few of them, or may stop early, does not pay for a
-        merge of all; and of large sections only those count that somebody has read to their end.
+        merge of all; and of large sections only those count that somebody has read to their end. `small`:
+        files are preferred also where a merge of rows would take less time.
         """
         if split.vectors or bucket.context.file_io.facts.is_far or not leaves_out(bucket.schema):
             return False
         rows = [sum(file.row_count for file in run) for run in section]
-        if sum(rows) < _ROWS_WORTH_IT or sum(rows) - max(rows) > _REPLACED_MAX:
+        if (sum(rows) < _ROWS_WORTH_IT and not small) or sum(rows) - max(rows) > _REPLACED_MAX:
             return False
         name = _name(bucket, section)
         with self._lock:

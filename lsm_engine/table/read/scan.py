@@ -213,16 +213,17 @@ class Scan(NamedElsewhere, StaysHere):
         return rows if limit is None else min(rows, limit)
 
     def parquet_files(
-        self, replaced: ReplacedRows | None = None, *, whole: bool = False
+        self, replaced: ReplacedRows | None = None, *, whole: bool = False, small: bool = False
     ) -> tuple[RawFile, ...] | None:
         """Return local Parquet files that hold exactly these rows and columns, and maybe more columns.
 
         None where rows must be merged, filtered or converted, lie elsewhere, or are kept for the read.
         `replaced`: where rows must be merged, as far as it knows, or finds out for a read of all rows
-        (`whole`), the files come with the rows to leave out.
+        (`whole`), the files come with the rows to leave out; those of small sections where `small` prefers it.
         """
         request = self._request
-        if (request.where, request.limit, self._fallback, self._kept_millis) != (None,) * 4:
+        more = (request.where, request.limit, self._fallback, self._kept_millis)
+        if any(one is not None for one in more):
             return None
         asked = (self.snapshot, request)
         place = "stored rows" if replaced is None else "rows less replaced"
@@ -233,7 +234,9 @@ class Scan(NamedElsewhere, StaysHere):
             return found
         with self._naming_expiry():
             context, splits = self._planned.source.context, self._planned.splits
-            found = raw_parquet_files(context, splits, self.schema, replaced, whole=whole)
+            found = raw_parquet_files(
+                context, splits, self.schema, replaced, whole=whole, small=small
+            )
         if found is not None or replaced is None:
             self._session.planned_reads[place] = (asked, found)
         return found
@@ -256,6 +259,12 @@ class Scan(NamedElsewhere, StaysHere):
         Of very many files the splits are made as they are asked for: go through them once.
         """
         return self.plan.splits
+
+    @property
+    def names_keys(self) -> bool:
+        """Whether the filter names the only keys that rows may have: then there are few, and little is read."""
+        where, keys = self._predicate, self._keys
+        return where is not None and keys is not None and keys.named_by(where) is not None
 
     def explain(self) -> ScanExplanation:
         """Return what is read, what was pruned and why; `print(scan.explain().text())`."""
