@@ -38,6 +38,24 @@ def retract_rule(schema: TableSchema) -> RetractRule:
     return replace(rule, dropped=rule.dropped | ignored, refused=rule.refused - ignored)
 
 
+def deleted_columns(schema: TableSchema) -> tuple[str, ...]:
+    """Return the columns that a -D needs of the row that it deletes; the others may be null.
+
+    All of them where a merge, a column of kinds or a changelog of the input makes something of the values.
+    """
+    options = schema.options
+    if (
+        not options[core_options.MERGE_ENGINE].policy.keeps_newest_row
+        or options[core_options.CHANGELOG_PRODUCER].policy.logs_input
+        or options[core_options.ROWKIND_FIELD] is not None
+    ):
+        return tuple(schema.names)
+    asked = {*schema.primary_keys, *schema.partition_keys, *schema.sequence_fields}
+    return tuple(
+        field.name for field in schema.fields if field.name in asked or not field.type.nullable
+    )
+
+
 def _engine_rule(schema: TableSchema) -> RetractRule:
     if schema.options[core_options.IGNORE_DELETE]:
         return RetractRule(dropped=_BOTH)

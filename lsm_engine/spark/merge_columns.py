@@ -16,8 +16,8 @@ from lsm_engine.prune.sql import parsed_sql
 from lsm_engine.prune.where import Predicate
 from lsm_engine.spark.statement import quoted
 from lsm_engine.spark.store_assignment import stored, uses_ansi
-from lsm_engine.table.write.merge import MergePlan, quoted_source
-from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match
+from lsm_engine.table.write.merge import MergePlan
+from lsm_engine.table.write.merge_clauses import SIDES, Action, Clause, Match, quoted_source
 
 CLAUSE = "_lsm_clause"
 

@@ -6,10 +6,9 @@ taken from the source as they are never do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,23 @@ from pyspark.sql import functions as sql
 from pyspark.sql import types as sql_types
 
 from lsm_engine.base.record import record
+from lsm_engine.merge.retracts import deleted_columns
 from lsm_engine.meta.commit_message import CommitMessage
 from lsm_engine.meta.row_counts import RowCounts
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter
-from lsm_engine.spark.driver_rows import driver_bytes, few_rows, is_plain
+from lsm_engine.spark.arrow_rows import arrow_schema_of, fitter, spark_schema
+from lsm_engine.spark.driver_rows import driver_bytes, few_rows, is_plain, local_bytes
 from lsm_engine.spark.jobs import collected_by
 from lsm_engine.spark.merge_columns import Sides, direct_source, set_columns
 from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
+from lsm_engine.spark.parquet_rows import parquet_frame
+from lsm_engine.spark.session import set_meanwhile
+from lsm_engine.spark.split_rows import bytes_per_row
+from lsm_engine.spark.statement import quoted
 from lsm_engine.spark.store_assignment import stored, uses_ansi
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write.looked_up import StageOn
 from lsm_engine.table.write.merge import MergePlan, staged
 from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Action, Clause, Computed, Frame
@@ -39,7 +45,6 @@ _TABLE_SHARE = 8
 LOCAL_BYTES = "spark.sql.execution.arrow.localRelationThreshold"
 """Spark's own setting: rows in Arrow of fewer bytes become rows of the plan."""
 _FEW_BYTES = "64kb"
-_one_at_a_time = Lock()
 _ROWS_AT_ONCE = 1 << 19
 """Rows of a table that one job of Spark computes expressions for."""
 
@@ -62,7 +67,7 @@ def driver_plan(
     clauses = tuple(_clause(clause, rows) for clause in plan.clauses)
     condition = None
     if plan.condition is not None:
-        condition = Computed(of=Condition(rows, sides.condition(plan.condition)))
+        condition = _computed(Condition(rows, sides.condition(plan.condition)))
     return replace(plan, condition=condition, clauses=clauses)
 
 
@@ -70,7 +75,7 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     condition = None
     if clause.condition is not None:
         holds = Condition(rows, rows.sides.condition(clause.condition, clause.match))
-        condition = Computed(of=holds)
+        condition = _computed(holds)
     if clause.action is Action.DELETE:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
@@ -91,10 +96,14 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     values = {
         name: as_they_are[name]
         if name in as_they_are
-        else Computed(of=partial(expressions, name=name))
+        else Computed(of=partial(expressions, name=name), needs=frozenset(expressions.columns))
         for name in columns
     }
     return replace(clause, condition=condition, values=values)
+
+
+def _computed(condition: "Condition") -> Computed:
+    return Computed(of=condition, needs=frozenset(condition.columns))
 
 
 @record
@@ -134,6 +143,27 @@ class FrameRows:
         """Return the rows of a frame, with their numbers and the columns that are needed."""
         there = [side for side in (TARGET, SOURCE) if frame.sides[side] is not None]
         return self._structs(self._flat(frame, needed), needed, there)
+
+    def kept(
+        self, target: DataFrame, condition: Column, needed: set[str], names: Sequence[str]
+    ) -> DataFrame:
+        """Return columns of those rows of the table for which a condition holds."""
+        parts = (
+            (
+                sql.col(quoted(field.name))
+                if name in needed
+                else sql.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for name, field in self._named(TARGET)
+        )
+        kept = {f"_lsm_kept_{at}": sql.col(quoted(name)) for at, name in enumerate(names)}
+        struct = sql.struct(*parts).alias(self.sides.target)
+        rows = target.select(*(column.alias(name) for name, column in kept.items()), struct)
+        return self.sides.widened(rows).where(condition).select(*kept).toDF(*names)
+
+    def columns(self, needed: set[str]) -> list[str]:
+        """Return which columns of the table are among those that are needed."""
+        return [field.name for name, field in self._named(TARGET) if name in needed]
 
     def collected(self, rows: DataFrame) -> pa.Table:
         """Return rows, by one job."""
@@ -192,15 +222,24 @@ class Condition:
 
     def __init__(self, rows: FrameRows, value: Column) -> None:
         self._rows = rows
-        self._holds = sql.lit(True) & value  # noqa: FBT003 -- what is no condition is refused
-        self._needed = rows.needed({"": self._holds})
+        self.holds = sql.lit(True) & value  # noqa: FBT003 -- what is no condition is refused
+        self.needed = rows.needed({"": self.holds})
 
     def __call__(self, frame: Frame) -> pa.Array:
         """Return for which rows it is true."""
-        found = self._rows.of(frame, self._needed).where(self._holds).select(_ROW)
+        found = self._rows.of(frame, self.needed).where(self.holds).select(_ROW)
         true = np.zeros(frame.count, np.bool_)
         true[self._rows.collected(found).column(_ROW).to_numpy()] = True
         return pa.array(true)
+
+    def kept(self, target: DataFrame, names: Sequence[str]) -> pa.Table:
+        """Return columns of those rows of the table, which `target` has some columns of, for which it is true."""
+        return self._rows.collected(self._rows.kept(target, self.holds, self.needed, names))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that it needs."""
+        return self._rows.columns(self.needed)
 
 
 class Expressions:
@@ -213,6 +252,11 @@ class Expressions:
         self._of: Frame | None = None
         self._found = pa.table({})
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that any of them needs."""
+        return self._rows.columns(self._needed)
+
     def __call__(self, frame: Frame, name: str) -> pa.ChunkedArray:
         """Return the values of one of them."""
         if self._of is not frame:
@@ -224,19 +268,12 @@ class Expressions:
         return self._found.column(name)
 
 
-@contextmanager
-def _in_tasks(spark: SparkSession) -> Iterator[None]:
+def _in_tasks(spark: SparkSession) -> AbstractContextManager[None]:
     """Let rows in Arrow stay Arrow until tasks compute with them, with the code that Spark generates.
 
     Up to 48 MB of them would be rows of the plan itself, which the planner goes through one by one.
     """
-    with _one_at_a_time:
-        before = spark.conf.get(LOCAL_BYTES, None)
-        spark.conf.set(LOCAL_BYTES, _FEW_BYTES)
-        try:
-            yield
-        finally:
-            spark.conf.unset(LOCAL_BYTES) if before is None else spark.conf.set(LOCAL_BYTES, before)
+    return set_meanwhile(spark, LOCAL_BYTES, _FEW_BYTES)
 
 
 class DriverMerge:
@@ -268,7 +305,38 @@ class DriverMerge:
             self._plan = driver_plan(
                 merge.plan, merge.sides, merge.spark, merge.spark_schema, schema, self._label
             )
-        return staged(merge.session, self._source, self._plan, base, rows_at_once=_ROWS_AT_ONCE)
+        found = None if base is None or merge.source is not None else self._found(base)
+        if found is None:
+            return staged(merge.session, self._source, self._plan, base, rows_at_once=_ROWS_AT_ONCE)
+        everywhere = tuple(replace(clause, condition=None) for clause in self._plan.clauses)
+        plan = replace(self._plan, clauses=everywhere)
+        return staged(merge.session, self._source, plan, base, target=found)
+
+    def _found(self, base: Snapshot) -> pa.Table | None:
+        """Return the rows that the only clause takes, found by Spark's own reader; None where it cannot read them.
+
+        None too where rows are so many that no condition may be trusted to leave few enough of them.
+        """
+        merge, plan = self._merge, self._plan
+        assert plan is not None
+        (clause, *more) = plan.clauses
+        if more or clause.condition is None:
+            return None
+        assert isinstance(clause.condition, Computed)
+        condition = clause.condition.of
+        assert isinstance(condition, Condition)
+        whole = tuple(merge.session.schema.names)
+        names = deleted_columns(merge.session.schema) if clause.action is Action.DELETE else whole
+        read = tuple(dict.fromkeys((*names, *condition.columns)))
+        columns = spark_schema(merge.session.schema.written_fields(read))
+        row_bytes = bytes_per_row(arrow_schema_of(columns))
+        if (base.total_record_count or 0) * row_bytes > local_bytes(merge.spark):
+            return None
+        # Not by the snapshot's id: that would be the past, with the columns of its time.
+        request = ScanRequest(is_batch=False, columns=read)
+        scan = Scan(merge.session.with_level_0(), request, base)
+        target = parquet_frame(scan, columns, merge.spark)
+        return None if target is None else condition.kept(target, names)
 
     def _takes(self, base: Snapshot | None) -> bool:
         """Whether the table is small, and the source, if there is one, is matched by the key as it is stored."""

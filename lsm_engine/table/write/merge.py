@@ -6,6 +6,7 @@ only matches matter; else they are scanned, a batch at a time, so that memory is
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ from lsm_engine.table.write.merge_clauses import (
     chosen_clauses,
     computed,
     holds,
+    quoted_source,
+    values_needed,
 )
 from lsm_engine.table.write.write import stage
 
@@ -136,25 +139,21 @@ def staged(
     plan: MergePlan,
     base: Snapshot | None,
     *,
+    target: pa.Table | None = None,
     rows_at_once: int = _ROWS_AT_ONCE,
 ) -> tuple[Sequence[CommitMessage], RowCounts] | None:
     """Stage what `merge` does on one state; None where no row changes.
 
+    `target`: those rows of that state that clauses take, where the caller knows them already.
     `rows_at_once`: how many rows of a table that is scanned expressions are computed for at a time.
     """
-    changes = _Changes(session, source, plan, base, rows_at_once)
+    changes = _Changes(session, source, plan, base, rows_at_once, target)
     first = next(batches := changes.batches(), None)
     if first is None:
         return None
-    rows = pa.RecordBatchReader.from_batches(first.schema, _batches_of(first, batches))
-    messages = stage(session, rows, base)
+    rows = (batch for table in chain([first], batches) for batch in table.to_batches())
+    messages = stage(session, pa.RecordBatchReader.from_batches(first.schema, rows), base)
     return messages, changes.counts
-
-
-def _batches_of(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    yield from first.to_batches()
-    for table in rest:
-        yield from table.to_batches()
 
 
 class _Changes:
@@ -167,12 +166,14 @@ class _Changes:
         plan: MergePlan,
         base: Snapshot | None,
         rows_at_once: int,
+        target: pa.Table | None = None,
     ) -> None:
         self._session = session
         self._source = source
         self._plan = plan
         self._base = base
         self._rows_at_once = rows_at_once
+        self._target = target
         self._columns = session.schema.arrow
         self._keys = list(session.schema.primary_keys)
         self._is_matched = np.zeros(source.num_rows, np.bool_)
@@ -190,6 +191,9 @@ class _Changes:
 
     def _targets(self) -> Iterator[pa.Table]:
         base = self._base
+        if self._target is not None:
+            yield self._target
+            return
         if base is None:
             return
         is_by_key = self._plan.matches_on(self._keys)
@@ -213,6 +217,10 @@ class _Changes:
             {target: self._cast(source, target) for target, source in self._plan.on}
         ).drop_null()
         distinct = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+        schema, there = self._session.schema, self._source.column_names
+        if values_needed(self._plan.condition, self._plan.clauses, schema, there) <= {*self._keys}:
+            found = locate_rows(self._session.with_level_0(), distinct, base)
+            return distinct.filter(pa.array(found.is_there))
         with TableQuery(self._session.with_level_0(), snapshot=base) as query:
             rows = query.lookup(distinct.select(self._keys))
         return rows.filter(rows.column(FOUND)).drop_columns([FOUND])
@@ -294,17 +302,17 @@ class _Changes:
         yield clause.action, rows
 
     def _updated(self, clause: Clause, frame: Frame, rows: pa.Table) -> pa.Table:
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
         for name, given in self._values(clause, frame).items():
-            at = self._columns.get_field_index(name)
-            value = computed(given, frame, self._columns.field(at))
+            value = computed(given, frame, self._columns.field(name))
             if name in self._keys and not value.equals(one_array(rows.column(name))):
                 raise InvalidInputError(
                     f"an update would change key column {name!r}; delete the row and insert another",
                     kind=ErrorKind.INVALID_KEY,
                     column=name,
                 )
-            rows = rows.set_column(at, self._columns.field(at), value)
-        return rows
+            columns[name] = value
+        return pa.table(columns)
 
     def _values(self, clause: Clause, frame: Frame) -> Mapping[str, Any]:
         if clause.values is not None:
@@ -390,8 +398,3 @@ def taken(message: str, count: int, keys: Sequence[Mapping[str, Any]]) -> Invali
         kind=ErrorKind.ROW_EXISTS,
         keys=[*keys],
     )
-
-
-def quoted_source(name: str) -> str:
-    """Return the SQL text of a column of the source."""
-    return 'source."' + name.replace('"', '""') + '"'

@@ -1,7 +1,7 @@
 """MERGE as values: what is to happen to rows that match, that only the source has, or only the table."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
+from lsm_engine.merge.retracts import deleted_columns
 from lsm_engine.prune.expression import refuse_triple, to_expression, tree_of
-from lsm_engine.prune.where import Filter
+from lsm_engine.prune.where import Filter, Predicate
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
 
 if TYPE_CHECKING:
@@ -26,9 +29,13 @@ SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 @record
 class Computed:
-    """What an engine such as Spark computes for each row. `of`: the values, one for each row of a `Frame`."""
+    """What an engine such as Spark computes for each row. `of`: the values, one for each row of a `Frame`.
+
+    `needs`: the columns of the table that it looks at.
+    """
 
     of: Callable[["Frame"], pa.ChunkedArray]
+    needs: frozenset[str]
 
 
 class Match(Enum):
@@ -107,6 +114,49 @@ class Frame:
                 if held[name] == 1:
                     columns.setdefault(name, rows.column(name))
         return pa.table(columns)
+
+
+def values_needed(
+    condition: Filter | Computed | None,
+    clauses: Iterable[Clause],
+    schema: TableSchema,
+    source: Collection[str],
+) -> set[str]:
+    """Return the columns of matching rows of the table that the outcome depends on, at most.
+
+    Its partition columns too, and all columns where rows expire by a column of their own.
+    """
+    target = schema.names
+    if schema.options[core_options.RECORD_LEVEL_EXPIRE_TIME] is not None:
+        return {*target}
+    needed = {*schema.partition_keys, *_named(condition, target, source)}
+    for clause in clauses:
+        if clause.match is not Match.MATCHED:
+            continue
+        needed |= {*_named(clause.condition, target, source)}
+        if clause.action is Action.DELETE:
+            needed |= {*deleted_columns(schema)}
+            continue
+        needed |= {*target} - {*(source if clause.values is None else clause.values)}
+        for value in (clause.values or {}).values():
+            needed |= {*_named(value, target, source)}
+    return needed
+
+
+def _named(given: Any, target: Collection[str], source: Collection[str]) -> Collection[str]:
+    """Return which columns of the table a condition or a value looks at; all where that is not known."""
+    if isinstance(given, Computed):
+        return given.needs
+    if isinstance(given, Predicate | pc.Expression | list | tuple):
+        return target
+    if not isinstance(given, str):
+        return ()
+    named = _sql_value(given).columns()
+    if {name for side, name, _ in named if side is None} - {*source}:
+        return target  # of the table, or in other letters
+    return {
+        name for side, name, _ in named if side is not None and SIDES.get(side.lower()) != SOURCE
+    }
 
 
 def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
@@ -248,3 +298,8 @@ def _sql_value(text: str) -> "SqlValue":
     """Return SQL text as an expression; the parser takes a while to load."""
     made: SqlValue = import_module("lsm_engine.prune.sql_values").SqlValue(text)
     return made
+
+
+def quoted_source(name: str) -> str:
+    """Return the SQL text of a column of the source."""
+    return 'source."' + name.replace('"', '""') + '"'

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lsm_engine as lsm
+from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.write import merge
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema(
@@ -294,6 +296,87 @@ def test_random_merges_are_those_of_the_model(seed):
         merged(made.table, source, clauses)
         state = modelled(state, source, clauses)
         assert {row["id"]: row["n"] for row in made.reopened()} == state
+
+
+BY_SOURCE = [
+    {"bucket": "2"}, {"bucket": "-1"}, {"deletion-vectors.enabled": "true"},
+    {"changelog-producer": "lookup"}, {"changelog-producer": "full-compaction"},
+    {"deletion-vectors.enabled": "true", "changelog-producer": "lookup", "write-only": "true"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BY_SOURCE, ids=str)
+def test_random_merges_of_whole_rows_look_at_keys_alone(options, monkeypatch):
+    """Conditions name the source, and updates set every column: no value of the table matters."""
+    chance = random.Random(str(options))
+    monkeypatch.setattr(merge, "LOOKED_UP_SHARE", 0)
+    monkeypatch.setattr(TableQuery, "lookup", lambda *_, **__: pytest.fail("read values"))
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    made = Story(columns, options={"write-only": "false", "bucket": "1", **options})
+    state = {}
+    for _ in range(12):
+        source = {
+            key: chance.randrange(50) for key in chance.sample(range(40), chance.randrange(1, 20))
+        }
+        least, most = sorted((chance.randrange(50), chance.randrange(50)))
+        rows_given = pa.table({"id": [*source], "n": [*source.values()]}, schema=columns)
+        (
+            made.table.merge(rows_given)
+            .when_matched_delete(f"source.n < {least}")
+            .when_matched_update_all(f"source.n < {most}")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+        for key, n in source.items():
+            if key not in state:
+                state[key] = n
+            elif n < least:
+                del state[key]
+            elif n < most:
+                state[key] = n
+        if chance.random() < 0.3:
+            made.table.compact(full=chance.random() < 0.5)
+        if "write-only" in options:
+            made.table.compact()
+        assert {row["id"]: row["n"] for row in made.reopened()} == state
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"columns": [("note", pa.string())]},
+        {"options": {"changelog-producer": "input"}, "deletes": True},
+        {"options": {"sequence.field": "n"}, "deletes": True},
+        {"options": {"record-level.expire-time": "1 d", "record-level.time-field": "n"}},
+        {"where": "target.n > 0"},
+        {"where": "n > 0", "source": pa.table({"id": [3]})},
+        {"where": lsm.col("source.n") > 0},
+    ],
+    ids=str,
+)
+def test_values_are_read_where_the_outcome_depends_on_them(monkeypatch, more):
+    """What the source leaves, what a deletion tells others, what a condition names, or may name."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32())])
+    for name, kind in more.get("columns", ()):
+        columns = columns.append(pa.field(name, kind))
+    made = Story(columns, options={"bucket": "1", **more.get("options", {})})
+    now = 2_000_000_000
+    made.table.upsert([{"id": key, "n": now} for key in range(5)])
+    monkeypatch.setattr(merge, "LOOKED_UP_SHARE", 0)
+    looked = []
+    lookup = TableQuery.lookup
+    monkeypatch.setattr(
+        TableQuery, "lookup", lambda *a, **named: looked.append(a) or lookup(*a, **named)
+    )
+    source = more.get("source", pa.table({"id": [3], "n": pa.array([now + 1], pa.int32())}))
+    begun = made.table.merge(source)
+    if more.get("deletes") or "source" in more:
+        begun.when_matched_delete(more.get("where")).execute()
+        assert 3 not in {row["id"] for row in made.reopened()}
+    else:
+        begun.when_matched_update_all(more.get("where")).execute()
+        assert {row["id"]: row["n"] for row in made.reopened()}[3] == now + 1
+    assert looked
 
 
 def test_decimals_and_divisions_are_computed_as_sql_says():
