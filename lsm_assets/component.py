@@ -13,6 +13,7 @@ from lsm_assets.automation.sensors import table_sensors
 from lsm_assets.factory import LsmTableAssets, lsm_table_assets
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.translator import LsmTranslator
+from lsm_assets.yaml_schema import columns_schema, options_schema
 from lsm_engine import (
     DataField,
     ErrorKind,
@@ -136,13 +137,13 @@ class LsmTable(dg.Model, dg.Resolvable):
     """A table as YAML declares it."""
 
     table: str = Field(description="database.table", pattern=r"^[^.\s]+\.[^.\s]+$")
-    columns: Sequence[LsmColumn]
+    columns: Sequence[LsmColumn] = Field(json_schema_extra=columns_schema())
     primary_key: Annotated[Sequence[str], _checked_names("primary_key")] = ()
     partitioned_by: Annotated[Sequence[str], _checked_names("partitioned_by")] = ()
     options: Annotated[
         dict[str, str | int | float | bool],
         dg.Resolver(_checked_options, model_field_type=dict[str, Any]),
-    ] = Field(default_factory=dict)
+    ] = Field(default_factory=dict, json_schema_extra=options_schema())
     comment: str | None = None
     deps: Sequence[str] = Field(default=(), description="Upstream asset keys, parts joined by /")
     group: str | None = None

@@ -26,6 +26,7 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.metadata import described
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, Settings, settings_from
+from lsm_assets.yaml_schema import tables_schema
 from lsm_engine import ErrorKind, InvalidInputError
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class LsmWarehouseComponent(dg.Component, dg.Model, dg.Resolvable):
     )
     catalog_url: str | None = Field(default=None, description="Default LSM_CATALOG_URL, or in it")
     executor: Literal["spark", "local"] | None = Field(default=None, description="Default spark")
-    tables: Sequence[LsmTable] = ()
+    tables: Sequence[LsmTable] = Field(default=(), json_schema_extra=tables_schema())
     watch: Sequence[str] = Field(
         default=(),
         description="Patterns, such as shop.*: tables that the catalog has, and that others write",
