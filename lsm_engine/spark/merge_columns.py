@@ -85,7 +85,7 @@ class Sides:
             case Column():
                 return given
             case str():
-                return sql.expr(self._spark_text(given, match))
+                return sql.expr(self.spark_text(given, match))
             case Predicate() | pc.Expression():
                 raise UnsupportedError(
                     "on Spark conditions and values are SQL text or Spark columns; write the text",
@@ -107,7 +107,8 @@ class Sides:
             found = found & self.value(part, match)
         return found
 
-    def _spark_text(self, text: str, match: Match) -> str:
+    def spark_text(self, text: str, match: Match) -> str:
+        """Return SQL text of the filters' dialect in that of Spark; InvalidInputError for names of no side."""
         node = parsed_sql(text).copy()
         alone = {Match.NOT_MATCHED: self.source, Match.NOT_MATCHED_BY_SOURCE: self.target}
         for column in node.find_all(exp.Column):

@@ -28,6 +28,7 @@ from lsm_engine.spark.jobs import collected_by
 from lsm_engine.spark.merge_columns import Sides, direct_source, set_columns
 from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
 from lsm_engine.spark.parquet_rows import parquet_frame
+from lsm_engine.spark.plain_conditions import plain_condition
 from lsm_engine.spark.session import set_meanwhile
 from lsm_engine.spark.split_rows import bytes_per_row
 from lsm_engine.spark.statement import quoted
@@ -37,7 +38,15 @@ from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write.looked_up import StageOn
 from lsm_engine.table.write.merge import MergePlan, staged
-from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Action, Clause, Computed, Frame
+from lsm_engine.table.write.merge_clauses import (
+    SOURCE,
+    TARGET,
+    Action,
+    Clause,
+    Computed,
+    Frame,
+    Match,
+)
 
 _ROW = "_lsm_row"
 _TABLE_SHARE = 8
@@ -67,15 +76,14 @@ def driver_plan(
     clauses = tuple(_clause(clause, rows) for clause in plan.clauses)
     condition = None
     if plan.condition is not None:
-        condition = _computed(Condition(rows, sides.condition(plan.condition)))
+        condition = _condition(plan.condition, rows, Match.MATCHED)
     return replace(plan, condition=condition, clauses=clauses)
 
 
 def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     condition = None
     if clause.condition is not None:
-        holds = Condition(rows, rows.sides.condition(clause.condition, clause.match))
-        condition = _computed(holds)
+        condition = _condition(clause.condition, rows, clause.match)
     if clause.action is Action.DELETE:
         return replace(clause, condition=condition)
     target, source = rows.schemas[TARGET], rows.schemas[SOURCE]
@@ -102,8 +110,12 @@ def _clause(clause: Clause, rows: "FrameRows") -> Clause:
     return replace(clause, condition=condition, values=values)
 
 
-def _computed(condition: "Condition") -> Computed:
-    return Computed(of=condition, needs=frozenset(condition.columns))
+def _condition(given: Any, rows: "FrameRows", match: Match) -> Computed:
+    plain = plain_condition(given, rows.sides, rows.schemas, match)
+    if plain is not None:
+        return plain
+    made = Condition(rows, rows.sides.condition(given, match))
+    return Computed(of=made, needs=frozenset(made.columns))
 
 
 @record
@@ -324,7 +336,8 @@ class DriverMerge:
             return None
         assert isinstance(clause.condition, Computed)
         condition = clause.condition.of
-        assert isinstance(condition, Condition)
+        if not isinstance(condition, Condition):
+            return None
         whole = tuple(merge.session.schema.names)
         names = deleted_columns(merge.session.schema) if clause.action is Action.DELETE else whole
         read = tuple(dict.fromkeys((*names, *condition.columns)))

@@ -31,6 +31,7 @@ def _less(one: int | None, other: int | None) -> bool:
 NONE: Row = (None, None)
 CONDITIONS: tuple[tuple[str | None, Test], ...] = (
     (None, lambda _, __: True),
+    ("source.n > 10", lambda _, theirs: _less(10, theirs[0])),
     ("source.n > target.n", lambda mine, theirs: _less(mine[0], theirs[0])),
     ("target.n IS NULL", lambda mine, _: mine[0] is None),
     ("source.text = 'x' OR target.n < 20", lambda mine, theirs: theirs[1] == "x" or _less(mine[0], 20)),
@@ -93,10 +94,15 @@ class Operation:
     """An upsert, a delete by key, or a MERGE, with what it does to a state."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.kind = chance.choice(["merge", "merge", "merge", "upsert", "delete"])
+        self.kind = chance.choice(["merge", "merge", "merge", "by rows", "upsert", "delete"])
         self.rows = some_rows(chance, chance.randrange(1, 12))
         self.result: WriteResult | None = None
         self.clauses: list[Clause] = []
+        if self.kind == "by rows":  # DELETE or UPDATE with a condition: a MERGE without a source
+            update = chance.choice([None, UPDATES[1]])
+            self.clauses.append(Clause("not_matched_by_source", chance.choice(OF_TARGET), update))
+            self.rows = {}
+            return
         for _ in range(chance.randrange(1, 4)):
             update = chance.choice([None, *UPDATES])
             self.clauses.append(Clause("matched", chance.choice(CONDITIONS), update))
@@ -113,6 +119,12 @@ class Operation:
             self.result = table.upsert(source)
         elif self.kind == "delete":
             self.result = table.delete(source.select(["id"]))
+        elif self.kind == "by rows":
+            (clause,) = self.clauses
+            where, values = clause.condition[0], clause.update and clause.update[0]
+            self.result = (
+                table.update(set=values, where=where) if values else table.delete(where=where)
+            )
         else:
             merge = merging(table, source)
             for clause in self.clauses:
@@ -194,7 +206,7 @@ def race(
             assert snapshot.commit_kind.value == "COMPACT", snapshot
         else:
             state, counts = operation.applied(state)
-            if operation.kind == "merge":
+            if operation.kind in ("merge", "by rows"):
                 assert row_counts_of(snapshot.properties) == counts, (seed, snapshot.id)
         assert hides_new or found == state, (seed, snapshot.id)
     tables[0].compact(full=True)

@@ -6,6 +6,7 @@ import pytest
 
 from lsm_engine.io.clock import SystemIds
 from lsm_engine.table.ddl.create import create_table
+from lsm_engine.table.write import merge
 from lsm_engine.testing.memory_file_io import MemoryFileIO
 from tests.model.merge_races import COLUMNS, race
 from tests.model.world import components, reopen
@@ -20,9 +21,11 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_merges_beside_other_writers_follow_one_another(kind):
-    committed = 0
+def test_merges_beside_other_writers_follow_one_another(kind, monkeypatch):
+    committed, share = 0, merge.LOOKED_UP_SHARE
     for seed in range(HISTORIES // len(KINDS)):
+        # In every other history the keys of the source are looked for, however many they are.
+        monkeypatch.setattr(merge, "LOOKED_UP_SHARE", share if seed % 2 else 0)
         storage = MemoryFileIO()
         create_table(
             storage,

@@ -31,7 +31,6 @@ from lsm_engine.table.ground.fit import check_type
 from lsm_engine.table.ground.row_kinds import ROW_KIND_COLUMN
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.scan import Scan
-from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write.looked_up import write_looked_up
 from lsm_engine.table.write.merge_clauses import (
     Action,
@@ -43,6 +42,7 @@ from lsm_engine.table.write.merge_clauses import (
     computed,
     holds,
     quoted_source,
+    rows_needed,
     values_needed,
 )
 from lsm_engine.table.write.write import stage
@@ -120,9 +120,8 @@ def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -
             option=core_options.MERGE_ENGINE.key,
             table=session.name,
         )
-    names = {name for target, _ in plan.on for name in (target,)}
-    names |= {name for clause in plan.clauses for name in clause.values or ()}
-    for name in sorted(names):
+    named = {name for name, _ in plan.on}.union(*(clause.values or () for clause in plan.clauses))
+    for name in sorted(named):
         schema.field(name)
     missing = sorted({name for _, name in plan.on} - set(source))
     if missing:
@@ -202,7 +201,8 @@ class _Changes:
             yield self._looked_up(base)
             return
         # Not by the snapshot's id: that would be the past, with the columns of its time.
-        scan = Scan(self._session.with_level_0(), ScanRequest(is_batch=False), base)
+        clauses = None if self._plan.on or self._source.num_rows else self._plan.clauses
+        scan = Scan(self._session.with_level_0(), rows_needed(clauses, self._session.schema), base)
         waiting: list[pa.RecordBatch] = []
         for batch in scan.to_batches():
             waiting.append(batch)

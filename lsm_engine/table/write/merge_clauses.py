@@ -1,7 +1,7 @@
 """MERGE as values: what is to happen to rows that match, that only the source has, or only the table."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.merge.retracts import deleted_columns
 from lsm_engine.prune.expression import refuse_triple, to_expression, tree_of
-from lsm_engine.prune.where import Filter, Predicate
+from lsm_engine.prune.where import AnyOf, Filter, Predicate
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.fit import check_type, fitted, values_array
+from lsm_engine.table.read.scan_plan import ScanRequest
 
 if TYPE_CHECKING:
     from lsm_engine.prune.sql_values import SqlValue
@@ -31,11 +32,12 @@ SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 class Computed:
     """What an engine such as Spark computes for each row. `of`: the values, one for each row of a `Frame`.
 
-    `needs`: the columns of the table that it looks at.
+    `needs`: the columns of the table that it looks at. `where`: a filter on them that keeps no fewer rows, if there is one.
     """
 
     of: Callable[["Frame"], pa.ChunkedArray]
     needs: frozenset[str]
+    where: Predicate | None = None
 
 
 class Match(Enum):
@@ -131,7 +133,7 @@ def values_needed(
         return {*target}
     needed = {*schema.partition_keys, *_named(condition, target, source)}
     for clause in clauses:
-        if clause.match is not Match.MATCHED:
+        if clause.match is Match.NOT_MATCHED:
             continue
         needed |= {*_named(clause.condition, target, source)}
         if clause.action is Action.DELETE:
@@ -143,6 +145,39 @@ def values_needed(
     return needed
 
 
+def rows_needed(clauses: Sequence[Clause] | None, schema: TableSchema) -> ScanRequest:
+    """Return what clauses without a source need of the table: no other columns, and hardly any other rows.
+
+    None: all of it.
+    """
+    if clauses is None:
+        return ScanRequest(is_batch=False)
+    needed = values_needed(None, clauses, schema, ()) | {*schema.primary_keys}
+    columns = tuple(name for name in schema.names if name in needed)
+    where = [_kept(clause.condition, schema.arrow) for clause in clauses]
+    if any(part is None for part in where):
+        return ScanRequest(is_batch=False, columns=columns)
+    either = AnyOf(parts=tuple(part for part in where if part is not None))
+    return ScanRequest(is_batch=False, columns=columns, where=either)
+
+
+def _kept(given: Filter | Computed | None, columns: pa.Schema) -> Predicate | None:
+    """Return a filter that keeps all rows for which a condition is true; None where none is known."""
+    made = given.where if isinstance(given, Computed) else given
+    try:
+        if isinstance(made, str):
+            parser = import_module("lsm_engine.prune.sql")
+            made = parser.parse_filter(made, columns)
+        if not isinstance(made, Predicate):
+            return None
+        tree_of(made, columns)
+    except (
+        InvalidInputError
+    ):  # more than a filter may be, or a literal that the column has no room for
+        return None
+    return made
+
+
 def _named(given: Any, target: Collection[str], source: Collection[str]) -> Collection[str]:
     """Return which columns of the table a condition or a value looks at; all where that is not known."""
     if isinstance(given, Computed):
@@ -152,17 +187,20 @@ def _named(given: Any, target: Collection[str], source: Collection[str]) -> Coll
     if not isinstance(given, str):
         return ()
     named = _sql_value(given).columns()
-    if {name for side, name, _ in named if side is None} - {*source}:
-        return target  # of the table, or in other letters
-    return {
-        name for side, name, _ in named if side is not None and SIDES.get(side.lower()) != SOURCE
-    }
+    plain = {name for side, name, _ in named if side is None} - {*source}
+    if plain - (set() if source else {*target}):
+        return target  # of the table where the source has columns too, or in other letters
+    of_table = {name for side, name, _ in named if side and SIDES.get(side.lower()) != SOURCE}
+    return plain | of_table
 
 
 def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:
     """Return for which rows a condition is true; null is not."""
     if condition is None:
         return np.ones(frame.count, np.bool_)
+    if isinstance(condition, str) and frame.sides[SOURCE] is None:  # as every other filter reads it
+        plain = _kept(condition, frame.flat().schema)
+        condition = condition if plain is None else plain
     if isinstance(condition, str | Computed):
         value = (
             condition.of(frame)

@@ -10,6 +10,8 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.find.lookup import TableQuery
+from lsm_engine.table.read.scan import Scan
+from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write import merge
 from tests.unit.table.history_tables import Story
 
@@ -200,7 +202,6 @@ def test_a_few_keys_of_a_large_table_are_looked_up(monkeypatch):
 def test_a_merge_that_others_overtake_looks_again(monkeypatch):
     made = story()
     other = made.reopened()
-    from lsm_engine.table.write import merge
 
     original, tries = merge.stage, []
 
@@ -377,6 +378,70 @@ def test_values_are_read_where_the_outcome_depends_on_them(monkeypatch, more):
         begun.when_matched_update_all(more.get("where")).execute()
         assert {row["id"]: row["n"] for row in made.reopened()}[3] == now + 1
     assert looked
+
+
+WHERES = [
+    "id < 20", "n >= 10 AND name <> 'n3'", "name IN ('n1', 'n7') OR n IS NULL", "n % 3 = 1",
+    "NOT (id BETWEEN 5 AND 30)", "day = DATE '2024-05-02'", "DAY < '2024-05-02' AND n > 4",
+    "target.n = 5", "n = 99999999999", lsm.col("n") > 12, [lsm.col("id") > 3, lsm.col("n") < 9],
+    pc.field("name") == "n4", "ratio > 0.25", "ratio IS NOT NULL",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", WHERES, ids=str)
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
+def test_rows_by_a_condition_are_those_of_every_row_looked_at(where, engine, monkeypatch):
+    """Which columns and rows are left out of the read changes nothing."""
+    columns = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("n", pa.int32()),
+            ("name", pa.string()), ("ratio", pa.float64()),
+        ]
+    )  # fmt: skip
+    options = {"merge-engine": engine, "bucket": "2"}
+    if engine == "partial-update":
+        options["partial-update.remove-record-on-delete"] = "true"
+    stories = [Story(columns, options=options) for _ in range(2)]
+    for made in stories:
+        for low in (0, 20):
+            made.table.upsert(
+                [
+                    {
+                        "id": k,
+                        "day": date(2024, 5, 1 + k % 3),
+                        "n": None if k % 11 == 0 else k % 13 + low,
+                        "name": f"n{k % 8}",
+                        "ratio": None if k % 5 == 0 else float("nan") if k % 7 == 0 else k / 64,
+                    }
+                    for k in range(low, low + 30)
+                ]
+            )
+    pruned, whole = stories
+    pruned.table.delete(where=where)
+    if engine == "deduplicate":
+        pruned.table.update(set={"name": "'set'"}, where="id < 25 AND name = 'n2'")
+    monkeypatch.setattr(merge, "rows_needed", lambda *_: ScanRequest(is_batch=False))
+    whole.table.delete(where=where)
+    if engine == "deduplicate":
+        whole.table.update(set={"name": "'set'"}, where="id < 25 AND name = 'n2'")
+    found, wanted = ([*made.reopened()] for made in stories)
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
+    assert len(found) < 50 or where == "n = 99999999999"
+
+
+def test_a_delete_by_a_condition_reads_the_columns_and_files_that_matter(monkeypatch):
+    made = story()
+    made.table.upsert([{"id": k, "n": k, "name": "x"} for k in range(1000, 1100)])
+    scans = []
+    begin = Scan.__init__
+    monkeypatch.setattr(
+        Scan, "__init__", lambda scan, *a, **named: scans.append(scan) or begin(scan, *a, **named)
+    )
+    made.table.delete(where="id >= 1000 AND n < 1050")
+    (scan,) = scans
+    assert scan.schema.names == ["id", "n"]
+    assert scan.explain().files.kept < scan.explain().files.total
+    assert len(made.table) == 55
 
 
 def test_decimals_and_divisions_are_computed_as_sql_says():
