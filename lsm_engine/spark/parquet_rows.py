@@ -51,6 +51,8 @@ _OPTIONS = {
 }
 """A session's own settings could leave rows out, or change old dates."""
 _LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_replaced = ReplacedRows()
+"""Of all tables that this process reads on Spark: each statement of SQL opens its tables anew, and no file changes."""
 READS_PARQUET = "spark.lsm.read-parquet"
 """Setting of a session: whether Spark's own reader may read a table's files. Default: true."""
 
@@ -96,8 +98,7 @@ def parquet_frame(
     if not _reads(scan.schema, schema, spark):
         return None
     knows = hasattr(DataFrame, "scalar") and driver_bytes(spark) > 0
-    replaced = (scan.replaced or ReplacedRows()) if knows else None
-    files = scan.parquet_files(replaced, whole=True, small=True)
+    files = scan.parquet_files(_replaced if knows else None, whole=True, small=True)
     if not files or len(files) > _FILES_MAX or any(map(_is_hidden, files)):
         return None
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
