@@ -109,6 +109,20 @@ def is_cut_off(top: Snapshot, below: Snapshot | None, *, latest: int | None) -> 
     return rollback_target(top) is not None or top.id != latest
 
 
+def is_target_below(
+    first: Snapshot, below: Snapshot, its_base: Snapshot | None = None, *, latest: int | None
+) -> bool:
+    """Whether a rollback, and no expiry, took the base of a snapshot: `below`, the newest under it, is what it led to.
+
+    LATEST names that, or it stands on its own base. EARLIEST may lie above: an expiry that was stopped before it
+    moved that goes on when the rollback has ended. What an expiry leaves below EARLIEST leads up to it, or is
+    a ghost: alone, and not named by LATEST; it takes the oldest first.
+    """
+    if follows(first, below):
+        return False
+    return below.id == latest or (its_base is not None and is_built_on(below, its_base))
+
+
 def newest_run(ids: Sequence[int]) -> list[int]:
     """Return the newest of the runs without a gap, of ids in ascending order."""
     gaps = [at for at, (older, newer) in enumerate(pairwise(ids), 1) if newer != older + 1]
@@ -129,10 +143,13 @@ def without_ghosts(
     Below EARLIEST those are no ghosts that lead up to it, each made on the one before.
     """
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
-    live = [one for one in snapshots if one.id >= start]
+    passed = [one for one in snapshots if one.id < start]
+    live = list(snapshots[len(passed) :])
+    if passed and is_target_below(live[0], *passed[:-3:-1], latest=latest):
+        live, passed = list(snapshots), []
     while len(live) > 1 and is_cut_off(live[-1], live[-2], latest=latest):
         live.pop()
-    for one in reversed([one for one in snapshots if one.id < start]):
+    for one in reversed(passed):
         if not follows(live[0], one):
             break
         live.insert(0, one)

@@ -6,7 +6,7 @@ as it may be stale, torn or missing. A snapshot whose base is there counts; wher
 EARLIEST decides, read after the file. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError
 from lsm_engine.codec.documents import encode_snapshot
@@ -19,6 +19,7 @@ from lsm_engine.plan.live_snapshots import (
     follows,
     is_built_on,
     is_cut_off,
+    is_target_below,
     linked_run,
     named_base,
     newest_run,
@@ -65,9 +66,8 @@ class SnapshotStore(SnapshotHints):
     def earliest_id(self) -> int | None:
         """Return the oldest id, or None before the first commit."""
         hint = self.earliest_hint()
-        if hint is not None and self.exists(hint):
-            return hint
-        return min(self.ids(), default=None)
+        is_there = hint is not None and self.exists(hint)
+        return hint if is_there else min(self.ids(), default=None)
 
     def ids(self) -> list[int]:
         """Return every id that counts, oldest first, from a listing."""
@@ -88,12 +88,21 @@ class SnapshotStore(SnapshotHints):
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
+        if counted[0] > listed[0]:
+            oldest = self.find(counted[0])
+            counted = listed if oldest and self.is_rolled_back_below(oldest, listed) else counted
         first, last = counted[0], counted[-1]
         has_gaps = len(counted) < last - first + 1
         if has_gaps and last - first < len(counted) + GAPS_LOOKED_UP:  # missed by the listing?
             known = set(counted)
             counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
         return newest_run(self._below_top(counted))
+
+    def is_rolled_back_below(self, first: Snapshot, listed: Sequence[int]) -> bool:
+        """Whether a rollback took the base of a snapshot, by what is listed: `is_target_below`."""
+        top = max((number for number in listed if number < first.id), default=0)
+        below, latest = self.find(top), self._hint(LATEST)
+        return bool(below and is_target_below(first, below, self.find(top - 1), latest=latest))
 
     def _below_top(self, counted: list[int]) -> list[int]:
         """Return ids without what is cut off above them, and without what a rollback takes."""

@@ -6,7 +6,7 @@ free an id, so who looks after its create sees them (docs/commit-protocol.md).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.meta.snapshot import Snapshot
@@ -93,7 +93,7 @@ def _counts(
     has_older = base is not None and any(fence <= number < landed.id for number in listed)
     if fence <= landed.id and is_newest and not has_older:
         # An expiry took the base, and nothing is newer; or a rollback did, and EARLIEST lies above its target.
-        return base is None or fence > base.id or not _is_rolled_back(snapshots, listed, landed)
+        return base is None or not snapshots.is_rolled_back_below(landed, listed)
     if newer is not None and named_base(newer) is None:
         # Of another client, which moves EARLIEST last.
         if (fence or 1) == landed.id and there is not None:
@@ -102,22 +102,6 @@ def _counts(
     if not same_state(there, landed):
         raise _unknown(landed, "an expiry or a rollback took it before it was confirmed")
     return False
-
-
-def _is_rolled_back(snapshots: SnapshotStore, listed: Iterable[int], landed: Snapshot) -> bool:
-    """Whether a rollback took the base, which EARLIEST has not passed.
-
-    An expiry that was stopped before it moved EARLIEST may do so when the rollback has ended: its target then
-    lies below. The base may also have been taken by another client, which moves EARLIEST last: then what
-    is left below are ghosts, each alone, and LATEST names none of them.
-    """
-    top = max((number for number in listed if number < landed.id), default=None)
-    if top is None:
-        return False
-    if snapshots.latest_hint() == top:
-        return True
-    found, below = snapshots.find(top), snapshots.find(top - 1)
-    return below is not None and is_built_on(found, below)
 
 
 def _unknown(landed: Snapshot, why: str) -> CommitUnknownError:

@@ -155,9 +155,33 @@ def test_an_expiry_that_lost_to_a_rollback_does_not_hide_it_from_a_writer(
     store.hint_earliest(earliest)  # it planned that while 8 was the newest
     late = made(9, known[8], "late")
     assert store.publish(late)
+    # Nobody takes it for a snapshot meanwhile, were its writer to die here.
+    assert store.latest() == live[-1]
+    assert 9 not in store.ids()
+    assert store.stable_listing_with_ghosts()[1][-1:] == [late]
     assert not confirm(store, late, known[8])
     assert 9 not in store.listed_ids()
     assert store.latest() == live[-1]
+
+
+def test_a_rollback_stays_whoever_commits_above_an_earliest_that_names_that_commit(
+    store: SnapshotStore,
+) -> None:
+    """The slow expirer kept the newest, 8, whose id is free again: the late writer gets just that one."""
+    known = line(store, 8)
+    for number in (7, 8):
+        store.delete(number)
+    store.hint_latest(6)
+    store.hint_earliest(8)
+    late = made(8, known[7], "late")
+    assert store.publish(late)
+    assert (store.latest(), store.ids()) == (known[6], [1, 2, 3, 4, 5, 6])
+    onward = made(7, known[6], "after")
+    assert store.publish(onward)
+    assert confirm(store, onward, known[6])
+    assert (store.latest(), store.ids()[-1]) == (onward, 7)
+    assert not confirm(store, late, known[7])
+    assert store.listed_ids()[-1] == 7
 
 
 def test_a_ghost_of_long_ago_does_not_revoke_whose_base_another_client_expired(
