@@ -88,7 +88,7 @@ class SnapshotStore(SnapshotHints):
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
-        if counted[0] > listed[0]:
+        if listed[0] < (earliest or 0) < counted[0]:
             oldest = self.find(counted[0])
             counted = listed if oldest and self.is_rolled_back_below(oldest, listed) else counted
         first, last = counted[0], counted[-1]
