@@ -230,7 +230,8 @@ def expirer(store: SnapshotStore, report: Callable[[str], None], name: str = "")
             session = session_of(store, name)
             expire._Expiry(session, ALL_BUT_ONE, dry_run=False)._raise_fence(choice)
         except CommitConflictError:
-            store.mend_earliest()
+            with suppress(CorruptFileError):
+                store.mend_earliest()
             return "conflict"
         delete_states(store._file_io, store, choice.expired)
     return "done"

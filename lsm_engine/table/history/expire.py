@@ -7,11 +7,12 @@ outlived their snapshots go last, by a retention of their own.
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import CommitConflictError
+from lsm_engine.base.errors import CommitConflictError, CorruptFileError
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, format_bytes
 from lsm_engine.io.paths import EARLIEST
@@ -173,7 +174,10 @@ class _Expiry:
         try:
             self._raise_fence(choice)
         except CommitConflictError:
-            self._session.snapshots.mend_earliest()
+            with suppress(
+                CorruptFileError
+            ):  # a rollback is under way: it mends EARLIEST at its end
+                self._session.snapshots.mend_earliest()
             raise
 
     def _raise_fence(self, choice: ExpiryChoice) -> None:
