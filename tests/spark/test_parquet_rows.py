@@ -210,6 +210,46 @@ def test_a_flipped_bit_fails_the_job(spark, new_table):
         frame.collect()
 
 
+def test_rows_that_deletion_vectors_name_are_left_out(spark, new_table):
+    for name, options in (
+        ("keyed", {"deletion-vectors.enabled": "true"}),
+        ("kept", {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"}),
+    ):
+        table = new_table(name, schema=SCHEMA, **options)
+        table.upsert(rows(0, 40, "a").drop_columns("at"))
+        table.upsert(rows(20, 40, "b").drop_columns("at"))
+        table.delete(rows(30, 5).select(["id", "day"]))
+        assert any(split.vectors for split in table.scan().splits())
+        frame = read_dataframe(table, spark=spark)
+        assert is_by_spark(frame)
+        assert same(frame, table.scan().to_arrow())
+        assert frame.where("id = 31").count() == 0
+    with lsm.open_catalog(table.location + "-logs") as catalog:
+        catalog.create_database("shop")
+        options = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+        logs = catalog.create_table("shop.logs", SCHEMA, options=options)
+        logs.append(rows(0, 30).drop_columns("at"))
+        logs.delete(where="id < 11")
+        frame = read_dataframe(logs, spark=spark)
+        assert is_by_spark(frame)
+        assert same(frame, logs.scan().to_arrow())
+
+
+def test_files_of_an_older_schema_are_read_so_where_it_had_the_same_columns(spark, orders):
+    orders.alter(lsm.SetOption(key="write-only", value="false"))
+    orders.alter(lsm.AddColumn("more", pa.int64()))
+    orders.alter(lsm.RenameColumn("small", "tiny"))
+    orders.upsert(rows(50, 15, "c").drop_columns("at").rename_columns({"small": "tiny"}))
+    names = ["day", "id", "note", "ratio"]
+    frame = read_dataframe(orders, names, spark=spark)
+    assert is_by_spark(frame)
+    assert same(frame, orders.scan(columns=names).to_arrow())
+    for name in ("more", "tiny"):
+        frame = read_dataframe(orders, ["day", "id", name], spark=spark)
+        assert not is_by_spark(frame)
+        assert same(frame, orders.scan(columns=["day", "id", name]).to_arrow())
+
+
 def test_random_histories_read_as_a_scan(spark, new_table):
     """Upserts and deletes of random keys, by runs that overlap, compacted now and then."""
     chance = np.random.default_rng(20261127)

@@ -1,7 +1,7 @@
 """Data files that others may read by themselves, because nothing in them has to be merged."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
@@ -40,22 +40,25 @@ def raw_parquet_files(
 ) -> tuple[RawFile, ...] | None:
     """Return the files of `splits`, if they hold the columns of `schema` as they are; else None.
 
-    That is: local Parquet files of the table's newest schema, without deletion vectors, of rows that
-    stand alone, or whose replaced rows are known or found now (`ReplacedRows.serves`). At most 10,000 of them.
+    That is: local Parquet files of the table's newest schema, or of one that had these columns as they are, of rows
+    that stand alone. With `replaced` also of rows that deletion vectors name, or whose replaced rows are known or
+    found now (`ReplacedRows.serves`). At most 10,000 of them.
     """
     table = context.schema
     if not isinstance(context.file_io, LocalFileIO) or table.evolves_data:
         return None
     if not set(schema.names) <= set(table.names):
         return None
+    schemas = {**context.schemas, table.id: table}
+    plain = {number for number, stored in schemas.items() if _holds(stored, table, schema)}
     files: list[RawFile] = []
     for split in splits:
-        if split.vectors or split.branch is not None:
+        if split.branch is not None or (split.vectors and (replaced is None or not split.raw)):
             return None
-        bucket = BucketReader(context, split.partition, split.bucket)
+        bucket = BucketReader(context, split.partition, split.bucket, split.vectors)
         for section in split.sections:
             stored = [file for run in section for file in run]
-            if not all(_is_plain(file, table) for file in stored):
+            if not all(_is_plain(file, plain) for file in stored):
                 return None
             deleted: Replaced = {}
             if not split.raw:
@@ -70,7 +73,7 @@ def raw_parquet_files(
                     RawFile(
                         path=context.file_io.real_path(path),
                         row_count=file.row_count,
-                        deleted=deleted.get(file.file_name),
+                        deleted=deleted.get(file.file_name) or bucket.vector(file.file_name),
                     )
                 )
         if len(files) > _FILES_MAX:
@@ -78,7 +81,18 @@ def raw_parquet_files(
     return None if _PATTERN.search("".join(file.path for file in files)) else tuple(files)
 
 
-def _is_plain(file: DataFileMeta, table: TableSchema) -> bool:
-    """Whether a file holds every column as the table has it now."""
-    same = file.schema_id == table.id and file.write_columns is None
-    return same and file.file_name.endswith(".parquet")
+def _is_plain(file: DataFileMeta, plain: Collection[int]) -> bool:
+    """Whether a file is Parquet of one of some schemas, whole."""
+    whole = file.schema_id in plain and file.write_columns is None
+    return whole and file.file_name.endswith(".parquet")
+
+
+def _holds(stored: TableSchema, table: TableSchema, schema: pa.Schema) -> bool:
+    """Whether files of a schema hold columns of `schema`, and those that rows are merged by, as the table has them."""
+    named = {*schema.names, *table.primary_keys, *table.sequence_fields}
+    kept = {field.name: (field.id, field.type) for field in stored.fields}
+    return all(
+        kept.get(field.name) == (field.id, field.type)
+        for field in table.fields
+        if field.name in named
+    )

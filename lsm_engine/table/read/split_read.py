@@ -268,6 +268,10 @@ class BucketReader:
         """What the files are read with."""
         return self._context
 
+    def vector(self, file_name: str) -> DeletionVector | None:
+        """Return which rows of a file are deleted; None: no row."""
+        return self._vectors.of(file_name)
+
     @property
     def rules(self) -> MergeRules:
         """How rows of a key are merged."""
