@@ -16,7 +16,7 @@ from lsm_engine.codec.row_layout import header_bytes
 from lsm_engine.kernels.hashing import bucket_of, murmur32
 from lsm_engine.meta.stats import EMPTY_ROW
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.schema.types import BINARY, DataField, Root, ScalarType
+from lsm_engine.schema.types import BINARY, DataField, Root, ScalarType, type_text
 
 _WIDTHS = {Root.TINYINT: 1, Root.SMALLINT: 2, Root.INT: 4, Root.BIGINT: 8}
 _FORMATS = {1: ">B", 2: ">H", 4: ">I", 8: ">Q"}
@@ -60,7 +60,7 @@ class KeyEncoder:
         for field, fits in self._fits:
             if not fits(key[field.name]):
                 raise InvalidInputError(
-                    f"column {field.name!r} takes {field.type}, not {key[field.name]!r}",
+                    f"column {field.name!r} takes {type_text(field.type)}, not {key[field.name]!r}",
                     kind=ErrorKind.INVALID_KEY,
                     column=field.name,
                 )

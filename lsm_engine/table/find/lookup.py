@@ -39,7 +39,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.find.gather_rows import KeyRows, found_rows, is_first_hit_newest
 from lsm_engine.table.find.key_search import KeySearch
 from lsm_engine.table.find.key_values import KeyEncoder, encodes_directly
-from lsm_engine.table.find.lookup_keys import keys_of
+from lsm_engine.table.find.lookup_keys import keys_of, require_dictionary, require_key
 from lsm_engine.table.find.lookup_view import BucketKeys, LookupView, ViewMaker, drop_replaced
 from lsm_engine.table.find.searched_files import FilePlace
 from lsm_engine.table.ground.given_names import names_of
@@ -92,6 +92,7 @@ class TableQuery(NamedElsewhere):
                 given=type(cache).__name__,
             )
         session.options.require_readable()
+        require_key(session.schema)
         self._session = session
         self._schema = session.schema
         self._names = session.schema.names
@@ -240,6 +241,8 @@ class TableQuery(NamedElsewhere):
 
         `key` maps each primary key column to its value. Answers as `lookup` does.
         """
+        if type(key) is not dict:
+            require_dictionary(self._schema, key)
         names = self._names
         if columns is not None:
             names = names_of(columns, "columns")

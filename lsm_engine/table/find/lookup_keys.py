@@ -42,6 +42,26 @@ def keys_by_name(keys: Any, names: Sequence[str]) -> Any:
     return keys.to_frame(name=name) if is_series else keys
 
 
+def require_key(schema: TableSchema) -> None:
+    """Raise InvalidInputError for a table without a primary key."""
+    if not schema.has_primary_key:
+        raise InvalidInputError(
+            "the table has no primary key, so there is nothing to look up by; use scan(where=...)",
+            kind=ErrorKind.INVALID_KEY,
+        )
+
+
+def require_dictionary(schema: TableSchema, key: object) -> None:
+    """Raise InvalidInputError for a single key that is no mapping."""
+    if not isinstance(key, Mapping):
+        example = ", ".join(f"{name!r}: ..." for name in schema.primary_keys)
+        raise InvalidInputError(
+            f"get takes a key as a dictionary: {{{example}}}; lookup(keys) takes several",
+            kind=ErrorKind.INVALID_KEY,
+            given=type(key).__name__,
+        )
+
+
 def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) -> pa.RecordBatch:
     """Return key columns of any Arrow data or list of dictionaries, as the table stores them.
 
@@ -49,11 +69,7 @@ def keys_of(schema: TableSchema, keys: Any, *, with_partitions: bool = False) ->
 
     Raises InvalidInputError, naming the column, for keys that are missing, null or of another type.
     """
-    if not schema.has_primary_key:
-        raise InvalidInputError(
-            "the table has no primary key, so there is nothing to look up by; use scan(where=...)",
-            kind=ErrorKind.INVALID_KEY,
-        )
+    require_key(schema)
     names = dict.fromkeys(
         (*schema.primary_keys, *(schema.partition_keys if with_partitions else ()))
     )
