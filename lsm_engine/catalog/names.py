@@ -1,11 +1,11 @@
 """Names of databases and tables, and which names are refused."""
 
-import difflib
 import unicodedata
 from collections.abc import Iterable
 from typing import Self
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.near_names import nearest
 from lsm_engine.base.record import record
 
 MAIN_BRANCH = "main"
@@ -106,5 +106,5 @@ def _what_is_wrong(name: str, bytes_max: int) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return "; did you mean 'x'?" for the nearest of `known`, else `otherwise`."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else otherwise

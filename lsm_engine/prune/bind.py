@@ -4,13 +4,13 @@ Negations are carried down to the tests, where SQL's answer for null is known: w
 not, and null counts as not. Values take the column's own type without rounding (`prune/literal.py`).
 """
 
-import difflib
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.near_names import nearest
 from lsm_engine.prune import predicate as bound
 from lsm_engine.prune import where
 from lsm_engine.prune.literal import (
@@ -63,7 +63,8 @@ def bind(
             field = _field(predicate.name, schema)
             if not pa.types.is_boolean(field.type):
                 raise InvalidInputError(
-                    f"column {field.name!r} is {field.type}: write a test of it, such as = or IS NULL",
+                    f"column {field.name!r} is {field.type}: write a test of it, such as = or IS NULL; "
+                    "columns to read are columns=[...]",
                     kind=ErrorKind.INVALID_FILTER,
                     column=field.name,
                 )
@@ -225,8 +226,8 @@ COMPUTE: dict[Comparison, Callable[..., pc.Expression]] = {
 def _field(name: str, schema: pa.Schema) -> pa.Field:
     if name in schema.names:
         return schema.field(name)
-    near = difflib.get_close_matches(name, schema.names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "; text is written in single quotes"
+    near = nearest(name, schema.names)
+    hint = f"; did you mean {near!r}?" if near else "; text is written in single quotes"
     column, *fields = name.split(".")
     if fields and column in schema.names:
         parts = ", ".join(map(repr, (column, *fields)))

@@ -18,6 +18,7 @@ from lsm_engine.base.errors import (
     InvalidOptionError,
     NotFoundError,
 )
+from lsm_engine.base.near_names import no_column
 from lsm_engine.base.option import Option
 from lsm_engine.base.table_options import TableOptions, given_options
 from lsm_engine.schema.arrow_types import FieldIds, require_own_ids, type_from_arrow, with_ids
@@ -150,8 +151,9 @@ def _index(fields: Fields, name: str) -> int:
     for at, field in enumerate(fields):
         if field.name == name:
             return at
+    known = [field.name for field in fields]
     raise NotFoundError(
-        f"no column {name!r}; there are {', '.join(field.name for field in fields)}",
+        f"no column {name!r}; there are {', '.join(known)}{no_column(name, known)}",
         kind=ErrorKind.NO_SUCH_COLUMN,
         column=name,
     )

@@ -10,6 +10,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, ErrorKind, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import BucketMode
+from lsm_engine.base.near_names import no_column
 from lsm_engine.base.record import record
 from lsm_engine.base.table_options import TableOptions
 from lsm_engine.schema.arrow_types import arrow_schema
@@ -185,9 +186,8 @@ class TableSchema(NamedElsewhere):
         for field in self.fields:
             if field.name == name:
                 return field
-        hint = "; a condition is where=" if any(each in name for each in "<>=") else ""
         raise NotFoundError(
-            f"no column {name!r}; there are {', '.join(self.names)}{hint}",
+            f"no column {name!r}; there are {', '.join(self.names)}{no_column(name, self.names)}",
             kind=ErrorKind.NO_SUCH_COLUMN,
             column=name,
         )

@@ -207,6 +207,12 @@ def _pairs(
     if isinstance(on, Mapping):
         return tuple((str(target), str(source)) for target, source in on.items())
     names = names_of(on, "on")
+    if any("=" in name for name in names):
+        raise InvalidInputError(
+            "on= takes columns, such as on=['id'], or {table's: source's}; what else has to hold is "
+            "condition=",
+            given=names,
+        )
     if not names:
         raise InvalidInputError("a merge needs columns to match on; give on=['id']")
     return tuple((name, name) for name in names)

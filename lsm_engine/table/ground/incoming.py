@@ -1,6 +1,5 @@
 """Rows as users hand them in → rows as the table stores them, or an error before anything is written."""
 
-import difflib
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, unwritable_text
 from lsm_engine.base.modes import RowKind
+from lsm_engine.base.near_names import nearest
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.kernels.arrow_views import fixed_values
@@ -186,8 +186,8 @@ class Conformer:
         known = set(self._table.names) | ({ROW_KIND_COLUMN} if self._kinds.is_given else set())
         unknown = [name for name in incoming.names if name not in known]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], self._table.names, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; add it with alter(AddColumn(...))"
+            near = nearest(unknown[0], self._table.names)
+            hint = f"; did you mean {near!r}?" if near else "; add it with alter(AddColumn(...))"
             raise InvalidInputError(
                 f"the table has no column {unknown[0]!r}{hint}",
                 kind=ErrorKind.NO_SUCH_COLUMN,

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.near_names import nearest
 from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Bools, one_array
 from lsm_engine.merge.retracts import deleted_columns
@@ -101,7 +102,10 @@ class Frame:
             if rows is not None and (found := _name_in(rows, name, quoted=quoted)) is not None
         ]
         if len(held) != 1:
-            hint = "no side has it; a text is written in quotes of its own, as \"'text'\""
+            sides = [rows for rows in self.sides.values() if rows is not None]
+            near = nearest(name, [each for rows in sides for each in rows.column_names])
+            hint = f"did you mean {near!r}? " if near else ""
+            hint += "A text is written in quotes of its own, as \"'text'\""
             raise _unknown(name, "write source. or target. before it" if held else hint)
         return held[0]
 

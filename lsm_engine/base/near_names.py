@@ -1,0 +1,27 @@
+"""The name that somebody meant who typed another one."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of `known` that is most like a name, whatever its case; None if none is."""
+    by_case = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_case, n=1)
+    return by_case[near[0]] if near else None
+
+
+def no_column(name: str, known: Iterable[str]) -> str:
+    """Return what to write in place of a column that is not there, behind "; "; empty if nobody knows."""
+    names = list(known)
+    parts = [part.strip() for part in name.split(",")]
+    if name == "*":
+        return "; leave columns= out to read them all"
+    if any(each in name for each in "<>="):
+        return "; a condition is where="
+    if len(parts) > 1 and set(parts) <= set(names):
+        return f"; several are a list, {parts}"
+    if name.partition(".")[0] in names:
+        return f"; a nested field is read with its column, {name.partition('.')[0]!r}"
+    near = nearest(name, names)
+    return f"; did you mean {near!r}?" if near else ""
