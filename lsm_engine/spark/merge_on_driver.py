@@ -5,8 +5,7 @@ columns that an expression needs go to the JVM, in one job of one stage for each
 taken from the source as they are never do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -206,7 +205,9 @@ class FrameRows:
             return self.spark.createDataFrame([], schema)
         whole = pa.table(columns).combine_chunks().to_batches()
         fit = fitter(arrow_schema_of(schema))
-        with _in_tasks(self.spark):
+        # Up to 48 MB would be rows of the plan itself, which the planner goes through one by one; in tasks they are
+        # computed with the code that Spark generates.
+        with set_meanwhile(self.spark, LOCAL_BYTES, _FEW_BYTES):
             return self.spark.createDataFrame(pa.Table.from_batches([*map(fit, whole)]), schema)
 
     def _structs(self, flat: DataFrame, needed: set[str], there: list[str]) -> DataFrame:
@@ -280,14 +281,6 @@ class Expressions:
         return self._found.column(name)
 
 
-def _in_tasks(spark: SparkSession) -> AbstractContextManager[None]:
-    """Let rows in Arrow stay Arrow until tasks compute with them, with the code that Spark generates.
-
-    Up to 48 MB of them would be rows of the plan itself, which the planner goes through one by one.
-    """
-    return set_meanwhile(spark, LOCAL_BYTES, _FEW_BYTES)
-
-
 class DriverMerge:
     """One MERGE, staged on each state that a commit is tried on: by the driver where it is small, else by executors.
 
@@ -341,7 +334,7 @@ class DriverMerge:
         whole = tuple(merge.session.schema.names)
         names = deleted_columns(merge.session.schema) if clause.action is Action.DELETE else whole
         read = tuple(dict.fromkeys((*names, *condition.columns)))
-        columns = spark_schema(merge.session.schema.written_fields(read))
+        columns = self._columns(read)
         row_bytes = bytes_per_row(arrow_schema_of(columns))
         if (base.total_record_count or 0) * row_bytes > local_bytes(merge.spark):
             return None
@@ -355,8 +348,9 @@ class DriverMerge:
         """Whether the table is small, and the source, if there is one, is matched by the key as it is stored."""
         merge = self._merge
         most = driver_bytes(merge.spark) * _TABLE_SHARE
-        if not most or not is_plain(merge.spark_schema):
-            return False
+        is_light = bool(most) and base is not None and self._is_light(base)
+        if is_light or not most or not is_plain(merge.spark_schema):
+            return is_light
         if merge.source is not None and not (
             merge.plan.matches_on(merge.session.schema.primary_keys) and self._same_keys()
         ):
@@ -366,6 +360,23 @@ class DriverMerge:
         if (base.total_record_count or 0) > most:  # spares the look at the files
             return False
         return sum(entry.file.file_size for entry in merge.session.live_entries(base)) <= most
+
+    def _is_light(self, base: Snapshot) -> bool:
+        """Whether rows are deleted by a condition that needs no Spark: of the table only some columns are read, bit by bit."""
+        merge = self._merge
+        (clause, *more) = merge.plan.clauses
+        if merge.source is not None or more or clause.action is not Action.DELETE:
+            return False
+        schemas = {TARGET: merge.spark_schema, SOURCE: sql_types.StructType([])}
+        plain = plain_condition(clause.condition, merge.sides, schemas, clause.match)
+        if plain is None:
+            return False
+        names = {*deleted_columns(merge.session.schema), *plain.needs}
+        row_bytes = bytes_per_row(arrow_schema_of(self._columns(names)))
+        return (base.total_record_count or 0) * row_bytes <= local_bytes(merge.spark) * _TABLE_SHARE
+
+    def _columns(self, names: Iterable[str]) -> sql_types.StructType:
+        return spark_schema(self._merge.session.schema.written_fields(tuple(names)))
 
     def _same_keys(self) -> bool:
         assert self._merge.source is not None

@@ -8,7 +8,9 @@ import pytest
 
 from lsm_engine.spark.arrow_rows import spark_schema
 from lsm_engine.spark.merge_columns import Sides, SparkSql
+from lsm_engine.spark.merge_frame import FrameMerge
 from lsm_engine.spark.plain_conditions import plain_condition
+from lsm_engine.spark.shared_storage import DRIVER_BYTES
 from lsm_engine.table.write.merge_clauses import SOURCE, TARGET, Frame, Match, holds
 
 pytestmark = pytest.mark.spark
@@ -116,6 +118,26 @@ def test_a_column_that_both_sides_have_is_left_to_spark_to_refuse(table):
     assert plain_condition(SparkSql(text="a = 1"), SIDES, both, Match.MATCHED) is None
     found = plain_condition(SparkSql(text="s2.a = 1 AND t.b < s2.a"), SIDES, both, Match.MATCHED)
     assert found.needs == {"b"}
+
+
+def test_a_delete_of_a_larger_table_needs_no_executors_where_its_condition_needs_no_spark(
+    run, spark, monkeypatch
+):
+    run(
+        "CREATE TABLE shop.t (id BIGINT, s STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '1')"
+    )
+    run("INSERT INTO shop.t SELECT id, uuid() FROM range(2000)")
+    spark.conf.set(DRIVER_BYTES, "1kb")  # the table's files are larger than eight times that
+    called = []
+    monkeypatch.setattr(FrameMerge, "__call__", lambda merge, _: called.append(merge))
+    try:
+        assert run("DELETE FROM shop.t WHERE id < 500")[0][3] == 500
+        assert not called
+        run("DELETE FROM shop.t WHERE upper(s) = 'A'")
+        assert called
+    finally:
+        spark.conf.unset(DRIVER_BYTES)
+    assert run("SELECT count(*) FROM shop.t") == [(1500,)]
 
 
 def test_deletes_and_updates_by_sql_read_no_more_than_they_need(run, monkeypatch):
