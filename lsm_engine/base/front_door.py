@@ -39,5 +39,5 @@ def no_such_name(name: str, known: Iterable[str]) -> AttributeError:
 
 
 def _elsewhere() -> Mapping[str, str]:
-    verbs = import_module("lsm_engine.table.ground.verbs_elsewhere")
-    return {**verbs.MODULE, **verbs.PACKAGES}
+    names = import_module("lsm_engine.table.ground.names_elsewhere")
+    return {**names.MODULE, **names.PACKAGES}

@@ -4,8 +4,9 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from types import FunctionType, NoneType, UnionType
+from types import FunctionType, MethodType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,6 +14,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     TypeVar,
+    cast,
     get_args,
     get_origin,
 )
@@ -186,6 +188,78 @@ def verbs_of_it(elsewhere: Mapping[str, str]) -> Callable[[Callable[P, R]], Call
     return decorate
 
 
+class _Uncalled:
+    """A verb of an instance, bound and not yet called. Asked as what it returns, it says what to write."""
+
+    def __init__(self, verb: "_Verb", instance: object) -> None:
+        self._verb = verb
+        self.__self__ = instance
+        self.__func__ = self.__wrapped__ = verb.function
+        self.__name__, self.__doc__ = verb.function.__name__, verb.function.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(MethodType(self.__func__, self.__self__))
+
+    def __call__(self, *args: Any, **given: Any) -> Any:
+        return self.__func__(self.__self__, *args, **given)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}() of {self.__self__!r}, not called>"
+
+    def _refused(self, instead: str) -> TypeError:
+        return TypeError(f"{self.__name__} is called: write {instead}")
+
+    def __getitem__(self, at: object) -> NoReturn:
+        form = self._verb.by_name if isinstance(at, str) else self._verb.item
+        raise self._refused((form or f"{self.__name__}()").format(at))
+
+    def __len__(self) -> int:
+        raise self._refused(f"len({self.__name__}())")
+
+    def __iter__(self) -> NoReturn:
+        raise self._refused(f"{self.__name__}()")
+
+    def __contains__(self, given: object) -> NoReturn:
+        raise self._refused(f"{given!r} in {self.__name__}()")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in self.__func__.__dict__:  # a verb that is one of it elsewhere: `tags.create`
+                return getattr(self.__func__, name)
+            instead = self._verb.attribute.format(name) or f"{self.__name__}()"
+            raise AttributeError(f"{self.__name__} is called: write {instead}", name=name, obj=self)
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """A method whose instances are told to call it where they do not; see `called`."""
+
+    function: Callable[..., Any]
+    item: str
+    by_name: str
+    attribute: str
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self.function if instance is None else _Uncalled(self, instance)
+
+
+def called(
+    *, item: str = "", by_name: str = "", attribute: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a method that is an attribute elsewhere, `table.snapshots[0]`, say what to write where nobody calls it.
+
+    What to write, with {0} for what was asked for: `item` by a place, `by_name` by text, `attribute` by a dot.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        verb: Any = _Verb(function, item, by_name, attribute)
+        return cast("Callable[P, R]", verb)
+
+    return decorate
+
+
 def _refusal(typed: str, instead: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise TypeError(f"there is no {typed}(): write {instead}")
@@ -199,7 +273,11 @@ def explained(cls: type[T]) -> type[T]:
         method = getattr(cls, name)
         is_own = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
         if is_own and not name.startswith("_"):
-            setattr(cls, name, keywords({})(method))
+            verb = inspect.getattr_static(cls, name)
+            checked = keywords({})(method)
+            setattr(
+                cls, name, replace(verb, function=checked) if isinstance(verb, _Verb) else checked
+            )
     return cls
 
 

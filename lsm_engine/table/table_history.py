@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from lsm_engine.base.habits import Listed, keywords, verbs_of_it
+from lsm_engine.base.habits import Listed, called, keywords, verbs_of_it
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.meta.consumer import Consumer
@@ -43,6 +43,7 @@ class TableHistory:
 
     # --- snapshots -------------------------------------------------------------------------------
 
+    @called(item="snapshots()[{0}]", by_name="scan(version={0!r})")
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots that are there, oldest first."""
         return Listed(self.session.snapshots.all(), "snapshot(id), or scan(version={}) of a tag")
@@ -63,6 +64,7 @@ class TableHistory:
         """Return how long ago a snapshot was made, by the clock that the table is run with."""
         return self.session.clock.now_millis() - snapshot.time_millis
 
+    @called(attribute="latest_snapshot().{0}")
     def latest_snapshot(self) -> Snapshot | None:
         """Return the newest snapshot; None for an empty table."""
         return self.session.snapshots.latest()
@@ -217,6 +219,7 @@ class TableHistory:
         """Return the names of the tags, from one listing; no tag is read."""
         return self._of_table(self.session.tags.names())
 
+    @called(item="tags()[{0}]", by_name="tag({0!r})")
     @verbs_of_it(TAGS_VERBS)
     def tags(self) -> list[Tag]:
         """Return the tags by snapshot, then name."""
@@ -249,6 +252,7 @@ class TableHistory:
         """
         return branch.create(self.session, name, tag=tag)
 
+    @called(item="branches()[{0}]", by_name="branch({0!r})")
     @verbs_of_it(BRANCHES_VERBS)
     def branches(self) -> list[str]:
         """Return the names of the branches, "main" left out."""

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_engine.base.errors import ErrorKind, NotFoundError
-from lsm_engine.base.habits import keywords
+from lsm_engine.base.habits import called, keywords
 from lsm_engine.base.units import parse_age
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.amplification import Amplification
@@ -47,6 +47,7 @@ class TableInspect:
 
     # --- look inside -----------------------------------------------------------------------------
 
+    @called(by_name="system({0!r})", attribute="system({0!r})")
     def system(
         self,
         name: str,
@@ -67,8 +68,11 @@ class TableInspect:
             self.session, name, snapshot_id=snapshot_id, tag=tag, where=where, columns=columns
         )
 
+    @called(item="history().to_pylist()[{0}]", by_name="history()[{0!r}]")
     def history(self, limit: int | None = None) -> pa.Table:
-        """Return what was committed, newest first: the columns of system table `snapshots`.
+        """Return what was committed, newest first: an Arrow table with the columns of system table `snapshots`.
+
+        `history().to_pylist()[0]` is the newest commit as a dictionary, `snapshots()[-1]` its snapshot.
 
         `limit`: only the newest so many, which are the only ones then read.
         """

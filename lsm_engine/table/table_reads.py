@@ -206,5 +206,13 @@ class TableReads:
             "lookup(keys) rows by key"
         )
 
+    def __setitem__(self, column: object, value: object) -> NoReturn:
+        raise TypeError(f"a column is changed by update(set={{{column!r}: value}}, where=...)")
+
+    def __delitem__(self, column: object) -> NoReturn:
+        raise TypeError(
+            f"a column is dropped by alter(lsm.DropColumn({column!r})), rows by delete(keys)"
+        )
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

@@ -47,6 +47,7 @@ TABLE = {
     **dict.fromkeys(("diff", "compare"), "changelog(after=...), or diff_snapshots(old, new)"),
     **dict.fromkeys(("watch", "subscribe", "listen"), "follow(...)"),
     "inspect": "system(name)",
+    "schemas": "system('schemas')",
     **dict.fromkeys(("files", "file_uris", "get_add_actions"), "system('files')"),
     "partitions": "system('partitions')",
     "manage_snapshots": "create_tag(name), create_branch(name), rollback_to(...)",
@@ -154,8 +155,11 @@ CATALOG = {
     **dict.fromkeys(("keys", "values", "items"), "list_tables(), and catalog['database.table']"),
     **dict.fromkeys(("pop", "delete_table"), "drop_table(name)"),
     "add_table": "adopt_table(path, name)",
-    "databases": "list_databases()",
-    "namespaces": "list_databases()",
+    **dict.fromkeys(("databases", "namespaces", "schemas"), "list_databases()"),
+    **dict.fromkeys(("path", "location", "uri"), "warehouse, or url of its database"),
+    **dict.fromkeys(("read", "scan", "schema", "describe_table"), "catalog['database.table']"),
+    **dict.fromkeys(("write", "upsert", "append"), "catalog['database.table'].upsert(rows)"),
+    "move": "rename_table(old, new)",
     **dict.fromkeys(("list_namespaces", "list_schemas"), "list_databases()"),
     **dict.fromkeys(("create_namespace", "create_schema"), "create_database(name)"),
     **dict.fromkeys(("drop_namespace", "drop_schema"), "drop_database(name)"),
@@ -228,45 +232,6 @@ MERGE = {
     **dict.fromkeys(("when_not_matched", "whenNotMatched"), "when_not_matched_insert(...)"),
     "merge": "execute()",
 }
-PACKAGES = {
-    "spark": "import lsm_engine.spark",
-    "catalog": "open_catalog(directory or database URL)",
-    "table": "open_table(path), or open_catalog(directory)['database.table']",
-    "schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
-    "merge": "merge(rows) of a table",
-}
-"""Packages below lsm_engine, which are there once they are loaded."""
-MODULE = {
-    **dict.fromkeys(("connect", "open"), "open_catalog(directory or database URL)"),
-    "load_catalog": "open_catalog(directory or database URL)",
-    "CatalogFactory": "open_catalog(directory or database URL)",
-    "convert_to_deltalake": "open_catalog(directory)['database.table'].add_files(paths)",
-    "DeltaTable": "open_table(path), or open_catalog(directory)['database.table']",
-    "dataset": "open_table(path), or open_catalog(directory)['database.table']",
-    "read_table": "open_table(path).to_arrow()",
-    **dict.fromkeys(
-        ("scan_delta", "scan_iceberg", "scan_parquet", "scan_table"), "open_table(path).to_polars()"
-    ),
-    "write_deltalake": "open_catalog(directory)['database.table'].upsert(rows)",
-    "write_dataset": "open_catalog(directory)['database.table'].upsert(rows)",
-    "write_table": "open_catalog(directory)['database.table'].upsert(rows)",
-    "Schema": "a pyarrow.Schema, a frame, or {name: type} in create_table",
-    "types": "the types of pyarrow or Python, or text such as 'BIGINT'",
-    **dict.fromkeys(("lit", "literal"), "the value as it is"),
-    "version": "__version__",
-    "sql": "to_duckdb() or to_polars() of a table, or lsm_engine.spark.sql(spark, text)",
-    "write": "open_catalog(directory)['database.table'].upsert(rows)",
-    "list_tables": "open_catalog(directory).list_tables()",
-    "create_table": "open_catalog(directory).create_table(name, columns, primary_key=...)",
-    **dict.fromkeys(
-        ("EqualTo", "NotEqualTo", "GreaterThan", "LessThan", "In", "IsNull", "And", "Or", "Not"),
-        "col(name) == value, and &, | and ~ between such predicates, or SQL text",
-    ),
-    **FROM_ROWS,
-    "column": "col(name)",
-    "field": "col(name)",
-}
-
 _CONDITION = dict.fromkeys(
     ("filter", "filters", "predicate", "row_filter", "delete_filter", "expr"), "where="
 )
@@ -279,7 +244,8 @@ READ_ARGUMENTS = {
     **dict.fromkeys(("offset", "skip_rows"), "to_polars().slice(...)"),
     "batch_size": "to_reader(), which comes in batches",
     **dict.fromkeys(("dtype_backend", "types_mapper"), "to_arrow().to_pandas(types_mapper=...)"),
-    **dict.fromkeys(("n_rows", "n", "num_rows"), "limit="),
+    **dict.fromkeys(("n_rows", "nrows", "n", "num_rows"), "limit="),
+    **dict.fromkeys(("branch", "ref"), "table.branch(name), which is read as a table"),
 }
 CHANGE_ARGUMENTS = {
     **_CONDITION,
@@ -375,6 +341,7 @@ CREATE_ARGUMENTS = {
     **dict.fromkeys(("properties", "configuration", "table_properties"), "options="),
     **dict.fromkeys(("columns", "fields"), "schema="),
     "description": "comment=",
+    **dict.fromkeys(("bucket", "buckets", "num_buckets"), "options={'bucket': 4}"),
     "mode": "ignore_if_exists=True, or drop_table(name) before it",
     **dict.fromkeys(
         ("location", "path", "table_uri"),

@@ -16,7 +16,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.base.habits import PATH, keywords
-from lsm_engine.table.ground import verbs_elsewhere
+from lsm_engine.table.ground import names_elsewhere, verbs_elsewhere
 from tests.unit.cli.conftest import Shell
 from tests.unit.table.byte_search import files_with
 
@@ -180,7 +180,7 @@ MISSING = {
     "catalog": verbs_elsewhere.CATALOG,
     "scan": verbs_elsewhere.SCAN,
     "merge": verbs_elsewhere.MERGE,
-    "module": verbs_elsewhere.MODULE,
+    "module": names_elsewhere.MODULE,
     "changes": verbs_elsewhere.CHANGES,
     "writer": verbs_elsewhere.WRITER,
 }

@@ -1,6 +1,8 @@
 """More of what new users typed from habit, with data of their own: it works, or the error says what to type."""
 
 import datetime as dt
+import inspect
+import re
 from decimal import Decimal
 
 import pytest
@@ -87,3 +89,44 @@ def test_a_misspelled_name_is_shown_the_one_that_is_meant(typed, instead, catalo
     with pytest.raises(lsm.LsmError, match=instead):
         typed_in(typed, catalog, invoices)
     assert invoices.latest_snapshot().id == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("t.snapshots[0]", "snapshots()[0]"),
+        ("t.snapshots['v1']", "scan(version='v1')"),
+        ("len(t.snapshots)", "len(snapshots())"),
+        ("list(t.snapshots)", "snapshots()"),
+        ("t.snapshots.id", "snapshots()"),
+        ("t.tags['v1']", "tag('v1')"),
+        ("'v1' in t.tags", "'v1' in tags()"),
+        ("t.branches['dev']", "branch('dev')"),
+        ("t.latest_snapshot.id", "latest_snapshot().id"),
+        ("t.system.files", "system('files')"),
+        ("t.system['files']", "system('files')"),
+        ("t.history[0]", "history().to_pylist()[0]"),
+        ("t.__setitem__('price', 3)", "update(set={'price': value}"),
+        ("t.__delitem__('price')", "alter(lsm.DropColumn('price'))"),
+        ("t.schemas", "system('schemas')"),
+        ("t.to_arrow(branch='dev')", "table.branch(name)"),
+        ("catalog.create_table('shop.new', {'a': int}, bucket=4)", "options={'bucket': 4}"),
+        ("lsm.tables()", "list_tables()"),
+        ("lsm.exceptions", "LsmError"),
+    ],
+)
+def test_what_is_called_here_and_is_not_elsewhere_says_so(typed, instead, catalog, invoices):
+    with pytest.raises((TypeError, AttributeError), match=re.escape(instead)):
+        typed_in(typed, catalog, invoices)
+
+
+def test_a_verb_that_is_not_called_yet_is_a_method(invoices):
+    snapshots = invoices.snapshots
+    assert callable(snapshots)
+    assert snapshots()[0].id == 1
+    assert "snapshots() of <Table" in repr(snapshots)
+    assert inspect.getdoc(snapshots) == "Return the snapshots that are there, oldest first."
+    assert str(inspect.signature(invoices.history)).startswith("(limit: ")
+    assert inspect.isfunction(lsm.Table.snapshots)
+    with pytest.raises(TypeError, match=r"there is no tags\.create\(\)"):
+        invoices.tags.create("v1")
