@@ -6,7 +6,7 @@ SQL text (`prune/sql.py`) and Arrow expressions (`prune/expression.py`) become t
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, NoReturn, ParamSpec, TypeAlias
+from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -215,6 +215,20 @@ class Column(Predicate):
             self.name,
         )
 
+    def __neg__(self) -> NoReturn:
+        self.__add__(None)
+
+    __iter__ = None
+
+    def __contains__(self, given: object) -> NoReturn:
+        raise _wrong("`in` asks nothing here: write like('%part%'), or is_in(values)", self.name)
+
+    def __getitem__(self, field: object) -> NoReturn:
+        raise _wrong(
+            f"of a nested field write an Arrow expression, pc.field({self.name!r}, {field!r}) == value",
+            self.name,
+        )
+
     __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __radd__ = __rmul__ = __add__
 
     def between(self, low: object, high: object) -> Predicate:
@@ -272,6 +286,11 @@ class _ByName(Generic[P]):
 
     def __call__(self, *args: P.args, **given: P.kwargs) -> Column:
         return self._function(*args, **given)
+
+    def __getitem__(self, name: str) -> Column:
+        column: Any = self._function
+        named: Column = column(name)
+        return named
 
     def __getattr__(self, name: str) -> Column:
         if name.startswith("__"):  # what Python and its tools ask of any object

@@ -109,7 +109,8 @@ def given_type(kind: Any, column: str) -> pa.DataType:
     if found is None:
         raise InvalidInputError(
             f"column {column!r} has no type: give Arrow's, SQL text such as 'BIGINT', or one of "
-            + ", ".join(each.__name__ for each in _OF_PYTHON),
+            + ", ".join(each.__name__ for each in _OF_PYTHON)
+            + ", list[str], dict[str, int]",
             kind=ErrorKind.UNSUPPORTED_TYPE,
             column=column,
             type=repr(kind),

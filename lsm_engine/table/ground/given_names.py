@@ -1,6 +1,6 @@
 """What callers name: one name may be given as text, several as any sequence of names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 
 from lsm_engine.base.errors import InvalidInputError
@@ -10,7 +10,9 @@ def names_of(given: object, argument: str) -> tuple[str, ...]:
     """Return names as a tuple; InvalidInputError naming the argument for what is none."""
     if isinstance(given, str):
         return (given,)
-    names = tuple(given) if isinstance(given, Iterable) else (given,)
+    names = (
+        tuple(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else (given,)
+    )
     for name in names:
         if not isinstance(name, str):
             raise InvalidInputError(

@@ -57,7 +57,7 @@ def version_named(version: int | str | None) -> Named:
         return {"tag": version}
     if not is_whole(version):
         raise InvalidInputError(
-            "a version is the id of a snapshot, such as version=1, or the name of a tag",
+            "a version is the id of a snapshot, such as version=1, or the name of a tag; a time is as_of=",
             version=version,
         )
     return {"snapshot_id": int(version)}

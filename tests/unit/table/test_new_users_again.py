@@ -130,3 +130,23 @@ def test_a_verb_that_is_not_called_yet_is_a_method(invoices):
     assert inspect.isfunction(lsm.Table.snapshots)
     with pytest.raises(TypeError, match=r"there is no tags\.create\(\)"):
         invoices.tags.create("v1")
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("t.scan(columns={'id': 'number'})", "a list of names"),
+        ("t.scan(version=dt.datetime(2026, 1, 1))", "a time is as_of="),
+        ("t.scan(where=-lsm.col('price') < 0)", r"pc\.field\('price'\)"),
+        ("t.scan(where=lsm.col('lines')['sku'] == 's1')", r"pc\.field\('lines', 'sku'\)"),
+        ("t.scan(where='s' in lsm.col('customer'))", r"like\('%part%'\)"),
+        ("catalog.create_table('shop.new', {'a': list})", r"list\[str\]"),
+    ],
+)
+def test_what_a_read_cannot_do_is_refused_with_what_to_type(typed, instead, catalog, invoices):
+    with pytest.raises(lsm.InvalidInputError, match=instead):
+        typed_in(typed, catalog, invoices)
+
+
+def test_a_column_in_a_filter_may_be_named_in_brackets(invoices):
+    assert invoices.count(where=lsm.col["price"] > 5) == 2
