@@ -264,6 +264,10 @@ def open_url(url: str) -> URL:
         raise InvalidOptionError(
             "a sqlite URL takes no parameters; write 'sqlite:///path/to/catalog.db'"
         )
+    if parsed.host:
+        raise InvalidOptionError(
+            "a sqlite URL has three slashes before a path: write 'sqlite:///path/to/catalog.db'"
+        )
     path = sqlite_path(parsed)
     if path is not None:
         check_path_text(path)

@@ -42,6 +42,15 @@ class TableName:
                 kind=ErrorKind.INVALID_NAME,
                 name=text,
             )
+        instead = "a path is opened by open_table(path)" if "/" in f"{text}" else None
+        if instead is None and "$" in table:
+            instead = f"a system table is table.system({table.partition('$')[2]!r})"
+        if instead is not None:
+            raise InvalidInputError(
+                f"a table's name is 'database.table'; {instead}",
+                kind=ErrorKind.INVALID_NAME,
+                name=text,
+            )
         check_database_name(database)
         check_table_name(table)
         return cls(database=database, table=table)

@@ -1,10 +1,11 @@
 """Open a table by its path, without the catalog and without the database that the catalog needs."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from lsm_engine.base.errors import InvalidInputError
+from lsm_engine.base.errors import ErrorKind, InvalidInputError, NotFoundError
 from lsm_engine.base.habits import keywords
 from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.storage_options import StorageOptions
@@ -34,5 +35,22 @@ def open_table(
             "open_table takes the path of a table's directory", given=type(path).__name__
         )
     path = os.fspath(path)
-    session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
+    try:
+        session = open_session(path, storage=storage, executor=executor, clock=clock, ids=ids)
+    except NotFoundError as missing:
+        meant = _meant(path)
+        if meant is None or missing.kind is not ErrorKind.NO_SUCH_TABLE:
+            raise
+        raise NotFoundError(
+            f"no table is in this directory; {meant}", kind=missing.kind, **missing.facts
+        ) from missing
     return Table(session, path)
+
+
+def _meant(path: str) -> str | None:
+    """Return what opens what somebody took for the path of a table."""
+    if os.path.isfile(os.path.join(path, "catalog.db")):
+        return f"it holds a catalog, which open_catalog({path!r}) opens"
+    if re.fullmatch(r"\w+\.\w+", path):
+        return f"a table of a catalog is open_catalog(directory)[{path!r}]"
+    return None

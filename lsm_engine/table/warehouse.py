@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from lsm_engine.base.errors import InvalidInputError, LsmError, NotFoundError
-from lsm_engine.base.habits import NamedElsewhere, StaysHere, explained, keywords
+from lsm_engine.base.habits import Listed, NamedElsewhere, StaysHere, explained, keywords
 from lsm_engine.base.redaction import without_secrets
 from lsm_engine.catalog.lineage import Lineage
 from lsm_engine.catalog.lineage_page import lineage_page
@@ -112,6 +112,11 @@ def _places(
         and (not _URL.match(given) or scheme_of(given) in STORES)
     ):
         given, directory = None, given
+    if directory is not None and os.path.isfile(directory):
+        raise InvalidInputError(
+            "this is a file: give its directory, or the URL of a database, 'sqlite:///path/to/catalog.db'",
+            directory=directory,
+        )
     if given is None:
         directory = directory or DEFAULT_DIRECTORY
         given = default_catalog_url(directory)
@@ -301,11 +306,12 @@ class Catalog(CatalogRegistry, NamedElsewhere, StaysHere):
         """Return the names of a database's tables, or of all tables as "database.table"."""
         if database is not None:
             return self._names.list_tables(database)
-        return [
+        names = (
             f"{database}.{table}"
             for database in self._names.list_databases()
             for table in self._names.list_tables(database)
-        ]
+        )
+        return Listed(names, "catalog[{}]")
 
     @keywords(DROP_ARGUMENTS)
     def drop_table(self, name: str, *, ignore_if_missing: bool = False) -> None:

@@ -150,3 +150,27 @@ def test_what_a_read_cannot_do_is_refused_with_what_to_type(typed, instead, cata
 
 def test_a_column_in_a_filter_may_be_named_in_brackets(invoices):
     assert invoices.count(where=lsm.col["price"] > 5) == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("lsm.open_catalog('sqlite://lake/catalog.db')", "three slashes"),
+        ("lsm.open_catalog(lake / 'catalog.db')", "give its directory"),
+        ("lsm.open_table('shop.invoices')", r"open_catalog\(directory\)\['shop\.invoices'\]"),
+        ("lsm.open_table(lake)", r"holds a catalog, which open_catalog"),
+        ("catalog['lake/shop.db/invoices']", r"open_table\(path\)"),
+        ("catalog['shop.invoices$files']", r"table\.system\('files'\)"),
+    ],
+)
+def test_a_place_that_is_no_table_and_no_catalog_says_what_opens_it(
+    typed, instead, catalog, invoices, tmp_path
+):
+    with pytest.raises(lsm.LsmError, match=instead):
+        eval(typed, {"lsm": lsm, "catalog": catalog, "lake": tmp_path / "lake"})
+
+
+def test_tables_are_listed_by_name_and_asked_of_the_catalog(catalog, invoices):
+    assert catalog.list_tables() == ["shop.invoices"]
+    with pytest.raises(TypeError, match=r"catalog\['shop\.invoices'\]"):
+        catalog.list_tables()["shop.invoices"]
