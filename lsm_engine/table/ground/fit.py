@@ -84,8 +84,11 @@ def _check_nested(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
     elif _is_list(given) and _is_list(wanted):
         check_type(f"{column}.element", given.value_type, wanted.value_type)
     else:
+        remedy = "cast it first"
+        if of.is_map(wanted) and of.is_struct(given):
+            remedy = "maps are dictionaries in a list of rows, such as frame.to_dict('records') of pandas"
         raise InvalidInputError(
-            f"column {column!r} takes {wanted}, not {given}; cast it first",
+            f"column {column!r} takes {wanted}, not {given}; {remedy}",
             column=column,
             given=str(given),
             wanted=str(wanted),

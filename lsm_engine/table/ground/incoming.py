@@ -60,6 +60,7 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
     if not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInputError(
             "a list of rows, or of keys, has to hold dictionaries, such as [{'id': 1, 'name': 'x'}]"
+            + _rows_of(rows)
         )
     types = {} if table is None else {field.name: arrow_type(field.type) for field in table.fields}
     names = dict.fromkeys(name for row in rows for name in row)
@@ -70,6 +71,20 @@ def _from_dictionaries(rows: list[Any], table: TableSchema | None) -> pa.Table:
         return pa.table(columns)
     except UnicodeEncodeError as cause:
         raise unwritable_text(cause) from cause
+
+
+def _rows_of(rows: list[Any]) -> str:
+    """Return how a list of something else becomes rows, behind ": "; empty if nobody knows."""
+    first = next((row for row in rows if not isinstance(row, Mapping)), None)
+    if isinstance(first, pa.RecordBatch):
+        return ": write pyarrow.Table.from_batches(rows)"
+    if isinstance(first, pa.Table):
+        return ": write pyarrow.concat_tables(rows)"
+    if hasattr(first, "__dataclass_fields__"):
+        return ": write [dataclasses.asdict(row) for row in rows]"
+    if hasattr(first, "model_dump"):
+        return ": write [row.model_dump() for row in rows]"
+    return ": write [row._asdict() for row in rows]" if hasattr(first, "_asdict") else ""
 
 
 def open_rows(rows: Any, table: TableSchema | None = None) -> pa.RecordBatchReader:

@@ -3,8 +3,12 @@
 import datetime as dt
 import inspect
 import re
+from dataclasses import make_dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
@@ -174,3 +178,35 @@ def test_tables_are_listed_by_name_and_asked_of_the_catalog(catalog, invoices):
     assert catalog.list_tables() == ["shop.invoices"]
     with pytest.raises(TypeError, match=r"catalog\['shop\.invoices'\]"):
         catalog.list_tables()["shop.invoices"]
+
+
+Reading = make_dataclass("Reading", [("id", int)])
+
+
+class Line(NamedTuple):
+    id: int
+
+
+@pytest.mark.parametrize(
+    ("rows", "instead"),
+    [
+        ([Reading(1)], "dataclasses.asdict(row)"),
+        ([Line(1)], "row._asdict()"),
+        (pa.table({"id": [1]}).to_batches(), "Table.from_batches(rows)"),
+        ([pa.table({"id": [1]})], "concat_tables(rows)"),
+    ],
+)
+def test_a_list_of_other_rows_says_how_they_become_dictionaries(rows, instead, invoices):
+    with pytest.raises(lsm.InvalidInputError, match=re.escape(instead)):
+        invoices.upsert(rows)
+
+
+def test_a_pandas_frame_with_maps_is_given_as_dictionaries(catalog):
+    frame = pd.DataFrame({"device": ["a", "b"], "labels": [{"room": 1}, {"floor": 2}]})
+    readings = catalog.create_table(
+        "iot.readings", {"device": str, "labels": dict[str, int]}, primary_key="device"
+    )
+    with pytest.raises(lsm.InvalidInputError, match=r"frame\.to_dict\('records'\)"):
+        readings.upsert(frame)
+    readings.upsert(frame.to_dict("records"))
+    assert readings.to_arrow()["labels"].to_pylist() == [[("room", 1)], [("floor", 2)]]
