@@ -117,7 +117,7 @@ def is_target_below(
     LATEST names that, or it stands on its own base. EARLIEST may lie above: an expiry that was stopped before it
     moved that goes on when the rollback has ended. What an expiry leaves below EARLIEST leads up to it, or is
     a ghost: alone, and not named by LATEST; it takes the oldest first. After a power cut any of them may be
-    there again: ask about snapshots above EARLIEST alone, or whose base was there since.
+    there again, on their bases: of a snapshot that EARLIEST names ask without `its_base`, unless its base was there since.
     """
     if follows(first, below):
         return False
@@ -146,7 +146,10 @@ def without_ghosts(
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
     passed = [one for one in snapshots if one.id < start]
     live = list(snapshots[len(passed) :])
-    if passed and start < live[0].id and is_target_below(live[0], *passed[:-3:-1], latest=latest):
+    under = (
+        2 if passed and start < live[0].id else 1
+    )  # what EARLIEST names may have been left by a power cut
+    if passed and is_target_below(live[0], *passed[-under:][::-1], latest=latest):
         live, passed = list(snapshots), []
     while len(live) > 1 and is_cut_off(live[-1], live[-2], latest=latest):
         live.pop()

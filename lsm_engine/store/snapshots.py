@@ -6,7 +6,7 @@ as it may be stale, torn or missing. A snapshot whose base is there counts; wher
 EARLIEST decides, read after the file. Nothing is cached: after a rollback the next commit uses an id again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from lsm_engine.base.errors import ErrorKind, ExpiredError, LsmError, NotFoundError
 from lsm_engine.codec.documents import encode_snapshot
@@ -66,8 +66,7 @@ class SnapshotStore(SnapshotHints):
     def earliest_id(self) -> int | None:
         """Return the oldest id, or None before the first commit."""
         hint = self.earliest_hint()
-        is_there = hint is not None and self.exists(hint)
-        return hint if is_there else min(self.ids(), default=None)
+        return hint if hint and self.exists(hint) else min(self.ids(), default=None)
 
     def ids(self) -> list[int]:
         """Return every id that counts, oldest first, from a listing."""
@@ -88,21 +87,23 @@ class SnapshotStore(SnapshotHints):
 
     def _live_ids(self, listed: list[int], earliest: int | None) -> list[int]:
         counted = [number for number in listed if number >= believed(earliest, listed[-1])]
-        if listed[0] < (earliest or 0) < counted[0]:
-            oldest = self.find(counted[0])
-            counted = listed if oldest and self.is_rolled_back_below(oldest, listed) else counted
-        first, last = counted[0], counted[-1]
-        has_gaps = len(counted) < last - first + 1
-        if has_gaps and last - first < len(counted) + GAPS_LOOKED_UP:  # missed by the listing?
+        if listed[0] < counted[0]:
+            first, links = self.find(counted[0]), earliest != counted[0]
+            if first and self.is_rolled_back_below(first, listed, links=links):
+                counted = listed
+        span = range(counted[0], counted[-1] + 1)
+        if len(counted) < len(span) <= len(counted) + GAPS_LOOKED_UP:  # missed by the listing?
             known = set(counted)
-            counted = [at for at in range(first, last + 1) if at in known or self.exists(at)]
+            counted = [at for at in span if at in known or self.exists(at)]
         return newest_run(self._below_top(counted))
 
-    def is_rolled_back_below(self, first: Snapshot, listed: Sequence[int]) -> bool:
-        """Whether a rollback took the base of a snapshot, by what is listed: `is_target_below`."""
+    def is_rolled_back_below(
+        self, first: Snapshot, listed: list[int], *, links: bool = True
+    ) -> bool:
+        """Whether a rollback took the base of a snapshot: `is_target_below`; `links`: with the base of that."""
         top = max((number for number in listed if number < first.id), default=0)
-        below, latest = self.find(top), self._hint(LATEST)
-        return bool(below and is_target_below(first, below, self.find(top - 1), latest=latest))
+        below, under = self.find(top), self.find(top - 1) if links else None
+        return bool(below and is_target_below(first, below, under, latest=self._hint(LATEST)))
 
     def _below_top(self, counted: list[int]) -> list[int]:
         """Return ids without what is cut off above them, and without what a rollback takes."""
@@ -140,10 +141,9 @@ class SnapshotStore(SnapshotHints):
                     return newest
             found = None if hint is None else self.find(hint)
             newest = None if found is None else self._climbed(found)
-            if newest is not None and self._is_on_line(newest):
-                newest = self._beside(newest)
-                if newest is not None:
-                    return newest
+            newest = self._beside(newest) if newest and self._is_on_line(newest) else None
+            if newest is not None:
+                return newest
             earliest = self.earliest_hint()
             ids = self.ids()
             if not ids:

@@ -175,9 +175,12 @@ def test_a_rollback_stays_whoever_commits_above_an_earliest_that_names_that_comm
     store.hint_earliest(8)
     late = made(8, known[7], "late")
     assert store.publish(late)
+    assert (store.latest(), store.ids()) == (known[6], [1, 2, 3, 4, 5, 6])
+    assert store.stable_listing_with_ghosts() == (known[1:7], [late])
     onward = made(7, known[6], "after")
     assert store.publish(onward)
     assert confirm(store, onward, known[6])
+    assert (store.latest(), store.ids()[-1]) == (onward, 7)
     assert not confirm(store, late, known[7])
     assert (store.latest(), store.ids()[-1]) == (onward, 7)
 
