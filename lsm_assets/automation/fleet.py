@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -10,27 +11,47 @@ from lsm_assets.automation.expiry import NIGHTLY, expire_table, plan_expiry
 from lsm_assets.automation.upkeep import (
     ORPHANS_WEEKLY,
     VERIFY_NIGHTLY,
+    OrphansConfig,
+    VerifyConfig,
     plan_orphans,
     remove_orphans,
     verify_table,
 )
 from lsm_assets.model.declaration import TableDeclaration
-from lsm_engine import LsmError
+from lsm_engine import LsmError, record
 
 
 class FleetConfig(dg.Config):
-    """Which tables, and whether to act."""
+    """Which tables."""
 
     tables: list[str] = Field(default=["*"], description="Names or patterns, such as shop.*")
-    dry_run: bool = Field(default=False, description="Only show what would be done")
+
+
+class ExpireTablesConfig(FleetConfig):
+    """What expiry keeps, and whether to act."""
+
+    dry_run: bool = Field(default=False, description="Only show what would be expired")
     keep_recorded: bool = Field(
-        default=False, description="expire: keep what readers may ask for by what Dagster recorded"
+        default=False, description="Keep what readers may ask for by what Dagster recorded"
     )
-    incremental: bool = Field(default=False, description="verify: without files found sound before")
-    older_than: str = Field(default="1 d", description="orphans: only files older than this")
 
 
-Act = Callable[[dg.OpExecutionContext, TableDeclaration, FleetConfig], None]
+class VerifyTablesConfig(FleetConfig, VerifyConfig):
+    """Which tables, and how much is read."""
+
+
+class OrphansTablesConfig(FleetConfig, OrphansConfig):
+    """Which tables, how old an orphan has to be, and whether to act."""
+
+
+@record
+class _Upkeep:
+    """One kind of upkeep: what it does to a table, how, when, and a word about it."""
+
+    act: Callable[[dg.OpExecutionContext, TableDeclaration, Any], None]
+    config: type[FleetConfig]
+    cron: str
+    text: str
 
 
 def fleet_jobs(
@@ -41,26 +62,47 @@ def fleet_jobs(
     What fails with one table does not keep the others from their turn; the run fails in the end, and
     names them. A pattern that names no table fails before anything is done.
     """
-    acts: dict[str, tuple[Act, str]] = {
-        "expire": (_expire, "Take snapshots that are past retention."),
-        "verify": (_verify, "Read every page of every file that snapshots and tags name."),
-        "orphans": (_orphans, "Remove files that no snapshot, tag or branch names."),
-    }
-    return [_job(f"{prefix}_{name}", act, text, declarations) for name, (act, text) in acts.items()]
+    return [_job(f"{prefix}_{name}", each, declarations) for name, each in _upkeep().items()]
 
 
 def fleet_schedules(jobs: Iterable[dg.JobDefinition]) -> list[dg.ScheduleDefinition]:
     """Return a schedule for each job of a fleet; off until somebody turns it on, as they delete files."""
-    times = {"expire": NIGHTLY, "verify": VERIFY_NIGHTLY, "orphans": ORPHANS_WEEKLY}
+    kinds = _upkeep()
     return [
         dg.ScheduleDefinition(
             name=f"{job.name}_schedule",
             job=job,
-            cron_schedule=times[job.name.rpartition("_")[2]],
+            cron_schedule=kind.cron,
             default_status=dg.DefaultScheduleStatus.STOPPED,
+            description=f"{kind.text} All tables, in turn.",
         )
         for job in jobs
+        for kind in (kinds[job.name.rpartition("_")[2]],)
     ]
+
+
+def _upkeep() -> dict[str, _Upkeep]:
+    """Return each kind of upkeep by the name of its job, less the prefix."""
+    return {
+        "expire": _Upkeep(
+            act=_expire,
+            config=ExpireTablesConfig,
+            cron=NIGHTLY,
+            text="Take snapshots that are past retention.",
+        ),
+        "verify": _Upkeep(
+            act=_verify,
+            config=VerifyTablesConfig,
+            cron=VERIFY_NIGHTLY,
+            text="Read every page of every file that snapshots and tags name.",
+        ),
+        "orphans": _Upkeep(
+            act=_orphans,
+            config=OrphansTablesConfig,
+            cron=ORPHANS_WEEKLY,
+            text="Remove files that no snapshot, tag or branch names.",
+        ),
+    }
 
 
 def matching(
@@ -73,11 +115,14 @@ def matching(
     ]
 
 
-def _job(
-    name: str, act: Act, description: str, declarations: Sequence[TableDeclaration]
-) -> dg.JobDefinition:
-    @dg.op(name=f"{name}_tables", required_resource_keys={"lsm"})
-    def over_tables(context: dg.OpExecutionContext, config: FleetConfig) -> None:
+def _job(name: str, kind: _Upkeep, declarations: Sequence[TableDeclaration]) -> dg.JobDefinition:
+    @dg.op(
+        name=f"{name}_tables",
+        required_resource_keys={"lsm"},
+        config_schema=kind.config.to_fields_dict(),
+    )
+    def over_tables(context: dg.OpExecutionContext) -> None:
+        config = kind.config(**context.op_config)
         failed: dict[str, str] = {}
         idle = [
             each for each in config.tables if each != "*" and not matching(declarations, [each])
@@ -91,7 +136,7 @@ def _job(
         chosen = matching(declarations, config.tables)
         for declaration in chosen:
             try:
-                act(context, declaration, config)
+                kind.act(context, declaration, config)
             except Exception as error:  # one table keeps no other from its turn
                 failed[declaration.name] = str(error)
                 is_bug = not isinstance(error, LsmError | dg.Failure)
@@ -104,7 +149,7 @@ def _job(
                 allow_retries=False,
             )
 
-    @dg.job(name=name, description=f"{description} Tables are named by the run's config.")
+    @dg.job(name=name, description=f"{kind.text} Tables are named by the run's config.")
     def job() -> None:
         over_tables()
 
@@ -112,7 +157,7 @@ def _job(
 
 
 def _expire(
-    context: dg.OpExecutionContext, declaration: TableDeclaration, config: FleetConfig
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: ExpireTablesConfig
 ) -> None:
     keep, dry_run = config.keep_recorded, config.dry_run
     if plan_expiry(context, declaration, keep_recorded=keep, dry_run=dry_run):
@@ -120,13 +165,13 @@ def _expire(
 
 
 def _verify(
-    context: dg.OpExecutionContext, declaration: TableDeclaration, config: FleetConfig
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: VerifyTablesConfig
 ) -> None:
     verify_table(context, declaration, incremental=config.incremental)
 
 
 def _orphans(
-    context: dg.OpExecutionContext, declaration: TableDeclaration, config: FleetConfig
+    context: dg.OpExecutionContext, declaration: TableDeclaration, config: OrphansTablesConfig
 ) -> None:
     if plan_orphans(context, declaration, config.older_than) and not config.dry_run:
         remove_orphans(context, declaration, config.older_than)

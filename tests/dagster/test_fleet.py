@@ -186,6 +186,23 @@ def test_a_job_goes_on_with_the_others_where_one_table_fails(warehouse: Warehous
     assert len(warehouse.catalog.table("others.b").snapshot_ids()) == 1
 
 
+@pytest.mark.parametrize(
+    ("job", "fields"),
+    [
+        ("lsm_expire", {"tables", "dry_run", "keep_recorded"}),
+        ("lsm_verify", {"tables", "incremental"}),
+        ("lsm_orphans", {"tables", "dry_run", "older_than"}),
+    ],
+)
+def test_a_launchpad_offers_what_its_job_reads(
+    warehouse: Warehouse, job: str, fields: set[str]
+) -> None:
+    (op,) = warehouse.definitions.resolve_job_def(job).nodes
+    assert set(op.definition.config_schema.config_type.fields) == fields
+    schedule = warehouse.definitions.resolve_schedule_def(f"{job}_schedule")
+    assert schedule.description
+
+
 def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
     job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([health_key()])
     done = job.execute_in_process(instance=warehouse.instance, asset_selection=[health_key()])
