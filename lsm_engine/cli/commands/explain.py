@@ -1,6 +1,7 @@
 """Why things are as they are: what a scan reads, a key's versions, a file's life, retention, debt."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -27,7 +28,9 @@ from lsm_engine.cli.verb import VerbGroup, table_verb
 _FLAGS = ("--json", "--quiet", "-q", "--debug")
 _WITH_VALUE = ("--catalog", "--warehouse")
 VERSION_COLUMNS = [
-    code("_position", "merged"), words("_row_kind", "kind"), code("_sequence_number", "sequence"),
+    # Verdicts count versions from 1.
+    replace(code("_position", "version"), show=lambda position: str(position + 1)),
+    words("_row_kind", "kind"), code("_sequence_number", "sequence"),
     code("_snapshot_id", "snapshot"), code("_level", "level"), code("_run", "run"),
     words("_verdict", "outcome"), words("_file_name", "file"),
 ]  # fmt: skip
