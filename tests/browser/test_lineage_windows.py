@@ -163,6 +163,23 @@ def test_names_of_lanes_never_lie_on_each_other(tmp_path: Path) -> None:
             assert above[1] <= below[0] + 1
 
 
+def test_a_history_that_can_be_read_whole_is_shown_whole_at_first(tmp_path: Path) -> None:
+    with served(tmp_path, 20) as url:
+        page = tmp_path / "page.html"
+        page.write_bytes(urlopen(f"{url}lineage?table=shop.orders").read())
+    far, left, right, width = acted(
+        page,
+        """
+        const boxes = [...document.querySelectorAll('.node')].map(node => node.getBoundingClientRect());
+        const whole = view.getBoundingClientRect();
+        return [svg.classList.contains('far'), Math.min(...boxes.map(box => box.left)) - whole.left,
+                Math.max(...boxes.map(box => box.right)) - whole.left, whole.width];
+        """,
+    )
+    assert not far
+    assert 0 < left < right < width < 20 * 52  # of which a full-sized picture would show a part
+
+
 LABELS = """
     const boxes = [...document.querySelectorAll('.lane-name, .node text, .node circle, .node rect')].filter(
         each => getComputedStyle(each).display !== 'none' && each.getAttribute('visibility') !== 'hidden').map(
