@@ -1,6 +1,9 @@
 """The health of a warehouse: which tables owe what, the worst first, and the job that mends each."""
 
+import math
+import shlex
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -9,11 +12,14 @@ from pydantic import Field
 import lsm_engine as lsm
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, asset_link
-from lsm_assets.model.pictures import markdown_table, without_html
+from lsm_assets.model.metadata import Metadata
+from lsm_assets.model.pictures import markdown_table
 
-SHOWN = 200
 HOURLY = "25 * * * *"
 _CHECK = "nothing_owed"
+_HEADINGS = ("table", "finding", "mended by")  # more columns than these are cut on the page
+_CHARACTERS_MAX = 100_000
+_OLDEST = 10
 
 
 class HealthConfig(dg.Config):
@@ -45,7 +51,13 @@ def health_asset(
                 description="What the tables of this warehouse owe, the worst first, and what mends it.",
             )
         ],
-        check_specs=[dg.AssetCheckSpec(name=_CHECK, asset=health_of)],
+        check_specs=[
+            dg.AssetCheckSpec(
+                name=_CHECK,
+                asset=health_of,
+                description="No table owes anything: nothing but notes is found.",
+            )
+        ],
         required_resource_keys={"lsm"},
     )
     def health(context: dg.AssetExecutionContext, config: HealthConfig) -> Iterator[Any]:
@@ -55,23 +67,14 @@ def health_asset(
         report = lsm.doctor(catalog, names, depth=config.depth) if names else None
         found = sorted(report.findings, key=_rank) if report is not None else []
         compactions = {name: asset_link(keys[name].asset(AssetKind.COMPACTION)) for name in names}
-        rows = [_row(each, compactions.get(each.table, ""), prefix) for each in found[:SHOWN]]
-        headings = ["table", "what", "severity", "finding", "cost", "mended by"]
-        oldest = sorted(_ages_hours(catalog, names), reverse=True)[:10]
-        shown = markdown_table(headings, rows) if rows else "nothing is owed"
+        rows = [_row(each, compactions.get(each.table, ""), prefix) for each in found]
         yield dg.MaterializeResult(
             asset_key=health_of,
             metadata={
-                "lsm/health": dg.MetadataValue.md(shown),
-                **_all_of(found[:SHOWN]),
+                **_findings(rows),
                 "lsm/findings": len(found),
                 "lsm/tables": dg.MetadataValue.text(f"{len(names)} of {len(keys)} exist"),
-                "lsm/oldest": dg.MetadataValue.md(
-                    markdown_table(
-                        ["table", "hours since its last commit"],
-                        [(name, f"{age:.1f}") for age, name in oldest],
-                    )
-                ),
+                "lsm/oldest": dg.MetadataValue.md(_oldest(catalog, names)),
             },
         )
         yield dg.AssetCheckResult(
@@ -80,6 +83,7 @@ def health_asset(
             passed=report is None or report.is_healthy,
             severity=dg.AssetCheckSeverity.WARN,
             description=f"findings: {len(found)}, tables: {len(names)}"
+            + (f"; the worst: {found[0].table}: {found[0].what}" if found else "")
             + (report.left_out if report is not None else ""),
         )
 
@@ -97,16 +101,14 @@ def health_schedule(asset: dg.AssetsDefinition, *, prefix: str = "lsm") -> dg.Sc
     )
 
 
-def _all_of(found: Sequence[Any]) -> dict[str, dg.MetadataValue[Any]]:
-    """Return all findings as a table: what a page shows inline is cut."""
-    if not found:
-        return {}
-    records = [
-        dg.TableRecord({key: str(fact) for key, fact in each.facts().items()}) for each in found
-    ]
-    columns = [dg.TableColumn(name=name) for name in records[0].data]
-    schema = dg.TableSchema(columns=columns)
-    return {"lsm/all_findings": dg.MetadataValue.table(records=records, schema=schema)}
+def _findings(rows: Sequence[tuple[str, ...]]) -> Metadata:
+    """Return the worst findings as a table in place and, where it is cut, more of them behind a button."""
+    if not rows:
+        return {"lsm/health": dg.MetadataValue.md("nothing is owed")}
+    worst = markdown_table(_HEADINGS, rows)
+    found: Metadata = {"lsm/health": dg.MetadataValue.md(worst)}
+    more = markdown_table(_HEADINGS, rows, characters_max=_CHARACTERS_MAX)
+    return found if more == worst else {**found, "lsm/all_findings": dg.MetadataValue.md(more)}
 
 
 def _rank(finding: Any) -> tuple[int, str, str]:
@@ -120,18 +122,33 @@ def _row(finding: Any, compaction: str, prefix: str) -> tuple[str, ...]:
         "retention": f"job {prefix}_expire",
         "orphans": f"job {prefix}_orphans",
     }
-    command = f"lsm {' '.join(finding.command)}" if finding.command else ""
-    mended = mends.get(finding.kind) or command
-    told = (finding.table, finding.kind, finding.severity.name.lower(), finding.what, finding.cost)
-    return (*map(without_html, told), mended)
+    cost = f"; {finding.cost}" if finding.cost else ""
+    told = f"{finding.severity.name.lower()}, {finding.kind}: {finding.what}{cost}"
+    return finding.table, told, mends.get(finding.kind) or _command(finding)
 
 
-def _ages_hours(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str]]:
-    """Yield hours since its last commit of each table that can be read."""
+def _command(finding: Any) -> str:
+    loses = f"; this loses {finding.loses}" if finding.loses else ""
+    return shlex.join(["lsm", *finding.command]) + loses if finding.command else ""
+
+
+def _oldest(catalog: lsm.Catalog, names: Sequence[str]) -> str:
+    """Return the tables that have waited longest for a commit, those without any first."""
+    ages = sorted(_ages(catalog, names), key=lambda each: -each[0])[:_OLDEST]
+    rows = [(name, when, f"{hours:,.1f}" if when != "never" else "") for hours, name, when in ages]
+    return markdown_table(("table", "last commit (UTC)", "hours since"), rows)
+
+
+def _ages(catalog: lsm.Catalog, names: Sequence[str]) -> Iterator[tuple[float, str, str]]:
+    """Yield hours since its last commit of each table that can be read, its name, and the time."""
     for name in names:
         try:
             table = catalog.table(name)
             newest = table.latest_snapshot()
         except lsm.LsmError:
             continue
-        yield table.age_millis(newest) / 3_600_000 if newest is not None else 0.0, name
+        if newest is None:
+            yield math.inf, name, "never"
+            continue
+        at = datetime.fromtimestamp(newest.time_millis / 1000, UTC)
+        yield table.age_millis(newest) / 3_600_000, name, f"{at:%Y-%m-%d %H:%M}"

@@ -16,11 +16,12 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import lsm_engine as lsm
 from lsm_assets import warehouse_component
-from lsm_assets.assets.health import health_key
+from lsm_assets.assets.health import _findings, health_key
 from lsm_assets.automation.cursor import PLAIN_MAX, in_turn, interval_of, read_cursor, write_cursor
 from lsm_assets.automation.fleet import matching
 from lsm_assets.component import LsmTableComponent
 from lsm_assets.factory import lsm_table_assets
+from lsm_assets.model.pictures import INLINE_CHARACTERS_MAX
 from lsm_assets.resources import resources_from
 from lsm_assets.settings import CATALOG_URL, EXECUTOR, WAREHOUSE, settings_from
 from lsm_assets.warehouse_component import LsmWarehouseComponent, warehouse_definitions, watched
@@ -214,6 +215,37 @@ def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
     assert "hours since" in event.metadata["lsm/oldest"].value
     (check,) = done.get_asset_check_evaluations()
     assert not check.passed
+    assert "; the worst: others." in check.description
+
+
+def test_health_can_be_read_on_its_page(warehouse: Warehouse) -> None:
+    """Three columns, commands as a shell takes them, and no table without a commit that seems fresh."""
+    warehouse.catalog.create_table("shop.orders", ORDERS.schema, primary_key=["id"])
+    file = warehouse.catalog.table("others.a").system("files")["file_path"][0].as_py()
+    (Path(warehouse.catalog.table("others.a").location) / file).unlink()
+    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([health_key()])
+    config = {"ops": {"lsm_health": {"config": {"depth": "whole"}}}}
+    done = job.execute_in_process(
+        instance=warehouse.instance, run_config=config, asset_selection=[health_key()]
+    )
+    (event,) = done.asset_materializations_for_node("lsm_health")
+    head, _, *lines = event.metadata["lsm/health"].value.splitlines()
+    assert head == "| table | finding | mended by |"
+    assert lines[0].startswith("| others.a | error, damage: ")
+    assert "| lsm repair others.a damaged-files --act --yes; this loses " in lines[0]
+    assert "lsm/all_findings" not in event.metadata  # lsm/health has room for all of them
+    _, _, first, *_ = event.metadata["lsm/oldest"].value.splitlines()
+    assert first == "| shop.orders | never |  |"
+
+
+def test_findings_that_are_cut_are_all_behind_a_button() -> None:
+    few = [("shop.a", "error, damage: a file is gone", "lsm repair shop.a")]
+    assert list(_findings(few)) == ["lsm/health"]
+    many = [(f"shop.t{at}", "warning, debt: 9 sorted runs", "job") for at in range(300)]
+    found = {key: value.value for key, value in _findings(many).items()}
+    assert len(found["lsm/health"]) < INLINE_CHARACTERS_MAX < len(found["lsm/all_findings"])
+    assert "shop.t299" in found["lsm/all_findings"]
+    assert "more" in found["lsm/health"]
 
 
 def test_patterns_watch_what_the_catalog_has(tmp_path: Path) -> None:
