@@ -87,9 +87,8 @@ def _origin(origin: Origin) -> Tree:
     run = f", made by run {origin.run_id[:8]}" if origin.run_id else ""
     made = tree.add(f"{CARRIER_DAYS.name} snapshot {origin.snapshot_id}: {origin.label}{run}")
     for state in origin.inputs:
-        read = made.add(
-            f"read {state.dataset} at snapshot {state.snapshot_id}, {state.file_count} data files"
-        )
+        files = "1 data file" if state.file_count == 1 else f"{state.file_count} data files"
+        read = made.add(f"read {state.dataset} at snapshot {state.snapshot_id}, {files}")
         for commit in state.commits:
             made_by = f", run {commit.run_id[:8]}" if commit.run_id else ""
             shown = read.add(f"snapshot {commit.snapshot_id}: {commit.label}{made_by}")
