@@ -128,7 +128,9 @@ def test_sigterm_ends_a_command_and_what_runs_beside_it(ignored: bool, tmp_path:
     )
     program = (
         "import os, signal, sys\nfrom lsm_assets.running import run_beside\n"
-        f"signal.signal(signal.SIGINT, {'signal.SIG_IGN' if ignored else 'signal.default_int_handler'})\n"
+        f"acts = {'signal.SIG_IGN' if ignored else 'signal.default_int_handler'}\n"
+        "signal.signal(signal.SIGINT, acts)\n"
+        "signal.signal(signal.SIGTERM, acts)\n"  # as Dagster does when it is imported
         f"sys.exit(run_beside([sys.executable, '-c', {waits!r}], ['sleep', '60'], dict(os.environ)))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as running:
