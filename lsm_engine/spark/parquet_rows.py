@@ -121,7 +121,7 @@ def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession
     """Whether columns of such types come out as a task of ours would hand them over."""
     if str(spark.conf.get(READS_PARQUET, "true")).lower() != "true":
         return False
-    zone = spark.conf.get("spark.sql.session.timeZone", "")
+    zone = spark.conf.get("spark.sql.session.timeZone")
     if zone != "UTC" and any(_has_no_zone(field) for field in schema.fields):
         return False
     names = {name.lower() for name in schema.names}  # Spark compares them so
