@@ -41,12 +41,13 @@ def retract_rule(schema: TableSchema) -> RetractRule:
 def deleted_columns(schema: TableSchema) -> tuple[str, ...]:
     """Return the columns that a -D needs of the row that it deletes; the others may be null.
 
-    All of them where a merge, a column of kinds or a changelog of the input makes something of the values.
+    All of them where a merge, a column of kinds or readers of changes make something of the values: those of a
+    changelog that a compaction makes get the row that it looks up.
     """
     options = schema.options
     if (
         not options[core_options.MERGE_ENGINE].policy.keeps_newest_row
-        or options[core_options.CHANGELOG_PRODUCER].policy.logs_input
+        or not options[core_options.CHANGELOG_PRODUCER].policy.compares
         or options[core_options.ROWKIND_FIELD] is not None
     ):
         return tuple(schema.names)

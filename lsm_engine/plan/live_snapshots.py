@@ -146,9 +146,8 @@ def without_ghosts(
     start = believed(earliest, snapshots[-1].id if snapshots else 0)
     passed = [one for one in snapshots if one.id < start]
     live = list(snapshots[len(passed) :])
-    under = (
-        2 if passed and start < live[0].id else 1
-    )  # what EARLIEST names may have been left by a power cut
+    # What lies below a snapshot that EARLIEST names may be there again after a power cut.
+    under = 2 if passed and start < live[0].id else 1
     if passed and is_target_below(live[0], *passed[-under:][::-1], latest=latest):
         live, passed = list(snapshots), []
     while len(live) > 1 and is_cut_off(live[-1], live[-2], latest=latest):

@@ -174,9 +174,8 @@ class _Expiry:
         try:
             self._raise_fence(choice)
         except CommitConflictError:
-            with suppress(
-                CorruptFileError
-            ):  # a rollback is under way: it mends EARLIEST at its end
+            # A rollback is under way: it mends EARLIEST at its end.
+            with suppress(CorruptFileError):
                 self._session.snapshots.mend_earliest()
             raise
 

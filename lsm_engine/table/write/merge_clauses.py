@@ -168,6 +168,7 @@ def rows_needed(clauses: Sequence[Clause] | None, schema: TableSchema) -> ScanRe
 def _kept(given: Filter | Computed | None, columns: pa.Schema) -> Predicate | None:
     """Return a filter that keeps all rows for which a condition is true; None where none is known."""
     made = given.where if isinstance(given, Computed) else given
+    # It may be more than a filter may be, or have a literal that the column has no room for.
     try:
         if isinstance(made, str):
             parser = import_module("lsm_engine.prune.sql")
@@ -175,9 +176,7 @@ def _kept(given: Filter | Computed | None, columns: pa.Schema) -> Predicate | No
         if not isinstance(made, Predicate):
             return None
         tree_of(made, columns)
-    except (
-        InvalidInputError
-    ):  # more than a filter may be, or a literal that the column has no room for
+    except InvalidInputError:
         return None
     return made
 
@@ -193,9 +192,11 @@ def _named(given: Any, target: Collection[str], source: Collection[str]) -> Coll
     named = _sql_value(given).columns()
     plain = {name for side, name, _ in named if side is None} - {*source}
     if plain - (set() if source else {*target}):
-        return target  # of the table where the source has columns too, or in other letters
+        return (
+            target  # of the table where the source has columns too, or in other letters, as below
+        )
     of_table = {name for side, name, _ in named if side and SIDES.get(side.lower()) != SOURCE}
-    return plain | of_table
+    return plain | of_table if of_table <= {*target} else target
 
 
 def holds(condition: Filter | Computed | None, frame: Frame) -> Bools:

@@ -308,7 +308,11 @@ BY_SOURCE = [
 
 @pytest.mark.parametrize("options", BY_SOURCE, ids=str)
 def test_random_merges_of_whole_rows_look_at_keys_alone(options, monkeypatch):
-    """Conditions name the source, and updates set every column: no value of the table matters."""
+    """Conditions name the source, and updates set every column: no value of the table matters.
+
+    But of a deleted row to readers of changes, where no compaction looks it up for them.
+    """
+    deletes = "changelog-producer" in options
     chance = random.Random(str(options))
     monkeypatch.setattr(merge, "LOOKED_UP_SHARE", 0)
     monkeypatch.setattr(TableQuery, "lookup", lambda *_, **__: pytest.fail("read values"))
@@ -321,17 +325,14 @@ def test_random_merges_of_whole_rows_look_at_keys_alone(options, monkeypatch):
         }
         least, most = sorted((chance.randrange(50), chance.randrange(50)))
         rows_given = pa.table({"id": [*source], "n": [*source.values()]}, schema=columns)
-        (
-            made.table.merge(rows_given)
-            .when_matched_delete(f"source.n < {least}")
-            .when_matched_update_all(f"source.n < {most}")
-            .when_not_matched_insert_all()
-            .execute()
-        )
+        begun = made.table.merge(rows_given)
+        if deletes:
+            begun = begun.when_matched_delete(f"source.n < {least}")
+        begun.when_matched_update_all(f"source.n < {most}").when_not_matched_insert_all().execute()
         for key, n in source.items():
             if key not in state:
                 state[key] = n
-            elif n < least:
+            elif deletes and n < least:
                 del state[key]
             elif n < most:
                 state[key] = n
@@ -346,11 +347,16 @@ def test_random_merges_of_whole_rows_look_at_keys_alone(options, monkeypatch):
     "more",
     [
         {"columns": [("note", pa.string())]},
+        {"options": {}, "deletes": True},
         {"options": {"changelog-producer": "input"}, "deletes": True},
-        {"options": {"sequence.field": "n"}, "deletes": True},
+        {"options": {"sequence.field": "n", "changelog-producer": "lookup"}, "deletes": True},
         {"options": {"record-level.expire-time": "1 d", "record-level.time-field": "n"}},
         {"where": "target.n > 0"},
-        {"where": "n > 0", "source": pa.table({"id": [3]})},
+        {
+            "where": "n > 0",
+            "source": pa.table({"id": [3]}),
+            "options": {"changelog-producer": "lookup"},
+        },
         {"where": lsm.col("source.n") > 0},
     ],
     ids=str,
@@ -383,7 +389,7 @@ def test_values_are_read_where_the_outcome_depends_on_them(monkeypatch, more):
 WHERES = [
     "id < 20", "n >= 10 AND name <> 'n3'", "name IN ('n1', 'n7') OR n IS NULL", "n % 3 = 1",
     "NOT (id BETWEEN 5 AND 30)", "day = DATE '2024-05-02'", "DAY < '2024-05-02' AND n > 4",
-    "target.n = 5", "n = 99999999999", lsm.col("n") > 12, [lsm.col("id") > 3, lsm.col("n") < 9],
+    "target.n = 5", "target.N % 4 = 1", "Target.NAME = 'n5'", "n = 99999999999", lsm.col("n") > 12, [lsm.col("id") > 3, lsm.col("n") < 9],
     pc.field("name") == "n4", "ratio > 0.25", "ratio IS NOT NULL",
 ]  # fmt: skip
 
@@ -429,8 +435,24 @@ def test_rows_by_a_condition_are_those_of_every_row_looked_at(where, engine, mon
     assert len(found) < 50 or where == "n = 99999999999"
 
 
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_readers_of_changes_get_whole_rows_of_what_a_condition_deletes(producer):
+    """Whatever the columns that the condition, or the source, names."""
+    made = story(**{"changelog-producer": producer})
+    made.table.compact(full=True)
+    before = made.table.latest_snapshot()
+    made.table.delete(where="id = 1 OR n = 30")
+    made.table.merge([{"id": 4}, {"id": 5}]).when_matched_delete("source.id > 4").execute()
+    made.table.compact(full=True)
+    rows = made.table.changelog(after=before).to_pylist()
+    gone = {row["id"]: (row["n"], row["name"]) for row in rows if row["_row_kind"] == "-D"}
+    assert gone == {1: (10, "n1"), 3: (30, "n3"), 5: (50, "n5")}
+
+
 def test_a_delete_by_a_condition_reads_the_columns_and_files_that_matter(monkeypatch):
-    made = story()
+    made = story(
+        **{"changelog-producer": "lookup"}
+    )  # of deleted rows a compaction looks up the rest
     made.table.upsert([{"id": k, "n": k, "name": "x"} for k in range(1000, 1100)])
     scans = []
     begin = Scan.__init__
