@@ -11,7 +11,6 @@ from lsm_engine.base.units import parse_bytes
 from lsm_engine.spark.arrow_rows import arrow_schema_of
 from lsm_engine.spark.failures import TaskFailedError
 from lsm_engine.spark.jobs import collected_by
-from lsm_engine.spark.plain_files import plain_files
 from lsm_engine.spark.session import is_classic
 from lsm_engine.spark.shared_storage import DRIVER_BYTES, runs_elsewhere
 
@@ -56,9 +55,6 @@ def few_rows(frame: DataFrame, *, label: str) -> pa.Table | None:
     most = driver_bytes(frame.sparkSession)
     if not most or not is_plain(frame.schema):
         return None
-    files = plain_files(frame, most)
-    if files is not None:
-        return files.reader().read_all()
     try:
         return collected_by(partial(_few, frame, most), frame.sparkSession, label=label)
     except TaskFailedError as error:

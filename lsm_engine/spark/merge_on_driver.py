@@ -28,6 +28,7 @@ from lsm_engine.spark.merge_columns import Sides, direct_source, set_columns
 from lsm_engine.spark.merge_frame import FrameMerge, frame_merge
 from lsm_engine.spark.parquet_rows import parquet_frame
 from lsm_engine.spark.plain_conditions import plain_condition
+from lsm_engine.spark.plain_files import plain_files
 from lsm_engine.spark.session import set_meanwhile
 from lsm_engine.spark.split_rows import bytes_per_row
 from lsm_engine.spark.statement import quoted
@@ -302,7 +303,10 @@ class DriverMerge:
             return merge(base)
         if self._source is None:
             assert merge.source is not None
-            self._source = few_rows(merge.source, label=self._label)
+            files = plain_files(merge.source, driver_bytes(merge.spark))
+            self._source = (
+                few_rows(merge.source, label=self._label) if files is None else files.table()
+            )
             if self._source is None:
                 return merge(base)
         if self._plan is None:

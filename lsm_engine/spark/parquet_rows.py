@@ -4,7 +4,6 @@ Where a file holds rows that newer ones replace, their numbers, found by one mer
 query knows by a scalar subquery, and each row of that file is looked up in it.
 """
 
-import os
 from collections.abc import Sequence
 from functools import reduce
 
@@ -91,15 +90,17 @@ def parquet_frame(
 ) -> DataFrame | None:
     """Return a scan's rows as Spark's Parquet reader finds them; None where it would not find just these.
 
-    That is: local Parquet files of the newest schema, of at most 1,000, with columns of plain types. Rows that have
-    to be merged are, by their keys and in this process, where one of them stands for all (up to 4,000,000, as many
-    as `ReplacedRows.serves` says, and unless `spark.lsm.driver-bytes` is 0). Columns are nullable, as Spark's are.
+    That is: local Parquet files that have the columns as the table has them now, of plain types, at most 1,000. Rows
+    that have to be merged are, by their keys and in this process, where one of them stands for all (up to 4,000,000,
+    as many as `ReplacedRows.serves` says, and unless `spark.lsm.driver-bytes` is 0). Columns are nullable, as Spark's are.
     """
-    if not _reads(scan.schema, schema, spark):
+    read = scan.explain()
+    if not _reads(scan.schema, schema, spark) or read.files.kept > _FILES_MAX:
         return None
-    knows = hasattr(DataFrame, "scalar") and driver_bytes(spark) > 0
+    merged = sum(len(split.sections) for split in read.splits if not split.raw)
+    knows = hasattr(DataFrame, "scalar") and driver_bytes(spark) > 0 and merged <= _SEARCHED_MAX
     files = scan.parquet_files(_replaced if knows else None, whole=True, small=True)
-    if not files or len(files) > _FILES_MAX or any(map(_is_hidden, files)):
+    if not files or any(map(_is_hidden, files)):
         return None
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
     if len(partial) > _SEARCHED_MAX:
@@ -110,11 +111,8 @@ def parquet_frame(
         parts.append(_less(_read(spark, schema, partial), partial))
     if not parts:
         return spark.createDataFrame([], schema)
-    rows = sum(file.row_count - _left_out(file) for file in files)
-    found = reduce(DataFrame.unionAll, parts)
-    return _sized(found, rows * bytes_per_row(arrow_schema_of(schema)), files).select(
-        *map(_as_declared, schema.fields)
-    )
+    found = _sized(reduce(DataFrame.unionAll, parts), read.row_count, read.size_bytes)
+    return found.select(*map(_as_declared, schema.fields))
 
 
 def _reads(columns: pa.Schema, schema: sql_types.StructType, spark: SparkSession) -> bool:
@@ -192,17 +190,17 @@ def _less(frame: DataFrame, files: Sequence[RawFile]) -> DataFrame:
     return kept
 
 
-def _sized(frame: DataFrame, byte_count: int, files: Sequence[RawFile]) -> DataFrame:
+def _sized(frame: DataFrame, row_count: int, file_bytes: int) -> DataFrame:
     """Return a frame that Spark does not take for small because its files are.
 
     Spark knows a relation by the bytes of its files, and would broadcast what is many times as large in memory. It
     adds up what is united: here as many numbers as that takes, none of which stays.
     """
     spark = frame.sparkSession
-    threshold = broadcast_threshold(spark)
-    if byte_count <= threshold or sum(os.path.getsize(file.path) for file in files) > threshold:
+    threshold, row_bytes = broadcast_threshold(spark), bytes_per_row(arrow_schema_of(frame.schema))
+    if row_count * row_bytes <= threshold or file_bytes > threshold:
         return frame
-    step = bytes_per_row(arrow_schema_of(frame.schema)) / _RANGE_ROW * _RANGE_VALUE
+    step = row_bytes / _RANGE_ROW * _RANGE_VALUE
     none = spark.range(0, int(2 * threshold / step), 1, 1).where("id < 0")
     return frame.unionAll(
         # No constants: by a filter on them Spark would see that no row stays, and forget the size.

@@ -34,17 +34,20 @@ _VERSION = b"org.apache.spark.version"
 class PlainFiles:
     """Local Parquet files that hold just the rows of a DataFrame. `columns`: their names in the files.
 
-    `schema`: the DataFrame's columns, which the files have in the same types. `size_bytes`: of the files.
+    `schema`: the DataFrame's columns, which the files have in the same types.
     """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
     schema: pa.Schema
-    size_bytes: int
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream, file after file."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def table(self) -> pa.Table:
+        """Return the rows, which are few."""
+        return self.reader().read_all()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for path in self.paths:
@@ -75,9 +78,7 @@ def plain_files(frame: DataFrame, most: int) -> PlainFiles | None:
     found = tuple(path for path in paths if path is not None)
     if len(found) < len(paths) or not all(_holds(path, names, schema) for path in found):
         return None
-    return PlainFiles(
-        paths=found, columns=names, schema=schema, size_bytes=int(relation.sizeInBytes())
-    )
+    return PlainFiles(paths=found, columns=names, schema=schema)
 
 
 def _reads_alike(spark: SparkSession) -> bool:

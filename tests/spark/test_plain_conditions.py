@@ -124,7 +124,7 @@ def test_a_delete_of_a_larger_table_needs_no_executors_where_its_condition_needs
     run, spark, monkeypatch
 ):
     run(
-        "CREATE TABLE shop.t (id BIGINT, s STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '1')"
+        "CREATE TABLE shop.t (id BIGINT, s STRING) USING lsm TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '1', 'changelog-producer' = 'lookup')"
     )
     run("INSERT INTO shop.t SELECT id, uuid() FROM range(2000)")
     spark.conf.set(DRIVER_BYTES, "1kb")  # the table's files are larger than eight times that
