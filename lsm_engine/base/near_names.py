@@ -4,10 +4,13 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the one of `known` that is most like a name, whatever its case; None if none is."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the one of `known` that is most like a name, whatever its case; None if none is.
+
+    `cutoff`: how much alike they have to be; 1 is the same.
+    """
     by_case = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_case, n=1)
+    near = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=cutoff)
     return by_case[near[0]] if near else None
 
 

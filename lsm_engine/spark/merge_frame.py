@@ -266,7 +266,7 @@ def frame_merge(
 ) -> FrameMerge:
     """Return what stages a MERGE on Spark; raises as `table.write.merge.merge` does."""
     arrow = session.schema.arrow if source is None else arrow_schema_of(source.schema)
-    check_merge(session, plan, arrow.names)
+    check_merge(session, plan, arrow.names, any_case=True)
     for clause in plan.clauses:
         given = {name.lower() for name in clause.values or arrow.names}
         lacking = [name for name in session.schema.primary_keys if name.lower() not in given]

@@ -57,7 +57,7 @@ class Merge(NamedElsewhere):
 
     @keywords(CLAUSE_ARGUMENTS)
     def when_matched_update_all(self, where: Filter | None = None) -> "Merge":
-        """Set every column that the source has, in rows that match."""
+        """Set every column that both have, in rows that match. One that is misspelled is refused."""
         return self._with(Match.MATCHED, Action.UPDATE, where)
 
     @keywords(CLAUSE_ARGUMENTS)
@@ -74,7 +74,7 @@ class Merge(NamedElsewhere):
 
     @keywords(CLAUSE_ARGUMENTS)
     def when_not_matched_insert_all(self, where: Filter | None = None) -> "Merge":
-        """Insert rows of the source that match none, with every column that both have."""
+        """Insert rows of the source that match none, with every column that both have; as above."""
         return self._with(Match.NOT_MATCHED, Action.INSERT, where)
 
     @keywords(CLAUSE_ARGUMENTS)

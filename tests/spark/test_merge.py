@@ -149,6 +149,19 @@ def test_what_would_change_a_row_twice_or_its_key_is_refused_and_nothing_is_writ
     assert [one.id for one in table.snapshots()] == [1]
 
 
+def test_a_misspelled_column_of_the_source_is_refused_and_others_are_ignored(spark, table):
+    frame = source(spark, 1).withColumnRenamed("text", "txet")
+    merging = merge_dataframe(table, frame)
+    for starred in (merging.when_matched_update_all(), merging.when_not_matched_insert_all()):
+        with pytest.raises(InvalidInputError, match=r"'txet'.*'text'.*rename it"):
+            starred.execute()
+    merging.when_matched_update_all(where=sql.col("source.txet") == "new").execute()
+    other = source(spark, 2).withColumnsRenamed({"text": "TEXT", "n": "loaded_by"})
+    merge_dataframe(table, other).when_matched_update_all().execute()
+    found = table.to_arrow(["n", "text"], where="id in (1, 2)").to_pylist()
+    assert found == [{"n": 0, "text": "t1"}, {"n": 2, "text": "new"}]
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -174,7 +174,7 @@ def test_rows_that_spark_writes_by_a_name_never_go_to_the_table_that_they_come_f
     assert run("SELECT * FROM shop.other ORDER BY id") == there
 
 
-def test_clauses_take_columns_in_any_case_and_leave_subqueries_and_intervals_alone(run, spark):
+def test_clauses_take_columns_in_any_case_but_misspelled_and_leave_subqueries_alone(run, spark):
     run(CREATE)
     run(INSERT)
     source = (
@@ -187,6 +187,11 @@ def test_clauses_take_columns_in_any_case_and_leave_subqueries_and_intervals_alo
     every = "SELECT * FROM shop.orders ORDER BY id"
     assert run(every) == [("a", 1, 9, "new"), ("a", 2, 2, "two"), ("b", 3, 3, "three"), ("d", 4, 4, "four")]  # fmt: skip
     spark.createDataFrame([(3,)], "id long").createOrReplaceTempView("gone")
+    source = "(SELECT 'a' AS day, 1L AS id, 9 AS n, 'new' AS notes)"
+    wrong = f"MERGE INTO shop.orders t USING {source} s ON t.id = s.id AND t.day = s.day"
+    for action in ("MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"):
+        with pytest.raises(InvalidInputError, match=r"'notes'.*'note'.*rename it"):
+            run(f"{wrong} WHEN {action}")
     rest = "id IN (SELECT id FROM gone) AND DATE'2024-05-01' - INTERVAL 30 DAY < DATE'2024-05-01'"
     assert run(f"{merge} WHEN NOT MATCHED BY SOURCE AND {rest} THEN DELETE") == [(3, 0, 0, 1)]
     assert [row[1] for row in run(every)] == [1, 2, 4]

@@ -37,6 +37,7 @@ from lsm_engine.table.write.merge_clauses import (
     Clause,
     Frame,
     Match,
+    check_source,
     check_values,
     chosen_clauses,
     computed,
@@ -102,8 +103,13 @@ def merge(
     return write_looked_up(session, identity, partial(staged, session, source, plan))
 
 
-def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -> None:
-    """Raise as `merge` does for a table, or columns of a source, that a MERGE cannot be done with."""
+def check_merge(
+    session: TableSession, plan: MergePlan, source: Sequence[str], *, any_case: bool = False
+) -> None:
+    """Raise as `merge` does for a table, or columns of a source, that a MERGE cannot be done with.
+
+    `any_case`: the source's columns are found in any letters.
+    """
     schema = session.schema
     engine = session.options[core_options.MERGE_ENGINE]
     updates = any(clause.action is Action.UPDATE for clause in plan.clauses)
@@ -123,13 +129,7 @@ def check_merge(session: TableSession, plan: MergePlan, source: Sequence[str]) -
     named = {name for name, _ in plan.on}.union(*(clause.values or () for clause in plan.clauses))
     for name in sorted(named):
         schema.field(name)
-    missing = sorted({name for _, name in plan.on} - set(source))
-    if missing:
-        raise InvalidInputError(
-            f"the source has no column {missing[0]!r} to match on; it has {', '.join(source)}",
-            kind=ErrorKind.NO_SUCH_COLUMN,
-            column=missing[0],
-        )
+    check_source(schema.names, source, plan.on, plan.condition, plan.clauses, any_case=any_case)
 
 
 def staged(

@@ -1,5 +1,6 @@
 """MERGE as values: what is to happen to rows that match, that only the source has, or only the table."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lsm_engine.prune.sql_values import SqlValue
 
 SOURCE, TARGET = "source", "target"
+_NEARLY = 0.75
 SIDES = {"source": SOURCE, "s": SOURCE, "target": TARGET, "t": TARGET}
 
 
@@ -271,6 +273,44 @@ def chosen_clauses(
         left &= ~mine
         taken.append((clause, mine))
     return taken
+
+
+def check_source(
+    table: Sequence[str],
+    source: Sequence[str],
+    on: Sequence[tuple[str, str]],
+    condition: Any,
+    clauses: Sequence[Clause],
+    *,
+    any_case: bool,
+) -> None:
+    """Raise where a source lacks a column to match on, or has one whose name is nearly that of one that it lacks.
+
+    The latter where all columns are taken that both have: it would be left out. Not where the merge mentions
+    it. Any other column is ignored, as Delta does.
+    """
+    missing = sorted({name for _, name in on} - set(source))
+    if missing:
+        raise InvalidInputError(
+            f"the source has no column {missing[0]!r} to match on; it has {', '.join(source)}",
+            kind=ErrorKind.NO_SUCH_COLUMN,
+            column=missing[0],
+        )
+    if not any(each.values is None and each.action is not Action.DELETE for each in clauses):
+        return
+    alike = str.lower if any_case else str
+    ours, theirs = ({alike(name): name for name in names} for names in (table, source))
+    mentioned = repr([on, condition, *((each.condition, each.values) for each in clauses)])
+    lacking = [ours[each] for each in ours if each not in theirs]
+    for name in (theirs[each] for each in theirs if each not in ours):
+        near = nearest(name, lacking, _NEARLY)
+        if near and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", mentioned):
+            raise InvalidInputError(
+                f"the source's column {name!r} would be left out: the table has no such column, but {near!r}, "
+                "which the source lacks; rename it in the source, or leave it out there",
+                kind=ErrorKind.NO_SUCH_COLUMN,
+                column=name,
+            )
 
 
 def check_values(

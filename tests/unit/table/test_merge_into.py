@@ -140,6 +140,39 @@ def test_what_is_ambiguous_or_wrong_is_refused_whole(table):
     )  # fmt: skip
 
 
+ALL = {
+    "update": lambda merging: merging.when_matched_update_all(),
+    "insert": lambda merging: merging.when_not_matched_insert_all(),
+}
+
+
+@pytest.mark.parametrize("clause", ALL)
+@pytest.mark.parametrize("typed", ["nmae", "Name", "names", "NAME_"])
+def test_a_misspelled_column_of_the_source_is_refused_with_the_one_it_may_be(clause, typed, table):
+    merging = ALL[clause](table.merge([{"id": 2, "n": 5, typed: "two"}, {"id": 9, typed: "nine"}]))
+    with pytest.raises(lsm.InvalidInputError, match=f"'{typed}'.*'name'.*rename it.*leave it out"):
+        merging.execute()
+    assert table.latest_snapshot().id == 1
+
+
+def test_other_columns_that_the_table_lacks_are_ignored_or_may_be_mentioned(table):
+    source = [{"id": 2, "n": 5, "loaded_at": date(2026, 1, 1), "name": "two", "named": "x"}]
+    table.merge(source).when_matched_update_all().execute()  # the source has "name" itself
+    assert rows(table)[2] == (5, "two")
+    source = [{"id": 3, "n": 6, "names": "three", "nn": 1}]
+    for where in ("source.names = 'three'", "nn = 1 and source.\"names\" > 'a'"):
+        table.merge(source).when_matched_update_all(where=where).execute()
+    table.merge(source).when_matched_update_all(
+        where=[lsm.col("source.names") == "three"]
+    ).execute()
+    table.merge(source).when_matched_update_all(where=pc.field("source.names") == "three").execute()
+    table.merge(source, on={"name": "names"}).when_matched_update_all().execute()
+    table.merge([{"id": 4, "names": "four"}]).when_matched_update(
+        {"name": "source.names"}, where="source.id = 4"
+    ).when_not_matched_insert_all().execute()
+    assert (rows(table)[3], rows(table)[4]) == ((6, "n3"), (40, "four"))
+
+
 def test_several_matches_are_fine_where_only_one_changes_the_row(table):
     twice = [{"id": 2, "n": 1}, {"id": 2, "n": 2}]
     table.merge(twice).when_matched_update_all(where="source.n = 2").execute()
