@@ -36,6 +36,7 @@ _UNSUPPORTED = "*"
 _ELSEWHERE = {
     **dict.fromkeys(("get", "items", "keys", "values"), "the mapping `texts`, of what was set"),
     **dict.fromkeys(("to_dict", "map", "as_dict"), "dict(options.texts)"),
+    **dict.fromkeys(("set", "update"), "table.alter(lsm.SetOption(key, value))"),
 }
 
 
@@ -47,6 +48,7 @@ class TableOptions(NamedElsewhere):
     """
 
     _called, _elsewhere = "options", _ELSEWHERE
+    _otherwise = "an option is read by its name as options.texts.get(name)"
 
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     _values: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -6,7 +6,7 @@ rebuild adds what is missing. Failures are a LineageError, never anything else.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,6 +32,14 @@ class Lineage(LineageTables, NamedElsewhere):
     `LineageOrigins` and `LineageTables`."""
 
     _called = "the lineage"
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "the lineage is not called: ask it, such as lineage.snapshots(table), or "
+            "lineage.upstream_of(table, snapshot_id)"
+        )
+
+    __getitem__ = __call__
 
     def __init__(
         self,

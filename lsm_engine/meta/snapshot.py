@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.modes import CommitKind
@@ -10,13 +11,17 @@ from lsm_engine.base.units import counted
 
 SNAPSHOT_VERSION = 3
 
+_COUNTS = "lsm.row_counts_of(snapshot.properties)"
 _ELSEWHERE = {
     **dict.fromkeys(("snapshot_id", "version"), "id"),
     **dict.fromkeys(
         ("timestamp", "timestamp_ms", "time", "commit_time", "created_at"), "time_millis"
     ),
     **dict.fromkeys(("summary", "metadata"), "properties"),
-    **dict.fromkeys(("row_count", "num_rows"), "count(version=id) of the table"),
+    **dict.fromkeys(("row_count", "num_rows", "rows", "count"), "count(version=id) of the table"),
+    **dict.fromkeys(("metrics", "stats", "rows_inserted", "rows_updated", "rows_deleted"), _COUNTS),
+    **dict.fromkeys(("to_dict", "as_dict"), "dataclasses.asdict(snapshot)"),
+    "snapshot": "it itself, which is one",
 }
 
 
@@ -66,6 +71,9 @@ class Snapshot(NamedElsewhere):
             f"<{type(self).__name__} {self.id}: {self.commit_kind.value} at {made}, "
             f"{counted(self.delta_record_count or 0, 'row')} written, {self.total_record_count} in its files>"
         )
+
+    def __getitem__(self, name: object) -> NoReturn:
+        raise TypeError(f"a snapshot has attributes, such as id; what a merge did is {_COUNTS}")
 
     @property
     def schema_name(self) -> str:

@@ -7,6 +7,7 @@ from lsm_engine.meta.snapshot import Snapshot
 _ELSEWHERE = {
     **dict.fromkeys(("snapshot_id", "id", "version"), "snapshot.id"),
     **dict.fromkeys(("timestamp", "time", "created_at"), "snapshot.time_millis"),
+    **dict.fromkeys(("delete", "drop"), "table.delete_tag(name)"),
 }
 
 

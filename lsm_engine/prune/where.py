@@ -162,6 +162,11 @@ _ELSEWHERE = {
     "alias": "columns= of the read, which come by their own names",
     "is_between": "between(low, high)",
     "cast": "a value of the column's own type, or an Arrow expression",
+    **dict.fromkeys(("fill_null", "fillna", "coalesce"), "(col == value) | col.is_null()"),
+    **dict.fromkeys(
+        ("sum", "min", "max", "mean", "count", "unique", "n_unique", "asc", "desc", "sort"),
+        "table.to_polars() or table.to_duckdb(), which compute and sort",
+    ),
 }
 """What other libraries call the tests of a column."""
 
@@ -218,6 +223,7 @@ class Column(Predicate):
     def __neg__(self) -> NoReturn:
         self.__add__(None)
 
+    __len__ = __abs__ = __neg__
     __iter__ = None
 
     def __contains__(self, given: object) -> NoReturn:
@@ -229,7 +235,8 @@ class Column(Predicate):
             self.name,
         )
 
-    __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __radd__ = __rmul__ = __add__
+    __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __add__
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __add__
 
     def between(self, low: object, high: object) -> Predicate:
         """From `low` to `high`, both included."""

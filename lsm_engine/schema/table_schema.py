@@ -38,6 +38,14 @@ _ELSEWHERE = {
     **dict.fromkeys(("columns", "column_names", "field_names"), "names"),
     **dict.fromkeys(("find_field", "find_type", "column"), "field(name)"),
     **dict.fromkeys(("primary_key", "identifier_field_ids", "identifier_fields"), "primary_keys"),
+    **dict.fromkeys(("items", "values", "to_dict"), "dict(schema), of names to fields"),
+    **dict.fromkeys(
+        ("empty_table", "equals", "get_field_index", "metadata", "to_string"),
+        "arrow, which is a pyarrow.Schema and has it",
+    ),
+    **dict.fromkeys(("add", "append", "insert"), "table.alter(lsm.AddColumn(name, type))"),
+    **dict.fromkeys(("remove", "drop", "delete"), "table.alter(lsm.DropColumn(name))"),
+    "schema_id": "id",
 }
 
 
@@ -65,6 +73,10 @@ class TableSchema(NamedElsewhere):
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the columns, so that `dict(schema)` has the field of each."""
+        return self.names
 
     def __repr__(self) -> str:
         """What a person looks for; the attributes hold the rest."""

@@ -2,9 +2,10 @@
 
 import re
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError, UnsupportedError
+from lsm_engine.base.habits import NamedElsewhere
 from lsm_engine.base.record import record
 
 
@@ -82,8 +83,16 @@ DataType: TypeAlias = ScalarType | ArrayType | MapType | RowType
 
 
 @record
-class DataField:
+class DataField(NamedElsewhere):
     """A column or nested field. Its id, never its name, identifies the stored column."""
+
+    _called: ClassVar = "a field of a schema"
+    _elsewhere: ClassVar = {
+        **dict.fromkeys(("nullable", "is_nullable", "optional"), "type.nullable"),
+        **dict.fromkeys(("dtype", "data_type", "dataType", "field_type"), "type"),
+        **dict.fromkeys(("doc", "comment", "metadata"), "description"),
+        "field_id": "id",
+    }
 
     id: int
     name: str

@@ -188,6 +188,9 @@ class TableReads:
                 )
             return super().__getattr__(name)
 
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a table is not called: to_arrow() reads it, scan(...) some of it")
+
     def __contains__(self, given: object) -> NoReturn:
         raise TypeError(
             "a table is not searched by `in`: `name in table.schema` asks for a column, "

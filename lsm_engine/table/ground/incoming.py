@@ -157,6 +157,8 @@ def _instead_of(rows: Any) -> str:
         return ", also for a key: [{'id': 5}]"
     if hasattr(rows, "collect"):
         return ": write rows.collect()"
+    if hasattr(rows, "scanner"):
+        return ": write rows.scanner().to_reader()"
     return ": write list(rows)" if isinstance(rows, Iterable) else ""
 
 

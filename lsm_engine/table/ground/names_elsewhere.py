@@ -35,7 +35,17 @@ MODULE = {
     **dict.fromkeys(("list_tables", "tables"), "open_catalog(directory).list_tables()"),
     "drop_table": "open_catalog(directory).drop_table(name)",
     "create_database": "open_catalog(directory).create_database(name)",
-    **dict.fromkeys(("read_delta", "load_table", "LakeTable"), "open_table(path)"),
+    **dict.fromkeys(("read_delta", "load_table", "LakeTable", "load", "read"), "open_table(path)"),
+    **dict.fromkeys(
+        ("delete", "update", "compact", "vacuum", "optimize"),
+        "open_table(path), whose verbs change it",
+    ),
+    **dict.fromkeys(
+        ("NoSuchTableError", "TableNotFoundError", "DatasetNotFoundError"), "NotFoundError"
+    ),
+    **dict.fromkeys(("CommitFailedError", "CommitFailedException"), "CommitConflictError"),
+    "TableAlreadyExistsError": "AlreadyExistsError",
+    "DeltaError": "LsmError",
     **dict.fromkeys(
         ("exceptions", "errors"), "LsmError, NotFoundError and others of lsm_engine itself"
     ),
@@ -48,6 +58,7 @@ MODULE = {
         "col(name) == value, and &, | and ~ between such predicates, or SQL text",
     ),
     **FROM_ROWS,
-    "column": "col(name)",
+    **dict.fromkeys(("column", "Column"), "col(name)"),
+    **dict.fromkeys(("AlterColumn", "UpdateColumn"), "ChangeType, RenameColumn or SetNullable"),
     "field": "col(name)",
 }

@@ -59,13 +59,13 @@ TABLE = {
     "write_deltalake": "upsert(rows), append(rows) or overwrite(rows)",
     "merge_insert": "upsert(rows); insert(rows, existing='skip') keeps what is there",
     **dict.fromkeys(("to_pyarrow_table", "to_table", "arrow", "read_all"), "to_arrow()"),
-    "to_batches": "to_reader()",
+    **dict.fromkeys(("to_batches", "iter_batches", "to_record_batches", "batches"), "to_reader()"),
     **dict.fromkeys(
         ("to_pylist", "to_dicts", "to_list", "to_dict", "rows", "iter_rows", "fetchall"),
         "to_arrow().to_pylist()",
     ),
     **dict.fromkeys(("to_ray", "to_daft", "to_lance", "to_pyarrow_dataset"), "to_dataset()"),
-    **dict.fromkeys(("df", "to_df", "to_numpy"), "to_pandas()"),
+    **dict.fromkeys(("df", "to_df", "to_numpy", "values", "index", "T"), "to_pandas()"),
     "pl": "to_polars()",
     "fetch_df": "to_pandas()",
     "collect": "to_arrow(), or to_polars() for a lazy query",
@@ -92,7 +92,8 @@ TABLE = {
     "sample": "head(n)",
     "tail": "to_polars().tail(n)",
     "get": "lookup(keys)",
-    **dict.fromkeys(("count_rows", "num_rows", "nrows", "size", "is_empty"), "count()"),
+    **dict.fromkeys(("count_rows", "num_rows", "nrows", "size", "is_empty", "empty"), "count()"),
+    **dict.fromkeys(("nbytes", "estimated_size"), "to_arrow().nbytes, or system('files')"),
     "shape": "count() and schema.names",
     **dict.fromkeys(("columns", "column_names"), "schema.names"),
     "dtypes": "schema.arrow",
@@ -111,7 +112,7 @@ TABLE = {
     ),
     **dict.fromkeys(("identifier", "full_name", "table_name", "database"), "name"),
     "exists": "'database.table' in catalog",
-    **dict.fromkeys(("remove", "clear"), "delete(keys), or delete(where=...)"),
+    **dict.fromkeys(("remove", "clear", "pop"), "delete(keys), or delete(where=...)"),
     "extend": "append(rows), or upsert(rows) where there is a key",
     **dict.fromkeys(("print_schema", "printSchema"), "schema.arrow"),
     "system_tables": "system(name); an unknown name lists them all",
@@ -123,7 +124,11 @@ TABLE = {
     **dict.fromkeys(("to_csv", "write_csv"), "to_polars() and its sink_csv"),
     **dict.fromkeys(("to_parquet", "write_parquet"), "to_polars() and its sink_parquet"),
     **dict.fromkeys(
-        ("join", "union", "sort", "order_by", "group_by", "groupby", "agg", "plot"),
+        (
+            *("join", "union", "sort", "order_by", "group_by", "groupby", "agg", "plot"),
+            *("sum", "min", "max", "mean", "unique", "distinct", "drop_duplicates", "value_counts"),
+            *("apply", "map", "pipe", "assign", "eval", "pivot"),
+        ),
         "to_polars() or to_duckdb()",
     ),
     **ALTER_VERBS,
@@ -170,7 +175,7 @@ CATALOG = {
     "purge_table": "drop_table(name)",
     "doctor": "lsm.doctor(catalog)",
     **dict.fromkeys(
-        ("sql", "execute"),
+        ("sql", "execute", "query", "cursor"),
         "table.to_duckdb() or table.to_polars(), or lsm_engine.spark.sql(spark, text)",
     ),
 }
@@ -230,7 +235,7 @@ MERGE = {
         ("when_matched", "whenMatched"), "when_matched_update(...) or when_matched_delete()"
     ),
     **dict.fromkeys(("when_not_matched", "whenNotMatched"), "when_not_matched_insert(...)"),
-    "merge": "execute()",
+    **dict.fromkeys(("merge", "commit", "run", "upsert"), "execute()"),
 }
 _CONDITION = dict.fromkeys(
     ("filter", "filters", "predicate", "row_filter", "delete_filter", "expr"), "where="
@@ -242,7 +247,9 @@ READ_ARGUMENTS = {
     **dict.fromkeys(("timestamp", "timestamp_as_of", "time", "asof"), "as_of="),
     **dict.fromkeys(("order_by", "sort_by", "sort"), "to_polars().sort(...)"),
     **dict.fromkeys(("offset", "skip_rows"), "to_polars().slice(...)"),
-    "batch_size": "to_reader(), which comes in batches",
+    **dict.fromkeys(("batch_size", "max_chunksize"), "to_reader(), which comes in batches"),
+    **dict.fromkeys(("lazy", "streaming"), "to_polars(), which is lazy, and collect() of it"),
+    "index": "to_pandas().set_index(name)",
     **dict.fromkeys(("dtype_backend", "types_mapper"), "to_arrow().to_pandas(types_mapper=...)"),
     **dict.fromkeys(("n_rows", "nrows", "n", "num_rows"), "limit="),
     **dict.fromkeys(("branch", "ref"), "table.branch(name), which is read as a table"),
@@ -276,6 +283,11 @@ WRITE_ARGUMENTS = {
     "when_matched_update_all": "upsert(rows); insert(rows, existing='skip') keeps what is there",
     "commit_properties": "properties=",
     "snapshot_properties": "properties=",
+    **dict.fromkeys(
+        ("on_conflict", "if_exists", "overwrite", "ignore"),
+        "upsert(rows), or insert(rows, existing='skip'), which keeps what is there",
+    ),
+    "where": "delete(where=...), then upsert(rows); of partitions overwrite(rows, partition=filter)",
 }
 COMPACT_ARGUMENTS = {
     **dict.fromkeys(
@@ -342,7 +354,7 @@ CREATE_ARGUMENTS = {
     **dict.fromkeys(("columns", "fields"), "schema="),
     "description": "comment=",
     **dict.fromkeys(("bucket", "buckets", "num_buckets"), "options={'bucket': 4}"),
-    "mode": "ignore_if_exists=True, or drop_table(name) before it",
+    **dict.fromkeys(("mode", "overwrite"), "ignore_if_exists=True, or drop_table(name) before it"),
     **dict.fromkeys(
         ("location", "path", "table_uri"),
         "nothing: it lies below the warehouse; adopt_table(path, name) takes one elsewhere",

@@ -1,14 +1,18 @@
 """More of what new users typed from habit, with data of their own: it works, or the error says what to type."""
 
+import copy
 import datetime as dt
 import inspect
+import pickle
 import re
-from dataclasses import make_dataclass
+from dataclasses import asdict, make_dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 import lsm_engine as lsm
@@ -124,6 +128,60 @@ def test_what_is_called_here_and_is_not_elsewhere_says_so(typed, instead, catalo
         typed_in(typed, catalog, invoices)
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("t()", "to_arrow() reads it"),
+        ("catalog.lineage()", "lineage.upstream_of(table, snapshot_id)"),
+        ("catalog.lineage['shop.invoices']", "lineage.snapshots(table)"),
+        ("t.schema.metadata", "arrow, which is a pyarrow.Schema"),
+        ("t.schema.add('n', int)", "AddColumn"),
+        ("t.schema['price'].nullable", "type.nullable"),
+        ("t.schema['price'].doc", "description"),
+        ("t.schema['price'].field_id", "use id"),
+        ("t.options.bucket", "options.texts.get(name)"),
+        ("t.options.set('bucket', 2)", "SetOption"),
+        ("t.latest_snapshot()['id']", "attributes, such as id"),
+        ("dict(t.latest_snapshot())", "attributes, such as id"),
+        ("t.merge([]).when_matched_delete().commit()", "execute()"),
+        ("t.upsert([{'id': 99}])['num_inserted_rows']", "row_counts_of(snapshot.properties)"),
+        ("t.latest_snapshot().metrics", "row_counts_of(snapshot.properties)"),
+        ("t.insert([], on_conflict='ignore')", "existing='skip'"),
+        ("t.overwrite([], where='id > 3')", "partition=filter"),
+        ("t.to_polars(lazy=False)", "collect()"),
+        ("t.to_pandas(index='id')", "set_index(name)"),
+        ("t.iter_batches()", "to_reader()"),
+        ("t.value_counts()", "to_polars() or to_duckdb()"),
+        ("lsm.col('price').max()", "table.to_polars()"),
+        ("lsm.col('price').fillna(0)", "col.is_null()"),
+        ("lsm.Column('price')", "col(name)"),
+        ("lsm.NoSuchTableError", "NotFoundError"),
+        ("lsm.vacuum('lake')", "open_table(path)"),
+        ("catalog.query('select 1')", "to_duckdb()"),
+        ("catalog.create_table('shop.new', {'a': int}, overwrite=True)", "drop_table(name)"),
+    ],
+)
+def test_more_that_is_typed_from_habit_says_what_to_write(typed, instead, catalog, invoices):
+    with pytest.raises((TypeError, AttributeError), match=re.escape(instead)):
+        typed_in(typed, catalog, invoices)
+
+
+@pytest.mark.parametrize(
+    "typed", ["len({})", "abs({})", "{} ** 2", "1 - {}", "2 / {}", "{}.sum", "{} + 1"]
+)
+def test_a_column_in_a_filter_computes_nothing(typed):
+    with pytest.raises((lsm.InvalidInputError, AttributeError), match=r"pc\.field|to_polars"):
+        eval(typed.format("lsm.col('price')"))
+    assert repr(np.int64(3) < lsm.col("price")) == repr(lsm.col("price") > 3)
+
+
+def test_a_schema_is_a_dictionary_of_its_fields(invoices):
+    assert list(dict(invoices.schema)) == list(invoices.schema.names)
+    assert dict(invoices.schema)["price"] == invoices.schema.field("price")
+    assert asdict(invoices.latest_snapshot())["id"] == 1
+    assert pickle.loads(pickle.dumps(invoices.schema)) == copy.deepcopy(invoices.schema)
+
+
 def test_a_verb_that_is_not_called_yet_is_a_method(invoices):
     snapshots = invoices.snapshots
     assert callable(snapshots)
@@ -193,10 +251,11 @@ class Line(NamedTuple):
         ([Reading(1)], "dataclasses.asdict(row)"),
         ([Line(1)], "row._asdict()"),
         (pa.table({"id": [1]}).to_batches(), "Table.from_batches(rows)"),
+        (ds.dataset(pa.table({"id": [1]})), "rows.scanner().to_reader()"),
         ([pa.table({"id": [1]})], "concat_tables(rows)"),
     ],
 )
-def test_a_list_of_other_rows_says_how_they_become_dictionaries(rows, instead, invoices):
+def test_other_rows_say_how_they_are_given(rows, instead, invoices):
     with pytest.raises(lsm.InvalidInputError, match=re.escape(instead)):
         invoices.upsert(rows)
 
