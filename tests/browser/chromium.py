@@ -31,8 +31,11 @@ def run(*arguments: str, profile: Path) -> str:
     return done.stdout
 
 
-def acted(page: Path, script: str, *, anchor: str = "") -> Any:
-    """Open a copy of a page, run the body of a function in it, and return what that returns."""
+def acted(page: Path, script: str, *, anchor: str = "", budget: int = 5_000) -> Any:
+    """Open a copy of a page, run the body of a function in it, and return what that returns.
+
+    `budget`: how long it may take, in milliseconds of the page's own clock.
+    """
     ending = (
         "<script>addEventListener('load', async () => {"
         "const out = document.createElement('pre'); out.id = 'acted';"
@@ -44,7 +47,8 @@ def acted(page: Path, script: str, *, anchor: str = "") -> Any:
     copy = page.with_name("acted.html")
     copy.write_text(page.read_text("utf-8") + ending, "utf-8")
     text = run(
-        "--virtual-time-budget=5000", "--window-size=1400,800", "--dump-dom",
+        f"--virtual-time-budget={budget}", "--window-size=1400,800", "--dump-dom",
+        "--allow-file-access-from-files",
         f"file://{copy}{anchor}", profile=page.parent / "profile",
     )  # fmt: skip
     found = _RESULT.search(text)

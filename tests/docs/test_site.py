@@ -1,6 +1,7 @@
 """The documentation site: one command builds it without a warning, every link leads somewhere, nothing is fetched."""
 
 import importlib.util
+import json
 import os
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import lsm_engine as lsm
+from tests.browser.chromium import acted
 from tests.docs.blocks import ROOT, blocks
 from tests.promised import missing
 
@@ -94,3 +96,32 @@ def test_the_references_are_whole(site: dict[Path, Page]) -> None:
     assert {f"lsm_engine.Table.{verb}" for verb in verbs} <= named
     assert {"lsm_engine.spark.sql", "lsm_assets.factory.lsm_table_assets"} <= named
     assert {"lsm-upsert", "lsm-show-tree", "lsm-doctor"} <= site[place / "commands.html"].ids
+
+
+ON_A_PHONE = """
+const found = {};
+for (const page of PAGES) {
+  const frame = document.createElement('iframe');
+  Object.assign(frame, {width: 390, height: 844, src: page});
+  document.body.append(frame);
+  await new Promise(done => frame.onload = done);
+  const inside = frame.contentDocument;
+  found[page] = [inside.documentElement.scrollWidth];
+  for (const table of inside.querySelectorAll('.md-typeset table'))
+    if (!table.querySelector('th:nth-child(4)')) found[page].push(table.getBoundingClientRect().right);
+  frame.remove();
+}
+return found;
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+def test_pages_and_tables_of_three_columns_fit_a_phone(site: dict[Path, Page]) -> None:
+    place = next(path.parent for path in site if path.name == "api.html")
+    pages = [path.relative_to(place).as_posix() for path in site if path.name != "404.html"]
+    (place / "empty.html").write_text("<!doctype html><body>", "utf-8")
+    script = ON_A_PHONE.replace("PAGES", json.dumps(sorted(pages)))
+    found = acted(place / "empty.html", script, budget=60_000)
+    assert len(found) > 40
+    assert {page: max(ends) for page, ends in found.items() if max(ends) > 390} == {}
