@@ -160,7 +160,8 @@ class LsmTable(dg.Model, dg.Resolvable):
         dg.Resolver(_checked_partitions, model_field_type=LsmPartitions.model() | None),
     ] = None
     partition_columns: Annotated[dict[str, str], _checked_names("partition_columns")] = Field(
-        default_factory=dict, description="Template of each partition column, such as {key:%m}"
+        default_factory=dict,
+        description="Template by column, best a partition column, such as {key:%m}",
     )
     single_run: bool = Field(default=False, description="Whether a backfill is one run")
     retries: int = Field(default=0, ge=0, description="How often a failed write is tried again")

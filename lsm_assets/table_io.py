@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from lsm_assets.ledger.asset_partitions import require_layout, versions_after
+from lsm_assets.ledger.asset_partitions import layout_of, require_layout, versions_after
 from lsm_assets.ledger.commits import NOTHING
 from lsm_assets.ledger.frames import as_rows, load, nothing_as, schema_of
 from lsm_assets.ledger.pinning import inputs_markdown, pin_input, pinned_inputs, reasons_of
@@ -38,11 +38,9 @@ from lsm_assets.model.storage import (
     SchemaMode,
     Storage,
     WriteMode,
-    is_exact,
     kept_in,
     names_of,
     partition_filter,
-    partition_values,
     plain,
     require_days,
     require_known,
@@ -165,10 +163,8 @@ class LsmIOManager(dg.ConfigurableIOManager):
             where = pc.scalar(False)  # noqa: FBT003 -- a filter
         if templates is not None:
             where = partition_filter(templates, keys, schema)
-            if is_exact(templates, schema) and set(templates.columns) >= set(
-                table.schema.partition_keys
-            ):
-                partitions = _partitions_of(table, templates, keys)
+            # Others have no rows here, whatever their directories are called.
+            partitions = layout_of(table, replace(templates, is_given=True), keys)
         asked = plain((context.definition_metadata or {}).get(WHERE))
         pinned = pin_input(context.step_context, self.lsm, context.asset_key, partitions)
         filters = [each for each in (where, asked) if each is not None]
@@ -224,13 +220,9 @@ class LsmIOManager(dg.ConfigurableIOManager):
             version = dg.DataVersion(NOTHING.text)
             context.step_context.set_data_version(context.asset_key, version)
             return
-        declaration = TableDeclaration(
-            name=table.name,
-            schema=table.schema.arrow,
-            primary_key=tuple(table.schema.primary_keys),
-            partitioned_by=tuple(table.schema.partition_keys),
-            partitions_def=definition,
-        )
+        kept = kept_in(context.definition_metadata)
+        storage = replace(kept, partitioned_by=tuple(table.schema.partition_keys))
+        declaration = storage.declaration(context.asset_key, table.schema.arrow, definition)
         self._set_versions(context, declaration, table, keys, table.latest_snapshot(), {})
 
     def _set_versions(
@@ -367,14 +359,6 @@ def _count_partitions(
         count = table.scan(where=where, snapshot_id=snapshot.id).count()
         found = {"dagster/partition_row_count": count}
         context.step_context.add_asset_metadata(found, context.asset_key, key)
-
-
-def _partitions_of(
-    table: Table, templates: PartitionTemplates, keys: Sequence[str]
-) -> list[dict[str, object]]:
-    columns = table.schema.partition_keys
-    named = [partition_values(templates, key, table.schema.arrow) for key in keys]
-    return [{name: values[name] for name in columns} for values in named]
 
 
 def _is_wider(new: pa.DataType, old: pa.DataType) -> bool:

@@ -24,13 +24,14 @@ def moved_versions(
     table: lsm.Table | None,
     lineage: Lineage,
     state: dict[str, Any],
+    kept: int = 0,
 ) -> list[dg.AssetMaterialization]:
     """Return the table's data version, if something outside Dagster has moved it.
 
     Commits do, and so do a rollback, a fast-forward, a restore and a table dropped or created anew. Of
     a partitioned asset those partitions move whose rows a commit has changed, and those whose
     recorded commit is no longer part of the table. `state` remembers the version that was seen, and the
-    commit up to which it was looked for.
+    commit up to which it was looked for. `kept`: a commit that was there before, and still is.
     """
     seen, looked = (parse_version(state.get(name, "")) for name in ("version", "looked"))
     newest = table.latest_snapshot() if table is not None else None
@@ -46,7 +47,8 @@ def moved_versions(
     if not recorded.is_same(version):
         tags = inherited_tags(instance, declaration)
         events.append(table_event(declaration, table, version, tags=tags))
-    moved = _moved_partitions(instance, declaration, table, lineage, seen, version)
+    kept = kept if looked is not None and kept <= looked.snapshot_id else 0
+    moved = _moved_partitions(instance, declaration, table, lineage, seen, version, kept)
     for name, of_partition in sorted(moved.items()):
         tags = inherited_tags(instance, declaration, name)
         events.append(table_event(declaration, table, of_partition, partition=name, tags=tags))
@@ -60,11 +62,12 @@ def _moved_partitions(
     lineage: Lineage,
     seen: TableVersion | None,
     version: TableVersion,
+    kept: int,
 ) -> dict[str, TableVersion]:
     known = recorded_partitions(instance, declaration)
     # What came before a commit that is still part of the table is part of it as well.
     is_whole = seen is not None and not is_taken_back(table, lineage, seen)
-    kept = seen.snapshot_id if seen is not None and is_whole else 0
+    kept = seen.snapshot_id if seen is not None and is_whole else kept
     moved = {
         name: version
         for name, of_partition in known.items()

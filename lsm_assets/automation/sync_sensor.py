@@ -139,6 +139,7 @@ def look_at(
     events: list[Event] = []
     if table is None and declaration.name not in states:
         return [], SyncPlan()
+    seen = states.get(declaration.name, {}).get("commits", {})
     plan = look(context.instance, declaration, table, states, remembered)
     catalog = lsm_resource.catalog
     if table is not None:
@@ -147,7 +148,8 @@ def look_at(
         events += events_of(context.instance, declaration, table, plan) if with_physical else []
     state = states.setdefault(declaration.name, {})
     if not plan.is_recording:
-        events += moved_versions(context.instance, declaration, table, catalog.lineage, state)
+        kept = max((int(key) for key, _ in seen.items() & state["commits"].items()), default=0)
+        events += moved_versions(context.instance, declaration, table, catalog.lineage, state, kept)
     if table is None:
         del states[declaration.name]
     return events, plan

@@ -52,18 +52,21 @@ def _layout(
     table: lsm.Table, templates: PartitionTemplates, keys: Sequence[str]
 ) -> PartitionLayout:
     nothing = dict.fromkeys(keys, "")
-    if spans := spans_of(templates, keys, table.schema.arrow):
-        # Directories do not tell to which span of time they belong.
-        told = {name: text for name, text in templates.columns.items() if name not in spans}
-        templates = replace(templates, columns=told)
     if not templates.columns or not keys:
         return PartitionLayout(nothing, is_certain=templates.is_given)
+    columns, schema = table.schema.partition_keys, table.schema.arrow
     values: dict[str, tuple[str, ...]] = {}
     try:
-        values = {key: templates.values(key) for key in nothing}
+        spans = spans_of(templates, keys, schema, columns)
+        spanned = spans.column if spans is not None else None
+        names = [name for name in templates.columns if name in columns and name != spanned]
+        if not names:
+            return PartitionLayout(nothing, is_certain=templates.is_given, spans=spans)
+        told = replace(templates, columns={name: templates.columns[name] for name in names})
+        values = {key: told.values(key) for key in nothing}
         distinct = list(dict.fromkeys(values.values()))
-        named = dict(zip(templates.columns, zip(*distinct, strict=True), strict=True))
-        columns, unnamed = table.schema.partition_keys, [None] * len(distinct)
+        named = dict(zip(names, zip(*distinct, strict=True), strict=True))
+        unnamed = [None] * len(distinct)
         paths = table.partition_paths({name: named.get(name, unnamed) for name in columns})
     except InvalidInputError as error:
         if templates.is_given and values:
@@ -74,7 +77,7 @@ def _layout(
     places = [place for place, name in enumerate(columns) if name in named]
     of = {row: told_by(path, places) for row, path in zip(distinct, paths, strict=True)}
     found = {key: of[row] for key, row in values.items()}
-    return PartitionLayout(found, places, is_certain=templates.is_given)
+    return PartitionLayout(found, places, is_certain=templates.is_given, spans=spans)
 
 
 def _does_not_hold(
@@ -117,7 +120,8 @@ def moved_since(
         return {}
     everything = _keys_now(templates.definition, instance)
     layout = layout_of(table, templates, dict.fromkeys([*everything, *recorded]))
-    commits = _without_gaps(commits_since(table, lineage, snapshot_id), snapshot_id)
+    since = commits_since(table, lineage, snapshot_id, layout.column)
+    commits = _without_gaps(since, snapshot_id)
     return moved_partitions(recorded, commits, writers(instance, key), layout)
 
 

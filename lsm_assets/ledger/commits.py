@@ -1,18 +1,21 @@
 """What is known of a table's commits: the live ones from the table, expired ones from the lineage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Any
 
 import lsm_engine as lsm
 from lsm_assets.ledger.survey import changes_rows
-from lsm_assets.model.pins import CommitFacts, Holder
+from lsm_assets.model.pins import Changed, CommitFacts, Holder, Range
+from lsm_assets.model.storage import comparable
 from lsm_assets.model.versions import TableVersion, marked, version_of
 from lsm_engine import (
     RUN_DAGSTER_ID,
     CommitKind,
     ExpiredError,
     Lineage,
+    LsmError,
     NotFoundError,
     Snapshot,
     TableName,
@@ -74,24 +77,50 @@ def holders(table: lsm.Table, recorded: TableVersion) -> Iterator[Holder]:
             yield Holder(version=held, branch=name)
 
 
-def commits_since(table: lsm.Table, lineage: Lineage, snapshot_id: int) -> Iterator[CommitFacts]:
-    """Yield what is known of the commits after a snapshot, oldest first; live ones as they are asked for."""
+def commits_since(
+    table: lsm.Table, lineage: Lineage, snapshot_id: int, column: str | None = None
+) -> Iterator[CommitFacts]:
+    """Yield what is known of the commits after a snapshot, oldest first; live ones as they are asked for.
+
+    `column`: whose ranges in the changed rows are told as well.
+    """
     live = table.snapshot_ids()
     if not live:
         return
-    yield from recorded_commits(table, lineage, snapshot_id, live[0])
+    yield from recorded_commits(table, lineage, snapshot_id, live[0], column)
     for number in live:
         if number > snapshot_id:
             with suppress(NotFoundError, ExpiredError):
-                yield _facts_of(table, table.snapshot(number))
+                yield _facts_of(table, table.snapshot(number), column)
 
 
-def _facts_of(table: lsm.Table, snapshot: Snapshot) -> CommitFacts:
+def _facts_of(table: lsm.Table, snapshot: Snapshot, column: str | None) -> CommitFacts:
+    partitions = table.changed_partitions(snapshot)
     return CommitFacts(
         version=version_of(snapshot),
-        partitions=table.changed_partitions(snapshot),
+        partitions=partitions,
         dagster_run_id=(snapshot.properties or {}).get(RUN_DAGSTER_ID),
+        ranges=_ranges(table, snapshot, column, partitions) if column and partitions else {},
     )
+
+
+def _ranges(
+    table: lsm.Table, snapshot: Snapshot, column: str, partitions: Iterable[str]
+) -> Changed:
+    rows = table.changed_ranges(snapshot, column)
+    if rows is None:
+        return {}
+    ends = zip(*(comparable(each) for each in rows.columns[1:]), strict=True)
+    return _by_directory(partitions, zip(rows[0].to_pylist(), ends, strict=True))
+
+
+def _by_directory(partitions: Iterable[str], parts: Iterable[tuple[str, Range]]) -> Changed:
+    """Return the ranges in each directory; None: any, as one of them is not known."""
+    found: dict[str, frozenset[Range] | None] = dict.fromkeys(partitions, frozenset())
+    for path, part in parts:
+        known = found[path]
+        found[path] = None if None in part or known is None else known | {part}
+    return found
 
 
 def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
@@ -107,15 +136,23 @@ def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVers
 
 
 def recorded_commits(
-    table: lsm.Table, lineage: Lineage, after: int, before: int
+    table: lsm.Table, lineage: Lineage, after: int, before: int, column: str | None = None
 ) -> list[CommitFacts]:
-    """Return what the lineage has of the commits between two ids, oldest first."""
+    """Return what the lineage has of the commits between two ids, oldest first.
+
+    It keeps no statistics: of `column` it tells the ranges where the table is partitioned by it, or it
+    is the first of the key.
+    """
+    is_first = column in table.schema.trimmed_primary_keys[:1]
+    if not is_first and column not in table.schema.partition_keys:
+        column = None
     try:
         found = lineage.commits_of_table(
             TableName.parse(table.name),
             after=after,
             before=before,
             hides_level_0=table.hides_level_0,
+            with_keys=is_first,
         )
     except NotFoundError:
         return []
@@ -132,6 +169,28 @@ def recorded_commits(
                 version=marked(number, rows[0]["delta_manifest_list"]),
                 partitions=None if is_change and by_vectors else paths,
                 dagster_run_id=rows[0]["dagster_run_id"],
+                ranges=_recorded_ranges(table, rows, column, paths) if column else {},
             )
         )
     return known
+
+
+def _recorded_ranges(
+    table: lsm.Table, rows: Sequence[Mapping[str, Any]], column: str, partitions: Iterable[str]
+) -> Changed:
+    """Return the ranges of a column as the lineage has them: of a partition column, and of the first of a key."""
+    files = [row for row in rows if row["partition_path"] is not None]
+    parts: Iterator[Range]
+    with suppress(LsmError):  # of a table that had the name before
+        if column in table.schema.partition_keys:
+            at = comparable(table.partition_rows([row["partition"] for row in files])[column])
+            files = [row for row, value in zip(files, at, strict=True) if value is not None]
+            at = [value for value in at if value is not None]
+            parts = zip(at, at, strict=True)
+        else:
+            keys = ([row[name] for row in files] for name in ("min_key", "max_key"))
+            first, last = (comparable(table.key_rows(each)[column]) for each in keys)
+            parts = zip(first, last, strict=True)
+        paths = (row["partition_path"] for row in files)
+        return _by_directory(partitions, zip(paths, parts, strict=True))
+    return {}

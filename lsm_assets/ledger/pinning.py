@@ -15,6 +15,7 @@ from lsm_assets.ledger.commits import (
     recorded_commits,
 )
 from lsm_assets.ledger.recording import recorded_versions
+from lsm_assets.model.asset_partitions import PartitionLayout
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import keys_of
 from lsm_assets.model.metadata import snapshot_link
@@ -75,15 +76,21 @@ def pin_input(
     step: StepExecutionContext,
     resource: LsmResource,
     key: dg.AssetKey,
-    partitions: Iterable[Mapping[str, Any]] | None = None,
+    partitions: Iterable[Mapping[str, Any]] | PartitionLayout | None = None,
 ) -> PinnedTable:
-    """As `pinned_table`, for whoever has the step and the resource, such as an I/O manager."""
+    """As `pinned_table`, for whoever has the step and the resource, such as an I/O manager.
+
+    `partitions` may also be the layout of the asset partitions that are read.
+    """
     table = resource.upstream_table(key)
     recorded = recorded_input(step, key)
     if recorded is None or (recorded.is_same(NOTHING) and table.latest_snapshot() is None):
         return PinnedTable(table=table, at={})
-    paths = None if partitions is None else frozenset(map(table.partition_path, partitions))
-    pin = find_pin(table, resource.catalog.lineage, recorded, paths)
+    if partitions is not None and not isinstance(partitions, PartitionLayout):
+        paths = dict.fromkeys(map(table.partition_path, partitions))
+        places = range(len(table.schema.partition_keys))
+        partitions = PartitionLayout({path: path for path in paths}, places)
+    pin = find_pin(table, resource.catalog.lineage, recorded, partitions)
     if isinstance(pin, Gone):
         raise dg.Failure(_failure(table.name, key, pin))
     if pin.why:
@@ -99,9 +106,12 @@ def find_pin(
     table: lsm.Table,
     lineage: Lineage,
     recorded: TableVersion,
-    partitions: frozenset[str] | None = None,
+    layout: PartitionLayout | None = None,
 ) -> Pin | Gone:
-    """Return where the rows of a recorded version are, looking no further than has to be."""
+    """Return where the rows of a recorded version are, looking no further than has to be.
+
+    `layout`: of the partitions that are read; None: the whole table is.
+    """
     wanted = recorded.snapshot_id
     try:
         at = resolve_pin(recorded, live={wanted: version_of(table.snapshot(wanted))})
@@ -116,8 +126,8 @@ def find_pin(
         live=live,
         holders=list(holders(table, recorded)),
         past=past[0] if past else None,
-        since=commits_since(table, lineage, wanted),
-        partitions=partitions,
+        since=commits_since(table, lineage, wanted, layout.column if layout is not None else None),
+        read_in=layout.kept_in if layout is not None else None,
     )
 
 

@@ -1,10 +1,11 @@
 """Which partitions of a table hold the rows of which partition of its asset, and whom a commit concerns."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from lsm_assets.model.pins import CommitFacts
+from lsm_assets.model.pins import Changed, CommitFacts, Range
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import ErrorKind, InvalidInputError, record
 
@@ -103,44 +104,107 @@ def _key(definition: dg.PartitionsDefinition, key: str) -> str:
     return found
 
 
+@record
+class Spans:
+    """The values of a column in the rows of each asset partition, from the least to the greatest.
+
+    No two spans overlap. `is_exact`: the column is one of the table's partition columns.
+    """
+
+    column: str
+    of: Mapping[str, Range]
+    is_exact: bool = False
+
+
 class PartitionLayout:
     """In which directories of a table each partition of its asset is kept.
 
     `kept`: by asset partition, the parts of its directories' paths that its values tell ("month=1", joined
-    by slashes); `places`: where those stand in a path. No places: any directory.
+    by slashes); `places`: where those stand in a path. No places: any directory. `spans`: what else
+    tells apart those that are kept in the same directories.
     `is_certain` false: a directory that fits no partition may belong to any of them.
     """
 
     def __init__(
-        self, kept: Mapping[str, str], places: Sequence[int] = (), *, is_certain: bool = True
+        self,
+        kept: Mapping[str, str],
+        places: Sequence[int] = (),
+        *,
+        is_certain: bool = True,
+        spans: Spans | None = None,
     ) -> None:
-        self.kept, self.is_certain = kept, is_certain
+        self.kept, self.is_certain, self.spans = kept, is_certain, spans
         self._places = places
         self._kept_there: dict[str, list[str]] = {}
         for key, there in kept.items():
             self._kept_there.setdefault(there, []).append(key)
+        self._in_order = {
+            there: _InOrder(keys, spans.of) for there, keys in self._kept_there.items() if spans
+        }
 
-    def holds_alone(self, key: str) -> bool:
-        """Whether no other asset partition is kept in the same directories."""
-        there = self.kept.get(key)
-        return there is not None and len(self._kept_there[there]) == 1
+    @property
+    def column(self) -> str | None:
+        """The column that tells partitions apart that are kept in the same directories."""
+        return self.spans.column if self.spans is not None else None
 
-    def kept_in(self, paths: Iterable[str] | None) -> set[str]:
+    def alone_in(self, changed: Changed | None) -> set[str]:
+        """Return the asset partitions that have rows there where no other has any; None: anywhere."""
+        if changed is None:
+            tells = self.spans is not None and self.spans.is_exact
+            return {
+                key for keys in self._kept_there.values() if tells or len(keys) == 1 for key in keys
+            }
+        return {key for keys in self._held(changed) if len(keys) == 1 for key in keys}
+
+    def kept_in(self, changed: Changed | None) -> set[str]:
         """Return the asset partitions that have rows in some directories; None: in any."""
-        if paths is None:
+        if changed is None:
             return set(self.kept)
-        found: set[str] = set()
-        for there in {told_by(path, self._places) for path in paths}:
-            keys = self._kept_there.get(there, ())
-            if not keys and not self.is_certain:
-                return set(self.kept)
-            found.update(keys)
-        return found
+        return {key for keys in self._held(changed) for key in keys}
 
-    def outside_of(self, keys: Collection[str], paths: Iterable[str]) -> list[str]:
-        """Return the directories in which none of some asset partitions is kept."""
-        own = {self.kept[key] for key in keys if key in self.kept}
-        return [path for path in paths if told_by(path, self._places) not in own]
+    def outside_of(self, keys: Collection[str], changed: Changed) -> Changed:
+        """Return the directories, and ranges there, in which none of some asset partitions is kept."""
+        left: dict[str, frozenset[Range] | None] = {}
+        for path, ranges in changed.items():
+            parts: list[Range | None] = [None] if ranges is None else list(ranges)
+            there = told_by(path, self._places)
+            others = [
+                part for part in parts if not any(key in keys for key in self._at(there, part))
+            ]
+            if others:
+                left[path] = None if ranges is None else frozenset(filter(None, others))
+        return left
+
+    def _held(self, changed: Changed) -> Iterator[Collection[str]]:
+        """Yield the asset partitions that have rows in each directory, and in each range there."""
+        parts = {
+            (told_by(path, self._places), part)
+            for path, ranges in changed.items()
+            for part in ([None] if ranges is None else ranges)
+        }
+        for there, part in parts:
+            keys = self._at(there, part)
+            yield keys if keys or self.is_certain else self.kept
+
+    def _at(self, there: str, part: Range | None) -> Sequence[str]:
+        if part is None or self.spans is None or there not in self._in_order:
+            return self._kept_there.get(there, ())
+        return self._in_order[there].meeting(part)
+
+
+class _InOrder:
+    """Asset partitions that are kept in the same directories, by their spans."""
+
+    def __init__(self, keys: Iterable[str], of: Mapping[str, Range]) -> None:
+        # A span without any value is of an hour that the clock shows twice: its rows are the other's.
+        self._keys = sorted((key for key in keys if of[key][0] <= of[key][1]), key=of.__getitem__)
+        self._first = [of[key][0] for key in self._keys]
+        self._last = [of[key][1] for key in self._keys]
+
+    def meeting(self, part: Range) -> Sequence[str]:
+        """Return the partitions whose span has values of a range."""
+        low, high = part
+        return self._keys[bisect_left(self._last, low) : bisect_right(self._first, high)]
 
 
 def told_by(path: str, places: Sequence[int]) -> str:
@@ -172,13 +236,14 @@ def concerned(commit: CommitFacts, writer: Writer | None, layout: PartitionLayou
     Of a commit by the asset's own run (`writer`) only partitions that it was not for, in directories
     that hold none of those it was for; and, where it did not end well, those that it was for.
     """
+    changed = commit.changed
     if writer is None:
-        return layout.kept_in(commit.partitions)
+        return layout.kept_in(changed)
     own = set() if writer.has_recorded else set(writer.partitions)
-    if commit.partitions is None:
+    if changed is None:
         return own
-    changed = own & layout.kept_in(commit.partitions)
-    return changed | layout.kept_in(layout.outside_of(writer.partitions, commit.partitions))
+    others = layout.kept_in(layout.outside_of(writer.partitions, changed))
+    return (own & layout.kept_in(changed)) | others
 
 
 def moved_partitions(
@@ -189,16 +254,19 @@ def moved_partitions(
 ) -> dict[str, TableVersion]:
     """Return the partitions that commits (oldest first) have changed since what is recorded of each.
 
-    With the last such commit of each. One that nothing is recorded of counts where its directories
-    are its own: of several that share one, nobody knows which of them a commit has filled.
+    With the last such commit of each. One that nothing is recorded of counts where the changes can be
+    no other's: of several that share a directory, nobody knows which of them a commit has filled.
     """
     moved: dict[str, TableVersion] = {}
     for commit in commits:
         if commit.partitions == frozenset():
             continue
-        for name in concerned(commit, writer_of(commit), layout):
+        names = concerned(commit, writer_of(commit), layout)
+        alone = layout.alone_in(commit.changed) if names - recorded.keys() else set()
+        for name in names:
             known = recorded.get(name)
-            is_newer = known is None or known.snapshot_id < commit.version.snapshot_id
-            if is_newer and (known is not None or layout.holds_alone(name)):
+            if known is None and name not in alone:
+                continue
+            if known is None or known.snapshot_id < commit.version.snapshot_id:
                 moved[name] = commit.version
     return moved

@@ -29,8 +29,8 @@ class TableDeclaration:
     `fresh_within_minutes`: Dagster calls the table late where its last write is older.
 
     `partitions_def` partitions the asset, and so its writer's work; the table's own partitions are
-    `partitioned_by`. `partition_columns` names what a partition column holds of the asset's partition
-    key, such as {"day": "{key}"} or {"month": "{key:%m}"}: see `PartitionTemplates`.
+    `partitioned_by`. `partition_columns` names what a column, best a partition column, holds of the asset's
+    partition key, such as {"day": "{key}"} or {"month": "{key:%m}"}: see `PartitionTemplates`.
     """
 
     name: str
@@ -54,11 +54,12 @@ class TableDeclaration:
         return TableKeys(name=self.name)
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.partition_columns) - set(self.partitioned_by))
+        known = {*self.partitioned_by, *self.schema.names}
+        unknown = sorted(set(self.partition_columns) - known) if self.schema.names else []
         if unknown:
             raise InvalidInputError(
-                "partition_columns names columns that the table is not partitioned by; it is by "
-                + (", ".join(self.partitioned_by) or "none"),
+                "partition_columns names columns that the table does not have; there are "
+                + ", ".join(self.schema.names),
                 kind=ErrorKind.NO_SUCH_COLUMN,
                 table=self.name,
                 columns=unknown,

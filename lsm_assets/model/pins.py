@@ -1,6 +1,8 @@
 """Where the rows of a recorded snapshot can still be read: one rule for all readers, over facts alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, TypeAlias
 
 from lsm_assets.model.versions import TableVersion
 from lsm_engine import record
@@ -15,16 +17,35 @@ class Holder:
     branch: str | None = None
 
 
+Range: TypeAlias = tuple[Any, Any]
+"""The least and the greatest value of a column in rows that a commit may have changed."""
+Changed: TypeAlias = Mapping[str, frozenset[Range] | None]
+"""By directory of a table, in which ranges of a column rows may have changed; None: in any."""
+
+
 @record
 class CommitFacts:
     """A commit and the partitions that it changed, as `dt=2024-01-01`; None: any of them.
 
-    `dagster_run_id`: the Dagster run that made it, None for commits from elsewhere.
+    `dagster_run_id`: the Dagster run that made it, None for commits from elsewhere. `ranges`: what is
+    known, by partition, of a column that tells the partitions of the asset apart.
     """
 
     version: TableVersion
     partitions: frozenset[str] | None
     dagster_run_id: str | None = None
+    ranges: Changed = field(default_factory=dict)
+
+    @property
+    def changed(self) -> Changed | None:
+        """Where it may have changed rows; None: anywhere."""
+        if self.partitions is None:
+            return None
+        return {path: self.ranges.get(path) for path in self.partitions}
+
+
+ReadIn: TypeAlias = Callable[[Changed], Collection[str]]
+"""Returns which of the partitions that are read may have changed."""
 
 
 @record
@@ -57,9 +78,9 @@ def resolve_pin(
     holders: Sequence[Holder] = (),
     past: CommitFacts | None = None,
     since: Iterable[CommitFacts] = (),
-    partitions: frozenset[str] | None = None,
+    read_in: ReadIn | None = None,
 ) -> Pin | Gone:
-    """Return where the rows of `recorded` can be read in `partitions` (None: in all).
+    """Return where the rows of `recorded` can be read, of those partitions that are (None: all).
 
     The recorded snapshot if it is live; else a tag or a branch that has it; else the newest live
     snapshot in which the partitions are unchanged since, which compactions leave them. `live`: by id.
@@ -76,7 +97,7 @@ def resolve_pin(
     if not live:
         return Gone(why=f"the table has no snapshot, and {wanted} is recorded")
     if not wanted:
-        return _unchanged(wanted, live, since, partitions)
+        return _unchanged(wanted, live, since, read_in)
     if at is not None or wanted > min(live):
         return Gone(why=f"snapshot {wanted} was rolled back, or the table was created anew")
     if past is None:
@@ -85,7 +106,7 @@ def resolve_pin(
         )
     if not past.version.is_same(recorded):
         return Gone(why=f"snapshot {wanted} was replaced, or the table was created anew")
-    return _unchanged(wanted, live, since, partitions)
+    return _unchanged(wanted, live, since, read_in)
 
 
 def _held(holder: Holder) -> Pin:
@@ -103,7 +124,7 @@ def _unchanged(
     wanted: int,
     live: Mapping[int, TableVersion],
     since: Iterable[CommitFacts],
-    partitions: frozenset[str] | None,
+    read_in: ReadIn | None,
 ) -> Pin | Gone:
     found, reason = None, "nothing is recorded of what came after it"
     for expected, commit in enumerate(since, wanted + 1):
@@ -111,19 +132,19 @@ def _unchanged(
         if number != expected:
             reason = f"the catalog's lineage has no record of snapshot {expected}"
             break
-        if _changes(commit, partitions):
+        if _changes(commit, read_in):
             reason = f"snapshot {number} has changed what is read here"
             break
         found = number if number in live else found
     then = f"snapshot {wanted} has expired" if wanted else "no row was there to be seen"
     if found is None:
         return Gone(why=f"{then}, and {reason}")
-    what = "the table is" if partitions is None else "the partitions read are"
+    what = "the table is" if read_in is None else "the partitions read are"
     why = f"{then}; read at {found}, the newest in which {what} unchanged"
     return Pin(snapshot_id=found, why=why)
 
 
-def _changes(commit: CommitFacts, partitions: frozenset[str] | None) -> bool:
-    if commit.partitions is None or partitions is None:
+def _changes(commit: CommitFacts, read_in: ReadIn | None) -> bool:
+    if commit.changed is None or read_in is None:
         return commit.partitions != frozenset()
-    return bool(commit.partitions & partitions)
+    return bool(read_in(commit.changed))

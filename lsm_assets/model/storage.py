@@ -14,7 +14,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_assets.model.asset_partitions import KEY, PartitionTemplates, templates_of
+from lsm_assets.model.asset_partitions import KEY, PartitionTemplates, Spans, templates_of
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import keys_of
 from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
@@ -88,11 +88,9 @@ class Storage:
         deps: Iterable[dg.AssetKey] = (),
     ) -> TableDeclaration:
         """Return the table that keeps an asset."""
-        of_table = {
-            name: template
-            for name, template in self.partition_columns.items()
-            if name in self.partitioned_by
-        }
+        # Of no columns: nobody has told which there are.
+        known = {*self.partitioned_by, *(schema.names or self.partition_columns)}
+        of_table = {name: each for name, each in self.partition_columns.items() if name in known}
         return TableDeclaration(
             name=keys_of(key).name,
             schema=schema,
@@ -214,34 +212,69 @@ def partition_filter(
     return reduce(or_, parts)
 
 
-def partition_values(
-    templates: PartitionTemplates, key: str, schema: pa.Schema
-) -> dict[str, object]:
-    """Return the values of the columns for one partition, as the columns hold them."""
-    values = zip(templates.columns, templates.values(key), strict=True)
-    return {name: _values(name, [text], schema)[0].as_py() for name, text in values}
-
-
-def is_exact(templates: PartitionTemplates, schema: pa.Schema) -> bool:
-    """Whether every column has one value per partition, and not those of a span of time."""
-    return not any(_is_window(templates, name, schema) for name in templates.columns)
-
-
 def spans_of(
-    templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema
-) -> frozenset[str]:
-    """Return the columns that hold several values of one partition: times, and days of longer spans."""
-    found = {name for name in templates.columns if _is_window(templates, name, schema)}
-    if not found or not keys:
-        return frozenset()
-    definition = templates.definition
-    assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
-    window = definition.time_window_for_partition_key(keys[0])
-    length = window.end.replace(tzinfo=None) - window.start.replace(tzinfo=None)
-    is_longer = length > timedelta(days=1)
-    return frozenset(
-        name for name in found if is_longer or not pa.types.is_date(schema.field(name).type)
-    )
+    templates: PartitionTemplates,
+    keys: Sequence[str],
+    schema: pa.Schema,
+    partitioned_by: Sequence[str],
+) -> Spans | None:
+    """Return the values of the column that tells partitions apart where directories do not; None: none does.
+
+    A partition column that holds the times of a span, else a column by which the table is not partitioned.
+    Raises InvalidInputError for values that the column cannot hold.
+    """
+    by_directory = [name for name in templates.columns if name in partitioned_by]
+    ranged = [name for name in by_directory if _is_span(templates, name, keys, schema)]
+    within = [name for name in templates.columns if name not in partitioned_by]
+    ranged += [name for name in within if _is_ordered(name, schema)]
+    if not ranged or not keys:
+        return None
+    column, kind = ranged[0], schema.field(ranged[0]).type
+    if _is_window(templates, column, schema):
+        ends = [_window(templates, key) for key in keys]
+        first = comparable(pa.array([_time(start, kind) for start, _ in ends], kind))
+        after = comparable(pa.array([_time(end, kind) for _, end in ends], kind))
+        of = {key: (low, high - 1) for key, low, high in zip(keys, first, after, strict=True)}
+    else:
+        at = list(templates.columns).index(column)
+        values = comparable(_values(column, [templates.values(key)[at] for key in keys], schema))
+        of = {key: (value, value) for key, value in zip(keys, values, strict=True)}
+    return Spans(column=column, of=of, is_exact=column in partitioned_by)
+
+
+def comparable(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return values as Python compares them: times as counts of the column's units."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return list(values.to_pylist())
+
+
+def _is_span(
+    templates: PartitionTemplates, name: str, keys: Sequence[str], schema: pa.Schema
+) -> bool:
+    """Whether a column holds several values of one partition: times, and days of longer spans."""
+    if not _is_window(templates, name, schema):
+        return False
+    if not pa.types.is_date(schema.field(name).type):
+        return True
+    wall = ((one.replace(tzinfo=None) for one in _window(templates, key)) for key in keys)
+    return any(end - start > timedelta(days=1) for start, end in wall)
+
+
+def _is_ordered(name: str, schema: pa.Schema) -> bool:
+    if schema.get_field_index(name) < 0:
+        return False
+    kind = schema.field(name).type
+    kinds = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_integer, pa.types.is_string)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _window(templates: PartitionTemplates, key: str) -> tuple[datetime, datetime]:
+    assert isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
+    window = templates.definition.time_window_for_partition_key(key)
+    return window.start, window.end
 
 
 def _values(name: str, texts: Sequence[str], schema: pa.Schema) -> pa.Array:
@@ -267,15 +300,14 @@ def _is_window(templates: PartitionTemplates, name: str, schema: pa.Schema) -> b
 def _in_window(
     templates: PartitionTemplates, key: str, schema: pa.Schema, windows: Sequence[str]
 ) -> pc.Expression:
-    assert isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
-    window = templates.definition.time_window_for_partition_key(key)
+    start, end = _window(templates, key)
     values = dict(zip(templates.columns, templates.values(key), strict=True))
     parts = []
     for name, text in values.items():
         column, kind = pc.field(name), schema.field(name).type
         if name in windows:
-            parts.append(column >= _time(window.start, kind))
-            parts.append(column < _time(window.end, kind))
+            parts.append(column >= _time(start, kind))
+            parts.append(column < _time(end, kind))
         else:
             parts.append(column == _values(name, [text], schema)[0])
     return reduce(lambda one, other: one & other, parts)
@@ -283,11 +315,8 @@ def _in_window(
 
 def require_days(templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema) -> None:
     """Raise InvalidInputError for spans of less than a day in a column of days: those are of others, or none."""
-    definition = templates.definition
     for name in (name for name in templates.columns if _is_window(templates, name, schema)):
-        assert isinstance(definition, dg.TimeWindowPartitionsDefinition)
-        spans = map(definition.time_window_for_partition_key, keys)
-        wall = ((one.start.replace(tzinfo=None), one.end.replace(tzinfo=None)) for one in spans)
+        wall = ((one.replace(tzinfo=None) for one in _window(templates, key)) for key in keys)
         if pa.types.is_date(schema.field(name).type) and any(
             end - begin < timedelta(days=1) for begin, end in wall
         ):

@@ -178,12 +178,19 @@ class LineageTables(LineageOrigins):
         return newest
 
     def commits_of_table(
-        self, table: TableName, *, after: int, before: int, hides_level_0: bool = False
+        self,
+        table: TableName,
+        *,
+        after: int,
+        before: int,
+        hides_level_0: bool = False,
+        with_keys: bool = False,
     ) -> pa.Table:
         """Return the commits between two snapshots, oldest first, and the partitions that each changed.
 
-        Expired ones included, as long as they were recorded. One row per commit and partition; the
-        partition is null where a commit changed no data file, and for compactions, which change no rows.
+        Expired ones included, as long as they were recorded. One row per commit and partition (as it is
+        stored, and its path); null where a commit changed no data file, and for compactions, which
+        change no rows. `with_keys`: one per least and greatest key of a file, `min_key` and `max_key`.
         `hides_level_0`, of the table: a commit changes what is read by what it does above level 0, a
         compaction by what it takes up from there.
         `dagster_run_id`: the Dagster run that made it, else null.
@@ -196,10 +203,11 @@ class LineageTables(LineageOrigins):
             written = and_(not_(compacts), or_(and_(added, files.level > 0), deleted))
             seen = or_(written, and_(compacts, deleted, files.level == 0))
         changed = and_(files.table_id == rows.table_id, files.content == DATA, seen)
+        keys = (files.min_key, files.max_key) if with_keys else ()
         return self._ask(
             select(
                 rows.snapshot_id, rows.commit_kind, rows.delta_manifest_list, rows.index_manifest,
-                files.partition_path, RUNS.c.dagster_run_id,
+                files.partition, files.partition_path, RUNS.c.dagster_run_id, *keys,
             )
             .select_from(SNAPSHOTS)
             .join(FILES, changed, isouter=True)

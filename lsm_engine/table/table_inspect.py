@@ -16,7 +16,9 @@ from lsm_engine.plan.pressure import BucketPressure
 from lsm_engine.plan.pressure_forecast import BucketForecast
 from lsm_engine.plan.retention import retention_of
 from lsm_engine.plan.retention_pins import RetentionSimulation
+from lsm_engine.prune.partition import partition_rows
 from lsm_engine.prune.where import Filter
+from lsm_engine.schema.types import DataField
 from lsm_engine.table.compact import pressure
 from lsm_engine.table.ground.partition_specs import partition_columns
 from lsm_engine.table.ground.schema_keys import partition_paths_of
@@ -29,7 +31,11 @@ from lsm_engine.table.inspect import (
     lookup_metrics,
     system_tables,
 )
-from lsm_engine.table.inspect.changed_partitions import changed_partitions, hides_level_0
+from lsm_engine.table.inspect.changed_partitions import (
+    changed_partitions,
+    changed_ranges,
+    hides_level_0,
+)
 from lsm_engine.table.inspect.compare_snapshots import SnapshotDiff, compare
 from lsm_engine.table.inspect.explain_retention import simulate_retention
 from lsm_engine.table.inspect.system_tables_metadata import SNAPSHOTS, snapshot_rows
@@ -101,6 +107,15 @@ class TableInspect:
         schema = self.session.schema
         return partition_paths_of(schema, partition_columns(schema, columns))
 
+    def partition_rows(self, partitions: Sequence[bytes]) -> pa.Table:
+        """Return partitions, given as they are stored in facts, as a table of the partition columns."""
+        return _opened(partitions, self.session.schema.select(self.session.schema.partition_keys))
+
+    def key_rows(self, keys: Sequence[bytes]) -> pa.Table:
+        """Return keys, given as they are stored in facts, as a table of the key without partition columns."""
+        schema = self.session.schema
+        return _opened(keys, schema.select(schema.trimmed_primary_keys))
+
     def pressure(self) -> list[BucketPressure]:
         """Return the compaction debt of each bucket, the greatest first."""
         return pressure.bucket_pressures(self.session)
@@ -160,6 +175,17 @@ class TableInspect:
         """
         at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
         return changed_partitions(self.session, at)
+
+    def changed_ranges(self, snapshot: Snapshot | int, column: str) -> pa.Table | None:
+        """Return in which range of a column's values a commit may have changed rows; None: any rows.
+
+        A row per file that came or went: `partition_path`, `low` and `high`; null: any value. Of a
+        partition column they are exact. Of another they are the file's least and greatest value, of a
+        primary key and of append tables alone: other columns of a row with a key may have had any
+        value before. Files in which it is null throughout are left out. Raises as `snapshot()` does.
+        """
+        at = self.session.snapshots.load(snapshot) if isinstance(snapshot, int) else snapshot
+        return changed_ranges(self.session, at, column)
 
     @property
     def hides_level_0(self) -> bool:
@@ -231,3 +257,7 @@ class TableInspect:
             incremental=incremental,
             progress=progress,
         )
+
+
+def _opened(stored: Sequence[bytes], fields: Sequence[DataField]) -> pa.Table:
+    return partition_rows(pa.array(stored, pa.binary()), fields)

@@ -1,9 +1,9 @@
 """Random histories of one partitioned table and its readers, beside a model of who is stale."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +22,20 @@ from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind
 from lsm_engine.cli.main import lsm as command
 from tests.dagster.lake import Lake
+from tests.dagster.staleness_layouts import Layout
 from tests.interop.clients import Client
 
 READER, ALL = dg.AssetKey("reader"), dg.AssetKey("reader_of_all")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A way to keep an asset's partitions: the definition, the table's columns, the row of a key."""
+class Commit:
+    """One that changed rows, at a time of the clock. `parts`: whose rows each of its files may have."""
 
-    definition: dg.PartitionsDefinition
-    columns: Mapping[str, pa.DataType]
-    values: Mapping[str, Mapping[str, object]]
-    partition_columns: Mapping[str, str] = field(default_factory=dict)
-    dynamic: str | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        return list(self.values)
-
-    def share(self, key: str) -> set[str]:
-        """Return the keys that are kept in the same directory."""
-        return {other for other, at in self.values.items() if at == self.values[key]}
-
-
-def _multi() -> Layout:
-    definition = dg.MultiPartitionsDefinition(
-        {
-            "region": dg.StaticPartitionsDefinition(["eu", "us"]),
-            "dt": dg.StaticPartitionsDefinition(["1", "2"]),
-        }
-    )
-    keys = [str(key) for key in definition.get_partition_keys()]
-    at = {key: dict(definition.get_partition_key_from_str(key).keys_by_dimension) for key in keys}
-    values = {key: {name: at[key][name] for name in ("region", "dt")} for key in keys}
-    return Layout(definition, {"region": pa.string(), "dt": pa.string()}, values)
-
-
-DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
-LAYOUTS = {
-    "static": Layout(
-        dg.StaticPartitionsDefinition(["a", "b/c", "d"]),
-        {"place": pa.string()},
-        {key: {"place": key} for key in ("a", "b/c", "d")},
-    ),
-    "time": Layout(
-        dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date="2024-02-03"),
-        {"month": pa.int32()},
-        {day: {"month": int(day[5:7])} for day in DAYS},
-        {"month": "{key:%m}"},
-    ),
-    "time_guessed": Layout(
-        dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date="2024-02-03"),
-        {"dt": pa.date32()},
-        {day: {"dt": day} for day in DAYS},
-    ),
-    "dynamic": Layout(
-        dg.DynamicPartitionsDefinition(name="places"),
-        {"place": pa.string()},
-        {key: {"place": key} for key in ("x", "y")},
-        dynamic="places",
-    ),
-    "multi": _multi(),
-}
+    at: int
+    snapshot_id: int
+    parts: list[set[str]]
+    outside: bool
 
 
 class History:
@@ -100,7 +51,7 @@ class History:
     ) -> None:
         self.random, self.layout, self.log = random.Random(seed), layout, []
         self.clients, self.at = clients, at
-        columns = {"id": pa.int64(), "asset": pa.string(), **layout.columns}
+        columns = {**layout.within, "id": pa.int64(), "asset": pa.string(), **layout.columns}
         self.schema = pa.schema(
             [
                 *(pa.field(name, kind, nullable=False) for name, kind in columns.items()),
@@ -133,10 +84,11 @@ class History:
         # The model. A clock counts commits; `recorded` holds, by key, the commit that stands for its rows.
         self.clock = 0
         self.recorded: dict[str, int] = {}
-        self.commits: list[tuple[int, int, set[str], bool]] = []
+        self.commits: list[Commit] = []
+        self.files: list[set[str]] = []
         self.read_at: dict[str, int | None] = {}
         self.all_read_at: dict[str, int] | None = None
-        self.contents: dict[int, dict[str, int]] = {}
+        self.contents: dict[int, tuple[dict[str, int], list[set[str]]]] = {}
         self.now: dict[str, int] = {}
         self.seen: list[int] = []
 
@@ -148,8 +100,8 @@ class History:
             required_resource_keys={"lsm"},
         )
         def reader(context: dg.AssetExecutionContext) -> None:
-            at = self.layout.values[context.partition_key]
-            pinned = pinned_table(context, self.key, [dict(at)])
+            at = self.layout.directory(context.partition_key)
+            pinned = pinned_table(context, self.key, [at])
             rows = pinned.table.scan(where=lsm.col("asset") == context.partition_key, **pinned.at)
             self.seen = rows.to_arrow().column("v").to_pylist()
 
@@ -199,10 +151,9 @@ class History:
 
     def dagster_run(self, keys: list[str], value: int) -> None:
         changed = {key for key in keys if self.now.get(key) != value}
-        touched = set().union(*(self.layout.share(key) for key in changed)) if changed else set()
         self.lake.to_write[:] = [self.rows(keys, value)]
         self.run(self.key, partition_key=keys[0])
-        self._committed(touched, dict.fromkeys(changed, value), outside=False)
+        self._committed(keys, dict.fromkeys(changed, value), outside=False)
         for key in keys:
             since = self._outside_since(key)
             if key in changed or key not in self.recorded or self._taken_back(key):
@@ -231,8 +182,7 @@ class History:
             client.write(self.table.location, rows)
         else:
             self._by_command(rows)
-        touched = set().union(*(self.layout.share(key) for key in changed)) if changed else set()
-        self._committed(touched, dict.fromkeys(changed, value), outside=True)
+        self._committed(keys, dict.fromkeys(changed, value), outside=True)
         self.log.append((getattr(client, "name", client), keys, value, sorted(changed)))
 
     def _by_command(self, rows: pa.Table) -> None:
@@ -245,9 +195,9 @@ class History:
     def overwrite(self) -> None:
         """Replace a directory by the rows of one of the keys that share it."""
         (key,), value = self._chosen(), self.random.randrange(1_000_000)
-        self.table.overwrite(self.rows([key], value), dict(self.layout.values[key]))
-        shared = self.layout.share(key)
-        self._committed(shared, {key: value}, outside=True, gone=shared - {key})
+        self.table.overwrite(self.rows([key], value), self.layout.directory(key))
+        gone = self.layout.share(key) - {key}
+        self._committed([key], {key: value}, outside=True, gone=gone)
         self.log.append((key, value))
 
     def branch(self) -> None:
@@ -263,30 +213,36 @@ class History:
         self.table.fast_forward(name)
         self.table.delete_branch(name)
         self.table.delete_tag(name)
-        self._committed(self.layout.share(keys[0]), {keys[0]: value}, outside=True)
+        self._committed(keys, {keys[0]: value}, outside=True)
         self.log.append((keys, value))
 
     def _committed(
         self,
-        touched: set[str],
+        written: Sequence[str],
         values: dict[str, int],
         *,
         outside: bool,
         gone: AbstractSet[str] = frozenset(),
     ) -> None:
+        """Note a commit of a file with rows of some keys; with `gone` in place of the files that were there."""
         if not values:
             return
         newest = self.table.latest_snapshot()
         assert newest is not None
         self.clock += 1
         self.now = {key: one for key, one in self.now.items() if key not in gone} | values
-        self.commits.append((self.clock, newest.id, touched, outside))
-        self.contents[newest.id] = self.now
+        added = self.layout.between(written if self.layout.within else values)
+        replaced = self.files if gone and self.layout.within else []
+        self.files = [*(one for one in self.files if one not in replaced), *added]
+        parts = [*added, *replaced]
+        self.commits.append(Commit(self.clock, newest.id, parts, outside))
+        self.contents[newest.id] = self.now, self.files
 
     def compact(self) -> None:
         made = self.table.compact(full=True)
         if made is not None:
-            self.contents[made.id] = self.now
+            self.files = self.layout.between(self.now)
+            self.contents[made.id] = self.now, self.files
 
     def expire(self) -> None:
         table = self.table
@@ -298,8 +254,8 @@ class History:
         if len(ids) > 1:
             to = self.random.choice(ids[:-1])
             self.table.rollback_to(to)
-            self.commits = [one for one in self.commits if one[1] <= to]
-            self.now = self.contents[to]
+            self.commits = [one for one in self.commits if one.snapshot_id <= to]
+            self.now, self.files = self.contents[to]
             self.log.append(to)
 
     def read(self) -> None:
@@ -331,25 +287,29 @@ class History:
     # --- the model -------------------------------------------------------------------------------
 
     def _move(self, key: str, to: int | None = None) -> None:
-        newest = self.commits[-1][0] if self.commits else 0
+        newest = self.commits[-1].at if self.commits else 0
         self.recorded[key] = newest if to is None else to
 
     def _outside_since(self, key: str) -> list[int]:
         """Return the outside commits to a key's rows after what is recorded of it."""
         since = self.recorded.get(key, -1)
-        return [at for at, _, of, outside in self.commits if at > since and outside and key in of]
+        is_known = key in self.recorded
+        return [
+            each.at
+            for each in self.commits
+            if each.outside and each.at > since
+            # Of one that nothing is recorded of it has to be certain.
+            if any(part == {key} or (is_known and key in part) for part in each.parts)
+        ]
 
     def _taken_back(self, key: str) -> bool:
         at = self.recorded[key]
-        return at > 0 and at not in {clock for clock, *_ in self.commits}
+        return at > 0 and at not in {each.at for each in self.commits}
 
     def sync(self) -> None:
         """Tick the sensor: outside commits and rollbacks reach the partitions whose rows they changed."""
         self.lake.sync()
         for key in self.layout.keys:
-            alone = self.layout.share(key) == {key}
-            if key not in self.recorded and not alone:
-                continue
             changed = self._outside_since(key)
             if key in self.recorded and self._taken_back(key):
                 self._move(key)
@@ -367,7 +327,7 @@ class History:
             for key in self.layout.keys
         }
         instance = self.lake.instance
-        ids = {0: 0} | {at: number for at, number, *_ in self.commits}
+        ids = {0: 0} | {each.at: each.snapshot_id for each in self.commits}
         versions = recorded_versions(instance, self.key)
         told = {key: version.snapshot_id for key, version in versions.items()}
         assert told == {key: ids[at] for key, at in self.recorded.items()}, self.log

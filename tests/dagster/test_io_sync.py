@@ -1,6 +1,6 @@
 """Commits of others to tables that the I/O manager alone keeps: they reach exactly the right readers."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -91,34 +91,76 @@ def test_commits_of_others_reach_the_readers_of_their_partitions() -> None:
         assert statuses(warehouse) == {"eu": FRESH, "us": STALE}
 
 
-@pytest.mark.parametrize("column", ["day", "time"])
-def test_a_commit_within_the_span_of_a_partition_reaches_its_readers(column: str) -> None:
-    """Directories of days or times fit no key of a month; readers of what others wrote there stayed fresh."""
-    kinds = {"day": pa.date32(), "time": pa.timestamp("us")}
-    months = dg.MonthlyPartitionsDefinition(start_date="2024-01-01", end_date="2024-03-01")
-    kept: dict[str, Any] = {"lsm/primary_key": "at, id", "lsm/partitioned_by": "at"}
-    kept["lsm/partition_columns"] = {"at": "{key}"}
+TIMES = {"day": pa.date32(), "time": pa.timestamp("us"), "moment": pa.timestamp("us", "UTC")}
+MONTHS = dg.MonthlyPartitionsDefinition(
+    start_date="2024-01-01", end_date="2024-04-01", timezone="America/New_York"
+)
+JANUARY, FEBRUARY = "2024-01-01", "2024-02-01"
 
-    def rows(month: int, number: int) -> pa.Table:
-        at = pa.array([datetime(2024, month, 15, 10)]).cast(kinds[column], safe=False)  # noqa: DTZ001
-        return pa.table({"at": at, "id": [number]})
 
-    @dg.asset(key=ORDERS, partitions_def=months, metadata=kept)
-    def orders(context: dg.AssetExecutionContext) -> pa.Table:
-        return rows(int(context.partition_key[5:7]), 1)
+@pytest.mark.parametrize("in_directories", [True, False])
+@pytest.mark.parametrize("column", TIMES)
+def test_a_commit_within_the_span_of_a_partition_reaches_its_readers_alone(
+    column: str, in_directories: bool
+) -> None:
+    """Directories of days or times fit no key of a month; readers of all months became stale."""
+    kept: dict[str, Any] = {"lsm/primary_key": "id, at", "lsm/partition_columns": {"at": "{key}"}}
+    kept |= {"lsm/partitioned_by": "at"} if in_directories else {}
+
+    def rows(number: int, *at: datetime) -> pa.Table:
+        times = (
+            pa.array([one.astimezone(UTC) for one in at]) if column == "moment" else pa.array(at)
+        )
+        times = times.cast(TIMES[column], safe=False)
+        return pa.table({"id": [number] * len(at), "at": times})
+
+    def of_month(key: str) -> datetime:
+        return MONTHS.time_window_for_partition_key(key).start.replace(day=15)
 
     def known(warehouse: WarehouseUnderTest) -> dict[str, int]:
         found = recorded_versions(warehouse.instance, ORDERS)
-        return {key[:7]: version.snapshot_id for key, version in found.items()}
+        return {key: version.snapshot_id for key, version in found.items()}
+
+    @dg.asset(key=ORDERS, partitions_def=MONTHS, metadata=kept)
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        return rows(1, wall(of_month(context.partition_key)))
+
+    def wall(moment: datetime) -> datetime:
+        return moment if column == "moment" else moment.replace(tzinfo=None)
+
+    seen: list[int] = []
+
+    @dg.asset(
+        key=READER,
+        partitions_def=MONTHS,
+        metadata={"lsm/primary_key": "id"},
+        ins={"orders": dg.AssetIn(key=ORDERS)},
+    )
+    def reader(orders: pa.Table) -> pa.Table:
+        seen.append(orders.num_rows)
+        return orders.select(["id"])
 
     definitions = dg.Definitions(
         [orders], sensors=[io_sync_sensor([orders])], resources={"lsm": None}
     )
     with warehouse_under_test() as warehouse:
-        for month in ("2024-01-01", "2024-02-01"):
+        for month in (JANUARY, FEBRUARY):
             assert warehouse.materialize([orders], partition_key=month).success
         cursor = tick(warehouse, None, definitions).cursor
-        assert known(warehouse) == {"2024-01": 1, "2024-02": 2}
-        warehouse.catalog.table("shop.orders").upsert(rows(1, 2))
-        assert tick(warehouse, cursor, definitions).asset_events
-        assert known(warehouse)["2024-01"] == 3
+        assert known(warehouse) == {JANUARY: 1, FEBRUARY: 2}
+        table = warehouse.catalog.table("shop.orders")
+        # The last hour of January in New York; in UTC it is February.
+        last = MONTHS.time_window_for_partition_key(JANUARY).end - timedelta(hours=1)
+        table.upsert(rows(2, wall(last)))
+        cursor = tick(warehouse, cursor, definitions).cursor
+        assert known(warehouse) == {JANUARY: 3, FEBRUARY: 2}
+        table.upsert(rows(3, wall(of_month("2024-03-01"))))
+        cursor = tick(warehouse, cursor, definitions).cursor
+        assert known(warehouse) == {JANUARY: 3, FEBRUARY: 2, "2024-03-01": 4}
+
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 ms", everything=True)
+        tick(warehouse, None, definitions)
+        selection = ["shop/reader"]
+        done = warehouse.materialize([orders, reader], selection=selection, partition_key=JANUARY)
+        assert done.success
+        assert seen == [2]

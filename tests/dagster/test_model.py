@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from lsm_assets.checks.contents import problem_list
 from lsm_assets.ledger.pinning import inputs_markdown
 from lsm_assets.model import metadata, pictures
-from lsm_assets.model.asset_partitions import PartitionLayout
+from lsm_assets.model.asset_partitions import PartitionLayout, Spans
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_assets.model.keys import AssetKind, TableKeys, asset_link, keys_of
 from lsm_assets.model.partitions import differences, in_order, snapshot_id_of
+from lsm_assets.model.pins import Changed
 from lsm_assets.model.sync import SyncPlan, plan_sync
 from lsm_assets.model.translator import LsmTranslator
 from lsm_assets.model.tree import BucketTree, LevelFacts, TreeFacts, tree_of
@@ -399,9 +400,33 @@ def test_the_page_of_compactions_says_whether_they_make_readers_stale(
 def test_a_path_of_fewer_columns_holds_no_partition() -> None:
     """As those of a table that had the name before, and was partitioned otherwise."""
     layout = PartitionLayout({"a": "x=1/y=2", "b": "x=1/y=3", "c": "x=1/y=3"}, (0, 2))
-    assert layout.kept_in(["x=1", "", "x=1/z=5"]) == set()
-    assert layout.kept_in(["x=1/z=5/y=2", "x=1/z=6/y=2"]) == {"a"}
-    assert layout.kept_in(["x=1/z=5/y=3"]) == {"b", "c"}
-    assert layout.outside_of(["a"], ["x=1/z=5/y=2", "x=1/z=5/y=3"]) == ["x=1/z=5/y=3"]
-    assert layout.holds_alone("a")
-    assert not layout.holds_alone("b")
+
+    def at(*paths: str) -> Changed:
+        return dict.fromkeys(paths)
+
+    assert layout.kept_in(at("x=1", "", "x=1/z=5")) == set()
+    assert layout.kept_in(at("x=1/z=5/y=2", "x=1/z=6/y=2")) == {"a"}
+    assert layout.kept_in(at("x=1/z=5/y=3")) == {"b", "c"}
+    outside = layout.outside_of(["a"], at("x=1/z=5/y=2", "x=1/z=5/y=3"))
+    assert outside == at("x=1/z=5/y=3")
+    assert layout.alone_in(at("x=1/z=5/y=2", "x=1/z=5/y=3")) == {"a"} == layout.alone_in(None)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_ranges_of_a_column_tell_which_spans_have_changed(is_exact: bool) -> None:
+    spans = Spans(column="at", of={"c": (20, 29), "a": (0, 9), "b": (10, 19)}, is_exact=is_exact)
+    layout = PartitionLayout(dict.fromkeys("cab", "x=1"), (0,), spans=spans)
+
+    def at(*ranges: tuple[int, int]) -> Changed:
+        return {"x=1": frozenset(ranges)}
+
+    assert layout.kept_in(at((9, 10))) == {"a", "b"}
+    assert layout.kept_in(at((9, 9), (25, 40))) == {"a", "c"}
+    assert layout.kept_in(at((-5, -1), (30, 40))) == set()
+    assert layout.kept_in(at()) == set()
+    assert layout.kept_in({"x=1": None}) == {"a", "b", "c"}
+    assert layout.kept_in({"x=2": None}) == set()
+    assert layout.outside_of(["b"], at((9, 10), (20, 25))) == at((20, 25))
+    assert layout.outside_of(["a", "b", "c"], at((9, 10), (20, 25))) == {}
+    assert layout.alone_in(at((9, 10), (20, 25))) == {"c"}
+    assert layout.alone_in(None) == ({"a", "b", "c"} if is_exact else set())

@@ -27,8 +27,14 @@ A, B = "aaaaaaaa", "bbbbbbbb"
 PAST = commit(f"3-{A}", "dt=1")
 
 
-def resolve(recorded: str, there: dict[int, TableVersion], **facts: object) -> Pin | Gone:
-    return resolve_pin(version(recorded), live=there, **facts)
+def resolve(
+    recorded: str,
+    there: dict[int, TableVersion],
+    partitions: frozenset[str] | None = None,
+    **facts: object,
+) -> Pin | Gone:
+    read_in = None if partitions is None else lambda changed: changed.keys() & partitions
+    return resolve_pin(version(recorded), live=there, read_in=read_in, **facts)
 
 
 def test_the_recorded_snapshot_is_read_while_it_is_there() -> None:

@@ -15,7 +15,8 @@ from lsm_assets.factory import lsm_table_assets
 from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.keys import AssetKind
 from tests.dagster.lake import MARKS, ORDERS, SCHEMA, Lake, rows
-from tests.dagster.staleness_model import LAYOUTS, READER, History
+from tests.dagster.staleness_layouts import LAYOUTS
+from tests.dagster.staleness_model import READER, History
 from tests.interop.clients import Client
 from tests.interop.conftest import java as java
 from tests.interop.conftest import pypaimon as pypaimon
@@ -80,9 +81,9 @@ def test_a_template_that_fits_no_partition_is_named(tmp_path: Path, template: st
         declaration.templates.values("a")
 
 
-def test_templates_are_of_partition_columns() -> None:
-    with pytest.raises(lsm.InvalidInputError, match="not partitioned by"):
-        replace(ORDERS, partition_columns={"name": "{key}"})
+def test_templates_are_of_columns_of_the_table() -> None:
+    with pytest.raises(lsm.InvalidInputError, match="does not have"):
+        replace(ORDERS, partition_columns={"nmae": "{key}"})
 
 
 def test_of_a_run_that_changed_some_partitions_the_others_keep_their_version(

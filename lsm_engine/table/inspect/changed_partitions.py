@@ -1,34 +1,68 @@
 """Which partitions have other rows since a commit: what is derived from the others is still true."""
 
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.base.errors import ExpiredError, NotFoundError
 from lsm_engine.base.modes import CommitKind, EntryKind
+from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
+from lsm_engine.plan.live_snapshots import follows
 from lsm_engine.plan.scan import ReadMode
+from lsm_engine.prune.partition import partition_rows
+from lsm_engine.prune.stats import ColumnBounds
+from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_bounds
 from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.value_stats import stats_layouts
 
 
 def changed_partitions(session: TableSession, snapshot: Snapshot) -> frozenset[str] | None:
     """Return the directories of the partitions whose rows a commit may have changed; "" if unpartitioned.
 
     None: any of them. A compaction changes none, but where reads leave level 0 out: there rows are seen
-    once it has taken them up, and a write alone changes nothing. Read from the delta's manifests; a
-    commit that deletes by deletion vectors alone names no data file there, so that it may have changed
-    any partition.
+    once it has taken them up, and a write alone changes nothing. Read from the delta's manifests, and of
+    deletion vectors, which they do not name, from the index manifests of the commit and the one before:
+    once that has expired, rows may be deleted in any partition.
     """
-    compacts, hides = snapshot.commit_kind is CommitKind.COMPACT, hides_level_0(session)
-    if snapshot.commit_kind is CommitKind.ANALYZE or (compacts and not hides):
-        return frozenset()
-    manifests = session.manifest_list(snapshot, snapshot.delta_manifest_list)
-    changed = {
-        entry.partition
-        for meta in manifests
-        for entry in session.manifests.read_entries(meta)
-        if not hides or _is_seen(entry, compacts=compacts)
-    }
-    if not session.schema.has_primary_key and snapshot.index_manifest is not None:
+    changes = _changes(session, snapshot)
+    if changes is None:
         return None
+    entries, by_vectors = changes
+    changed = {entry.partition for entry in entries} | by_vectors
     return frozenset(map(session.context().partition_path, changed))
+
+
+def changed_ranges(session: TableSession, snapshot: Snapshot, column: str) -> pa.Table | None:
+    """Return which values of a column the rows have that a commit may have changed; None: any rows.
+
+    Of each file that came or went a row: its `partition_path`, and the `low` and `high` value; null: any.
+    Exact for a partition column. Of another column the bounds are statistics, where they are kept: of a
+    primary key, as a row keeps its key, and of append tables. Files where it is null throughout are
+    left out; deletion vectors take rows of any value away.
+    """
+    changes = _changes(session, snapshot)
+    if changes is None:
+        return None
+    entries, by_vectors = changes
+    schema, kind = session.schema, session.schema.arrow.field(column).type
+    changed = {entry.partition for entry in entries} | by_vectors
+    paths = {each: session.context().partition_path(each) for each in changed}
+    if column in schema.partition_keys:
+        stored = pa.array(list(paths), pa.binary())
+        values = partition_rows(stored, schema.select(schema.partition_keys))[column]
+        found = [_rows(list(paths.values()), values, values, pc.is_valid(values))]
+    else:
+        found = [_rows([paths[each] for each in by_vectors], *_unknown(len(by_vectors)))]
+        for some, bounds in _bounds(session, entries, column):
+            ends = _ends([entry.file for entry in some], bounds)
+            found.append(_rows([paths[entry.partition] for entry in some], *ends))
+    columns = {"partition_path": pa.string(), "low": kind, "high": kind}
+    nothing = pa.schema(columns).empty_table()
+    return pa.concat_tables([nothing, *(table.cast(nothing.schema) for table in found)])
 
 
 def hides_level_0(session: TableSession) -> bool:
@@ -36,8 +70,112 @@ def hides_level_0(session: TableSession) -> bool:
     return read_mode(session.schema) is ReadMode.ABOVE_LEVEL_0
 
 
+_Changes = tuple[list[ManifestEntry], frozenset[bytes]]
+
+
+def _changes(session: TableSession, snapshot: Snapshot) -> _Changes | None:
+    """Return the files that came or went with rows that readers see, and where deletion vectors did.
+
+    None: any row may have changed.
+    """
+    compacts, hides = snapshot.commit_kind is CommitKind.COMPACT, hides_level_0(session)
+    if snapshot.commit_kind is CommitKind.ANALYZE or (compacts and not hides):
+        return [], frozenset()
+    by_vectors: frozenset[bytes] | None = frozenset()
+    if not session.schema.has_primary_key and snapshot.index_manifest is not None:
+        by_vectors = _by_vectors(session, snapshot)
+    if by_vectors is None:
+        return None
+    entries = [
+        entry
+        for meta in session.manifest_list(snapshot, snapshot.delta_manifest_list)
+        for entry in session.manifests.read_entries(meta)
+        if not hides or _is_seen(entry, compacts=compacts)
+    ]
+    return entries, by_vectors
+
+
+def _by_vectors(session: TableSession, snapshot: Snapshot) -> frozenset[bytes] | None:
+    """Return the partitions whose deletion vectors a commit has changed; None: nobody knows any more."""
+    try:
+        before = session.snapshots.load(snapshot.id - 1) if snapshot.id > 1 else None
+        if before is not None and not follows(snapshot, before):
+            return None
+        if before is not None and before.index_manifest == snapshot.index_manifest:
+            return frozenset()
+        then = session.vector_files(before) if before is not None else {}
+    except (NotFoundError, ExpiredError):
+        return None
+    now = session.vector_files(snapshot)
+    return frozenset(
+        bucket[0] for bucket in now.keys() | then.keys() if now.get(bucket) != then.get(bucket)
+    )
+
+
 def _is_seen(entry: ManifestEntry, *, compacts: bool) -> bool:
     """Whether a change of files changes what is read above level 0."""
     if compacts:
         return entry.kind is EntryKind.DELETE and entry.file.level == 0
     return entry.kind is EntryKind.DELETE or entry.file.level > 0
+
+
+def _bounds(
+    session: TableSession, entries: Sequence[ManifestEntry], column: str
+) -> Iterator[tuple[Sequence[ManifestEntry], ColumnBounds | None]]:
+    """Yield files with the bounds of a column; None: nothing is known of it."""
+    schema = session.schema
+    if schema.has_primary_key:
+        fields = schema.select(schema.trimmed_primary_keys)
+        if fields[0].name == column:  # also without statistics
+            mins, maxs = (
+                partition_rows(pa.array(keys, pa.binary()), fields)[column].combine_chunks()
+                for keys in (
+                    [entry.file.min_key for entry in entries],
+                    [entry.file.max_key for entry in entries],
+                )
+            )
+            unknown = pa.nulls(len(entries), pa.int64())
+            yield entries, ColumnBounds(mins=mins, maxs=maxs, null_counts=unknown)
+            return
+        stats = [entry.file.key_stats for entry in entries]
+        stored = StoredStats(
+            min_values=pa.array([one.min_values for one in stats], pa.binary()),
+            max_values=pa.array([one.max_values for one in stats], pa.binary()),
+            null_counts=pa.array([one.null_counts for one in stats], pa.list_(pa.int64())),
+            row_counts=pa.array([entry.file.row_count for entry in entries], pa.int64()),
+        )
+        # Of another column nobody knows what the rows held that others have replaced.
+        is_key = column in schema.trimmed_primary_keys
+        covered = covered_columns(fields, fields)
+        yield entries, stored_bounds(stored, covered, [column])[column] if is_key else None
+        return
+    of_files = {entry.file.file_name: entry for entry in entries}
+    files = [entry.file for entry in of_files.values()]
+    for layout in stats_layouts(files, schema, session.schemas.load):
+        some = [of_files[file.file_name] for file in layout.files]
+        # A file of some columns gives rows that are there other values.
+        is_whole = all(file.write_columns is None for file in layout.files)
+        known = stored_bounds(layout.stats, layout.covered, [column]) if is_whole else {}
+        yield some, known.get(column)
+
+
+def _ends(
+    files: Sequence[DataFileMeta], bounds: ColumnBounds | None
+) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return low and high values of a column in files, null where unknown, and which have a value."""
+    if bounds is None:
+        return _unknown(len(files))
+    known = pc.and_(pc.is_valid(bounds.mins), pc.is_valid(bounds.maxs))
+    counts = pa.array([file.row_count for file in files], pa.int64())
+    has_some = pc.fill_null(pc.less(bounds.null_counts, counts), fill_value=True)
+    low, high = (pc.if_else(known, each, None) for each in (bounds.mins, bounds.maxs))
+    return low, high, has_some
+
+
+def _unknown(count: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    return pa.nulls(count), pa.nulls(count), pa.array([True] * count, pa.bool_())
+
+
+def _rows(paths: Sequence[str], low: pa.Array, high: pa.Array, kept: pa.Array) -> pa.Table:
+    names = ["partition_path", "low", "high"]
+    return pa.table([pa.array(paths, pa.string()), low, high], names).filter(kept)
