@@ -55,7 +55,7 @@ def health_asset(
             dg.AssetCheckSpec(
                 name=_CHECK,
                 asset=health_of,
-                description="No table owes anything: nothing but notes is found.",
+                description="No table owes anything, a warning, and no file is lost or damaged, an error.",
             )
         ],
         required_resource_keys={"lsm"},
@@ -81,7 +81,7 @@ def health_asset(
             asset_key=health_of,
             check_name=_CHECK,
             passed=report is None or report.is_healthy,
-            severity=dg.AssetCheckSeverity.WARN,
+            severity=_severity(found),
             description=f"findings: {len(found)}, tables: {len(names)}"
             + (f"; the worst: {found[0].table}: {found[0].what}" if found else "")
             + (report.left_out if report is not None else ""),
@@ -109,6 +109,12 @@ def _findings(rows: Sequence[tuple[str, ...]]) -> Metadata:
     found: Metadata = {"lsm/health": dg.MetadataValue.md(worst)}
     more = markdown_table(_HEADINGS, rows, characters_max=_CHARACTERS_MAX)
     return found if more == worst else {**found, "lsm/all_findings": dg.MetadataValue.md(more)}
+
+
+def _severity(found: Sequence[Any]) -> dg.AssetCheckSeverity:
+    """Return an error where files are lost, damaged or cannot be read; what is only owed is a warning."""
+    is_lost = any(each.severity.name == "ERROR" and each.kind != "debt" for each in found)
+    return dg.AssetCheckSeverity.ERROR if is_lost else dg.AssetCheckSeverity.WARN
 
 
 def _rank(finding: Any) -> tuple[int, str, str]:

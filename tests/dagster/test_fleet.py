@@ -215,6 +215,7 @@ def test_the_page_of_health_ranks_what_tables_owe(warehouse: Warehouse) -> None:
     assert "hours since" in event.metadata["lsm/oldest"].value
     (check,) = done.get_asset_check_evaluations()
     assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN  # debt alone
     assert "; the worst: others." in check.description
 
 
@@ -234,8 +235,36 @@ def test_health_can_be_read_on_its_page(warehouse: Warehouse) -> None:
     assert lines[0].startswith("| others.a | error, damage: ")
     assert "| lsm repair others.a damaged-files --act --yes; this loses " in lines[0]
     assert "lsm/all_findings" not in event.metadata  # lsm/health has room for all of them
+    (check,) = done.get_asset_check_evaluations()
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.ERROR
     _, _, first, *_ = event.metadata["lsm/oldest"].value.splitlines()
     assert first == "| shop.orders | never |  |"
+
+
+@pytest.mark.parametrize(("depth", "kind"), [("shallow", "manifest"), ("deep", "data")])
+def test_files_that_are_lost_or_damaged_are_an_error(
+    warehouse: Warehouse, depth: str, kind: str
+) -> None:
+    """They were a warning, as a debt is."""
+    table = warehouse.catalog.table("others.a")
+    if kind == "manifest":
+        name = table.system("manifests")["file_name"][0].as_py()
+        (Path(table.location) / "manifest" / name).unlink()
+    else:
+        path = Path(table.location) / table.system("files")["file_path"][0].as_py()
+        data = bytearray(path.read_bytes())
+        data[len(data) // 3] ^= 255
+        path.write_bytes(data)
+    job = warehouse.definitions.get_repository_def().get_implicit_job_def_for_assets([health_key()])
+    done = job.execute_in_process(
+        instance=warehouse.instance,
+        run_config={"ops": {"lsm_health": {"config": {"depth": depth}}}},
+        asset_selection=[health_key()],
+    )
+    (check,) = done.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "others.a" in check.description
 
 
 def test_findings_that_are_cut_are_all_behind_a_button() -> None:
