@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import dagster as dg
 
@@ -45,13 +46,28 @@ class PartitionTemplates:
 
     def sharing(self, keys: Collection[str], everything: Iterable[str]) -> list[str]:
         """Return those of all partitions, without `keys`, that have the columns' values of one of `keys`."""
-        names = [KEY]
-        if isinstance(self.definition, dg.MultiPartitionsDefinition):
-            names = [one.name for one in self.definition.partitions_defs]
-        if {f"{{{name}}}" for name in names} <= {*self.columns.values()}:
+        if {f"{{{name}}}" for name in self._dimensions} <= {*self.columns.values()}:
             return []  # they spell the whole key
         own = {self.values(key) for key in keys}
         return [key for key in everything if key not in keys and self.values(key) in own]
+
+    @property
+    def _dimensions(self) -> dict[str, dg.PartitionsDefinition]:
+        if isinstance(self.definition, dg.MultiPartitionsDefinition):
+            return {each.name: each.partitions_def for each in self.definition.partitions_defs}
+        return {KEY: self.definition}
+
+    def holds_times(self, column: str) -> bool:
+        """Whether a column's template is a whole key of partitions by time."""
+        whole = {f"{{{name}}}": each for name, each in self._dimensions.items()}
+        return isinstance(whole.get(self.columns[column]), dg.TimeWindowPartitionsDefinition)
+
+    def window(self, column: str, key: str) -> tuple[datetime, datetime]:
+        """Return when the partition begins and ends whose key a column holds."""
+        times = _names_of(self.definition, key)[self.columns[column][1:-1]]
+        assert isinstance(times, _TimeKey)
+        window = times.definition.time_window_for_partition_key(str(times))
+        return window.start, window.end
 
 
 def templates_of(

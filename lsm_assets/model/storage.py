@@ -231,7 +231,7 @@ def spans_of(
         return None
     column, kind = ranged[0], schema.field(ranged[0]).type
     if _is_window(templates, column, schema):
-        ends = [_window(templates, key) for key in keys]
+        ends = [templates.window(column, key) for key in keys]
         first = comparable(pa.array([_time(start, kind) for start, _ in ends], kind))
         after = comparable(pa.array([_time(end, kind) for _, end in ends], kind))
         of = {key: (low, high - 1) for key, low, high in zip(keys, first, after, strict=True)}
@@ -259,7 +259,7 @@ def _is_span(
         return False
     if not pa.types.is_date(schema.field(name).type):
         return True
-    wall = ((one.replace(tzinfo=None) for one in _window(templates, key)) for key in keys)
+    wall = ((one.replace(tzinfo=None) for one in templates.window(name, key)) for key in keys)
     return any(end - start > timedelta(days=1) for start, end in wall)
 
 
@@ -269,12 +269,6 @@ def _is_ordered(name: str, schema: pa.Schema) -> bool:
     kind = schema.field(name).type
     kinds = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_integer, pa.types.is_string)
     return any(is_kind(kind) for is_kind in kinds)
-
-
-def _window(templates: PartitionTemplates, key: str) -> tuple[datetime, datetime]:
-    assert isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
-    window = templates.definition.time_window_for_partition_key(key)
-    return window.start, window.end
 
 
 def _values(name: str, texts: Sequence[str], schema: pa.Schema) -> pa.Array:
@@ -292,20 +286,19 @@ def _is_window(templates: PartitionTemplates, name: str, schema: pa.Schema) -> b
     if schema.get_field_index(name) < 0:
         return False
     kind = schema.field(name).type
-    is_key = templates.columns[name] == f"{{{KEY}}}"
-    by_time = isinstance(templates.definition, dg.TimeWindowPartitionsDefinition)
-    return by_time and is_key and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return is_time and templates.holds_times(name)
 
 
 def _in_window(
     templates: PartitionTemplates, key: str, schema: pa.Schema, windows: Sequence[str]
 ) -> pc.Expression:
-    start, end = _window(templates, key)
     values = dict(zip(templates.columns, templates.values(key), strict=True))
     parts = []
     for name, text in values.items():
         column, kind = pc.field(name), schema.field(name).type
         if name in windows:
+            start, end = templates.window(name, key)
             parts.append(column >= _time(start, kind))
             parts.append(column < _time(end, kind))
         else:
@@ -316,7 +309,7 @@ def _in_window(
 def require_days(templates: PartitionTemplates, keys: Sequence[str], schema: pa.Schema) -> None:
     """Raise InvalidInputError for spans of less than a day in a column of days: those are of others, or none."""
     for name in (name for name in templates.columns if _is_window(templates, name, schema)):
-        wall = ((one.replace(tzinfo=None) for one in _window(templates, key)) for key in keys)
+        wall = ((one.replace(tzinfo=None) for one in templates.window(name, key)) for key in keys)
         if pa.types.is_date(schema.field(name).type) and any(
             end - begin < timedelta(days=1) for begin, end in wall
         ):

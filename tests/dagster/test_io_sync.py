@@ -164,3 +164,63 @@ def test_a_commit_within_the_span_of_a_partition_reaches_its_readers_alone(
         done = warehouse.materialize([orders, reader], selection=selection, partition_key=JANUARY)
         assert done.success
         assert seen == [2]
+
+
+WEEKS_OF_REGIONS = dg.MultiPartitionsDefinition(
+    {
+        "week": dg.WeeklyPartitionsDefinition(start_date="2024-01-07", end_date="2024-01-21"),
+        "region": REGIONS,
+    }
+)
+
+
+@pytest.mark.parametrize("directories", ["region", "region, at", ""])
+def test_a_dimension_of_times_is_a_span_of_a_column(directories: str) -> None:
+    """The column held the text of the key alone: no row but one of midnight was read."""
+
+    def rows(region: str, *at: datetime) -> pa.Table:
+        return pa.table({"at": at, "region": [region] * len(at), "id": range(len(at))})
+
+    metadata = {
+        "lsm/primary_key": "at, region, id",
+        "lsm/partitioned_by": directories,
+        "lsm/partition_columns": {"at": "{week}", "region": "{region}"},
+    }
+
+    @dg.asset(key=ORDERS, partitions_def=WEEKS_OF_REGIONS, metadata=metadata)
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        at = context.partition_key.keys_by_dimension
+        first = datetime.fromisoformat(at["week"])
+        return rows(at["region"], first, first + timedelta(days=6, hours=23))
+
+    seen: list[pa.Table] = []
+
+    @dg.asset(
+        key=READER,
+        partitions_def=WEEKS_OF_REGIONS,
+        metadata={"lsm/primary_key": "id"},
+        ins={"orders": dg.AssetIn(key=ORDERS)},
+    )
+    def reader(orders: pa.Table) -> pa.Table:
+        seen.append(orders)
+        return orders.select(["id"])
+
+    keys = [str(key) for key in WEEKS_OF_REGIONS.get_partition_keys()]
+    sensors = [io_sync_sensor([orders])]
+    definitions = dg.Definitions([orders], sensors=sensors, resources={"lsm": None})
+    with warehouse_under_test() as warehouse:
+        for key in keys:
+            assert warehouse.materialize([orders], partition_key=key).success
+        cursor = tick(warehouse, None, definitions).cursor
+        warehouse.catalog.table("shop.orders").upsert(rows("us", datetime(2024, 1, 15, 3)))  # noqa: DTZ001
+        tick(warehouse, cursor, definitions)
+        known = recorded_versions(warehouse.instance, ORDERS)
+        moved = {key for key, version in known.items() if version.snapshot_id == 5}
+        # Without directories a file is bounded by the least and the greatest time alone.
+        week = {"eu|2024-01-14", "us|2024-01-14"}
+        assert moved == (week if not directories else {"us|2024-01-14"})
+        selection = ["shop/reader"]
+        for key in ("us|2024-01-14", "eu|2024-01-07"):
+            how = {"selection": selection, "partition_key": key}
+            assert warehouse.materialize([orders, reader], **how).success
+        assert [rows.num_rows for rows in seen] == [3, 2]
