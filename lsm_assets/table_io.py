@@ -53,6 +53,7 @@ from lsm_engine import (
     DropColumn,
     ErrorKind,
     InvalidInputError,
+    SetOption,
     Snapshot,
     Table,
     core_options,
@@ -193,6 +194,11 @@ class LsmIOManager(dg.ConfigurableIOManager):
             ChangeType(name, kind)
             for name, kind in given.items()
             if name in stored.names and _is_wider(kind, stored.field(name).type)
+        ]
+        changes += [
+            SetOption(name, text)
+            for name, text in storage.options.items()
+            if table.options.texts.get(name) != text
         ]
         if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
             changes += [DropColumn(name) for name in stored.names if name not in given]

@@ -50,6 +50,19 @@ def test_other_columns_are_answered_with_the_setting_that_takes_them(io: Io) -> 
         io.run(orders_of(lambda: ROWS, metadata={"lsm/primary_key": "id, name"}))
 
 
+@pytest.mark.parametrize("how", ["refuse", "evolve", "match"])
+def test_options_of_the_metadata_are_set_on_a_table_that_is_there(io: Io, how: str) -> None:
+    """They counted when the table was created, and never again."""
+    io.run(orders_of(lambda: ROWS, metadata={"lsm/options": {"num-sorted-run.stop-trigger": "9"}}))
+    later = {"num-sorted-run.stop-trigger": "7", "snapshot.num-retained.max": "90"}
+    io.run(orders_of(lambda: ROWS, metadata={"lsm/options": later, "lsm/schema": how}))
+    texts = io.table().options.texts
+    assert texts["num-sorted-run.stop-trigger"] == ("9" if how == "refuse" else "7")
+    assert texts.get("snapshot.num-retained.max") == (None if how == "refuse" else "90")
+    io.run(orders_of(lambda: ROWS, metadata={"lsm/options": later, "lsm/schema": how}))
+    assert io.table().schema.id == (0 if how == "refuse" else 1)
+
+
 MISSPELLED = {
     "asset": ({"lsm/primary_keys": "id"}, {}, "lsm/primary_key"),
     "input": ({}, {"lsm/column": "id"}, "lsm/columns"),
