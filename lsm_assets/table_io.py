@@ -122,15 +122,18 @@ class LsmIOManager(dg.ConfigurableIOManager):
         inputs = pinned_inputs(context.step_context, self.lsm)
         identity = {
             **commit_identity(table, context.run_id, context.step_context.previous_attempt_count),
-            "properties": run_properties_of(
-                context.run_id,
-                declaration.keys,
-                AssetKind.TABLE,
-                engine=self.lsm.executor,
-                user=run.tags.get("user"),
-                inputs=inputs,
-                code_version=code_version_of(context.step_context, context.asset_key),
-            ),
+            "properties": {
+                **storage.properties,
+                **run_properties_of(
+                    context.run_id,
+                    declaration.keys,
+                    AssetKind.TABLE,
+                    engine=self.lsm.executor,
+                    user=run.tags.get("user"),
+                    inputs=inputs,
+                    code_version=code_version_of(context.step_context, context.asset_key),
+                ),
+            },
         }
         snapshot = _committed(table, rows, storage, templates, keys, identity)
         if snapshot is None:

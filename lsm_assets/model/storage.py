@@ -21,12 +21,12 @@ from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
 
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
 PARTITION_COLUMN, PARTITION_COLUMNS = "lsm/partition_column", "lsm/partition_columns"
-MODE, SCHEMA = "lsm/mode", "lsm/schema"
+MODE, SCHEMA, PROPERTIES = "lsm/mode", "lsm/schema", "lsm/properties"
 COLUMNS, WHERE = "lsm/columns", "lsm/where"
 OF_INPUTS = (COLUMNS, WHERE)
 OF_ASSETS = (
     *(PRIMARY_KEY, PARTITIONED_BY, OPTIONS, PARTITION_COLUMN, PARTITION_COLUMNS),
-    *(MODE, SCHEMA),
+    *(MODE, SCHEMA, PROPERTIES),
 )
 """What the metadata of an `AssetIn`, and that of an asset, may say: all that begins with `lsm/`."""
 
@@ -54,7 +54,10 @@ _E = TypeVar("_E", bound=Enum)
 
 @record
 class Storage:
-    """How an asset is kept. `partition_columns`: templates over any columns, see `PartitionTemplates`."""
+    """How an asset is kept. `partition_columns`: templates over any columns, see `PartitionTemplates`.
+
+    `properties`: what its snapshots say beside the run and its inputs.
+    """
 
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
@@ -62,6 +65,7 @@ class Storage:
     partition_columns: Mapping[str, str] = field(default_factory=dict)
     mode: WriteMode = WriteMode.UPSERT
     schema: SchemaMode = SchemaMode.REFUSE
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def templates(
         self, definition: dg.PartitionsDefinition | None, keys: Sequence[str], schema: pa.Schema
@@ -128,20 +132,25 @@ def storage_of(*layers: Mapping[str, Any] | None) -> Storage:
     told: dict[str, Any] = {}
     for layer in layers:
         told.update({key: plain(value) for key, value in (layer or {}).items()})
-    options = told.get(OPTIONS) or {}
-    if not isinstance(options, Mapping):
-        raise InvalidOptionError(f"{OPTIONS!r} is a mapping of names to values", value=options)
     columns = dict(told.get(PARTITION_COLUMNS) or {})
     if told.get(PARTITION_COLUMN) is not None:
         columns.setdefault(str(told[PARTITION_COLUMN]), f"{{{KEY}}}")
     return Storage(
         primary_key=names_of(told.get(PRIMARY_KEY)),
         partitioned_by=names_of(told.get(PARTITIONED_BY)),
-        options={str(name): str(value) for name, value in options.items()},
+        options=_texts(OPTIONS, told),
         partition_columns={str(name): str(template) for name, template in columns.items()},
         mode=_member(WriteMode, MODE, told.get(MODE)) or WriteMode.UPSERT,
         schema=_member(SchemaMode, SCHEMA, told.get(SCHEMA)) or SchemaMode.REFUSE,
+        properties=_texts(PROPERTIES, told),
     )
+
+
+def _texts(key: str, told: Mapping[str, Any]) -> dict[str, str]:
+    given = told.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise InvalidOptionError(f"{key!r} is a mapping of names to values", value=given)
+    return {str(name): str(value) for name, value in given.items()}
 
 
 def require_known(declared: Mapping[str, Any] | None, known: Sequence[str]) -> None:

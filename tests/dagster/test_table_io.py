@@ -340,11 +340,22 @@ def test_an_overwritten_partition_holds_what_came_last(io: Io) -> None:
     assert [(row["region"], row["id"]) for row in io.rows()] == [("us", 1), ("us", 2)]
 
 
+def test_snapshots_have_the_properties_that_metadata_gives(io: Io) -> None:
+    given = {"lsm/properties": {"ticket": "A-7", "lsm.run.id": "made up"}}
+    done = io.run(orders_of(lambda: ROWS, metadata=given))
+    made = io.table().latest_snapshot().properties
+    assert (made["ticket"], made["lsm.run.dagster-id"]) == ("A-7", done.run_id)
+    assert made["lsm.run.id"] != "made up"
+    with pytest.raises(lsm.InvalidOptionError, match="a mapping of names to values"):
+        io.run(orders_of(lambda: ROWS, metadata={"lsm/properties": "ticket"}))
+
+
 def test_inputs_and_the_version_of_the_code_are_in_the_lineage(io: Io) -> None:
     orders = orders_of(lambda: ROWS, code_version="7")
     io.run(orders)
     made = io.table().latest_snapshot()
     assert made.properties["lsm.run.code-version"] == "7"
+    assert "ticket" not in made.properties
 
     @dg.asset(key=["shop", "totals"], metadata=KEYED, ins={"orders": dg.AssetIn(key=ORDERS)})
     def totals(orders: pa.Table) -> pa.Table:
