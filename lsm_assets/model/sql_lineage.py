@@ -1,0 +1,54 @@
+"""Which columns a query computes from which others, read from its SQL text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from lsm_engine import ErrorKind, InvalidInputError
+
+
+def column_lineage_of(
+    sql: str, tables: Mapping[str, tuple[dg.AssetKey, pa.Schema]], *, dialect: str = "spark"
+) -> dict[str, Sequence[tuple[dg.AssetKey, str]]]:
+    """Return, for each column of a query, the (asset, column) pairs that its value is computed from.
+
+    As `TableDeclaration.column_lineage` takes it. `tables`: what the names in the query stand for;
+    `dialect` as sqlglot names it, such as "spark" or "duckdb". What only filters or joins rows is no source of
+    a column. Raises InvalidInputError for text that is no query over these tables.
+    """
+    from sqlglot import exp, parse_one  # noqa: PLC0415 -- it takes a tenth of a second to import
+    from sqlglot.errors import SqlglotError  # noqa: PLC0415
+    from sqlglot.lineage import lineage  # noqa: PLC0415
+    from sqlglot.optimizer.qualify import qualify  # noqa: PLC0415
+
+    schema: dict[str, Any] = {
+        name: dict.fromkeys(columns.names, "unknown") for name, (_, columns) in tables.items()
+    }
+    # As they are spelled there: dialects read names in letters of their own.
+    named = {
+        (name.lower(), column.lower()): (key, column)
+        for name, (key, columns) in tables.items()
+        for column in columns.names
+    }
+    found: dict[str, Sequence[tuple[dg.AssetKey, str]]] = {}
+    try:
+        query = qualify(parse_one(sql, dialect=dialect), schema=schema, dialect=dialect)
+        if not isinstance(query, exp.Query):
+            raise SqlglotError("it is no query")
+        for column in query.named_selects:
+            sources = (
+                named[node.expression.name.lower(), exp.to_column(node.name).name.lower()]
+                for node in lineage(column, query.sql(dialect), schema, dialect=dialect).walk()
+                if isinstance(node.expression, exp.Table)
+            )
+            found[column] = tuple(dict.fromkeys(sources))
+    except (SqlglotError, KeyError) as error:
+        raise InvalidInputError(
+            f"columns cannot be followed through this SQL: {error}; it has to be one query over "
+            + (", ".join(tables) or "some tables"),
+            kind=ErrorKind.INVALID_FILTER,
+            sql=sql,
+        ) from error
+    return found
