@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
 from functools import reduce
@@ -241,8 +241,10 @@ def spans_of(
     column, kind = ranged[0], schema.field(ranged[0]).type
     if _is_window(templates, column, schema):
         ends = [templates.window(column, key) for key in keys]
-        first = comparable(pa.array([_time(start, kind) for start, _ in ends], kind))
-        after = comparable(pa.array([_time(end, kind) for _, end in ends], kind))
+        first, after = (
+            comparable(pa.array([_as_held(moment, kind) for moment in moments], kind))
+            for moments in zip(*ends, strict=True)
+        )
         of = {key: (low, high - 1) for key, low, high in zip(keys, first, after, strict=True)}
     else:
         at = list(templates.columns).index(column)
@@ -332,7 +334,11 @@ def require_days(templates: PartitionTemplates, keys: Sequence[str], schema: pa.
 
 
 def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(_as_held(moment, kind), kind)
+
+
+def _as_held(moment: datetime, kind: pa.DataType) -> date:
+    """Return a moment as a column of days or times holds it; without a time zone, as its clock shows it."""
     if pa.types.is_date(kind):
-        return pa.scalar(moment.date(), kind)
-    zoned = kind.tz is not None
-    return pa.scalar(moment if zoned else moment.replace(tzinfo=None), kind)
+        return moment.date()
+    return moment if kind.tz is not None else moment.replace(tzinfo=None)
