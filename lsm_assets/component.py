@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, Literal, cast
+from zoneinfo import available_timezones
 
 import dagster as dg
 import pyarrow as pa
@@ -61,28 +62,39 @@ class LsmColumn(dg.Model, dg.Resolvable):
 
 
 class LsmPartitions(dg.Model, dg.Resolvable):
-    """Partitions of a writer's work: by time from `start` on, of `keys`, or `dynamic` by a name."""
+    """Partitions of a writer's work: by time from `start` on, of `keys`, or `dynamic` by a name.
+
+    Those by time begin as a clock in `timezone` shows it, by default UTC.
+    """
 
     every: Literal["hourly", "daily", "weekly", "monthly"] | None = None
     start: str | None = None
     end: str | None = None
+    timezone: str | None = None
     keys: Sequence[str] = ()
     dynamic: str | None = None
 
     def definition(self) -> dg.PartitionsDefinition:
         """Return Dagster's definition; raises InvalidInputError unless exactly one kind is given."""
         given = [self.every, self.dynamic, self.keys or None]
-        spans = self.start is not None or self.end is not None
-        is_clear = self.start is not None if self.every else not spans
+        spans = (self.start, self.end, self.timezone)
+        is_clear = self.start is not None if self.every else not any(spans)
         if sum(each is not None for each in given) != 1 or not is_clear:
             raise InvalidInputError(
-                "partitions are either 'every' with a 'start' and perhaps an 'end', or 'keys', or "
-                "'dynamic'",
+                "partitions are either 'every' with a 'start' and perhaps an 'end' and a 'timezone', or "
+                "'keys', or 'dynamic'",
                 kind=ErrorKind.INVALID_NAME,
                 given=sorted(self.model_dump(exclude_defaults=True)),
             )
         if self.every is not None:
-            return _TIMES[self.every](start_date=self.start, end_date=self.end)
+            if self.timezone is not None and self.timezone not in available_timezones():
+                raise InvalidInputError(
+                    f"there is no time zone {self.timezone!r}; one is named as Europe/Berlin is",
+                    kind=ErrorKind.INVALID_NAME,
+                )
+            return _TIMES[self.every](
+                start_date=self.start, end_date=self.end, timezone=self.timezone
+            )
         if self.dynamic is not None:
             return dg.DynamicPartitionsDefinition(name=self.dynamic)
         return dg.StaticPartitionsDefinition(list(self.keys))

@@ -296,7 +296,7 @@ def loaded(attributes: dict[str, Any]) -> LsmTableComponent:
 def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
     component = loaded(
         {
-            "partitions": {"every": "daily", "start": "2024-01-01"},
+            "partitions": {"every": "daily", "start": "2024-01-01", "timezone": "Europe/Berlin"},
             "partition_columns": {"dt": "{key}"},
             "retries": 2,
             "automation": "eager",
@@ -309,6 +309,7 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
     (table, *_) = component.assets(with_jobs=False).assets
     (spec,) = table.specs
     assert isinstance(spec.partitions_def, dg.DailyPartitionsDefinition)
+    assert spec.partitions_def.timezone == "Europe/Berlin"
     assert spec.automation_condition is not None
     assert spec.freshness_policy is not None
     assert table.op.retry_policy.max_retries == 2
@@ -329,6 +330,11 @@ def test_yaml_says_all_that_a_declaration_can(tmp_path: Path) -> None:
         ({"partitions": {"every": "yearly", "start": "2024"}}, "yearly"),
         ({"partitions": {"every": "daily", "start": "soon"}}, "soon"),
         ({"partitions": {"keys": ["a"], "start": "2024-01-01"}}, "'every' with a 'start'"),
+        ({"partitions": {"keys": ["a"], "timezone": "Europe/Berlin"}}, "'every' with a 'start'"),
+        (
+            {"partitions": {"every": "daily", "start": "2024-01-01", "timezone": "Berlin"}},
+            "no time zone 'Berlin'",
+        ),
         ({"partitions": {"dynamic": "x", "end": "2024-01-01"}}, "'every' with a 'start'"),
         ({"fresh_within_minutes": 0.5}, "fresh_within_minutes"),
         ({"columns": [{"name": "order_id", "type": "TIMESTAMP(0)"}]}, "would become"),
