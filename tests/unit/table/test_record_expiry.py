@@ -9,7 +9,6 @@ import pytest
 import lsm_engine as lsm
 
 HOUR = 3_600_000
-NOW = int(time.time() * 1000)
 FIELDS = {
     "int": (pa.int32(), lambda millis: millis // 1000),
     "seconds": (pa.int64(), lambda millis: millis // 1000),
@@ -46,9 +45,9 @@ def made(catalog, kind, **options):
 
 
 def put(table, kind, *rows):
-    """Upsert rows: (key, value, hours before NOW or None)."""
-    make = FIELDS[kind][1]
-    times = [None if age is None else make(int(NOW - age * HOUR)) for _, _, age in rows]
+    """Upsert rows: (key, value, hours before now or None)."""
+    make, now = FIELDS[kind][1], time.time() * 1000
+    times = [None if age is None else make(int(now - age * HOUR)) for _, _, age in rows]
     arrays = [[key for key, _, _ in rows], [value for _, value, _ in rows], times]
     table.upsert(pa.table(arrays, schema=table.schema.arrow.remove_metadata()))
 
