@@ -1,6 +1,7 @@
 """Hypothesis profiles, and the flags that every folder shares."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warehouse_of_spark() -> Iterator[None]:
+    """Every JVM that a worker starts keeps Spark's own tables in a directory of that worker, removed at its end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lsm-spark-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        defaults = Path(folder, "spark-defaults.conf")
+        defaults.write_text(f"spark.sql.warehouse.dir {folder}/warehouse\n")
+        environment.setenv("SPARK_CONF_DIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")
