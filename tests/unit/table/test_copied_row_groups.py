@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,7 @@ def test_a_file_with_copied_row_groups_is_restored_from_what_was_compacted(
     assert copies
 
 
+@cache
 def many_columns(keys: range, *, nan_at: int | None = None, text: int = 8) -> pa.Table:
     numbers = np.arange(keys.start, keys.stop)
     random = np.random.default_rng(keys.start)
@@ -245,18 +247,38 @@ def many_columns(keys: range, *, nan_at: int | None = None, text: int = 8) -> pa
     )
 
 
-@pytest.mark.parametrize("key", [("k",), ("t",), ("d",), ("t", "k")], ids="-".join)
+KEYS = (("k",), ("t",), ("d",), ("t", "k"))
+SHAPES: dict[str, tuple[int | None, int, dict[str, str]]] = {
+    "plain": (None, 8, {}),
+    "nan": (20_500, 8, {}),
+    "long text": (None, 5_000, {"file.block-size": "2 mb"}),
+    "no statistics": (None, 8, {"metadata.stats-mode": "none"}),
+    "cut": (3, 8, {"metadata.stats-mode": "truncate(4)"}),
+    "counts": (None, 8, {"metadata.stats-mode": "counts", "fields.x.stats-mode": "full"}),
+}
+IN_CI = {
+    "plain": ("t-k",),
+    "nan": ("d",),
+    "long text": ("k", "t"),
+    "no statistics": ("k",),
+    "cut": ("t-k",),
+    "counts": ("t",),
+}
+"""Each key and each shape; all pairs with `-m sweep`."""
+
+
 @pytest.mark.parametrize(
-    ("nan_at", "text", "options"),
+    ("key", "nan_at", "text", "options"),
     [
-        (None, 8, {}),
-        (20_500, 8, {}),
-        (None, 5_000, {"file.block-size": "2 mb"}),
-        (None, 8, {"metadata.stats-mode": "none"}),
-        (3, 8, {"metadata.stats-mode": "truncate(4)"}),
-        (None, 8, {"metadata.stats-mode": "counts", "fields.x.stats-mode": "full"}),
+        pytest.param(
+            key,
+            *SHAPES[shape],
+            id=f"{shape}-{'-'.join(key)}",
+            marks=() if "-".join(key) in IN_CI[shape] else pytest.mark.sweep,
+        )
+        for shape in SHAPES
+        for key in KEYS
     ],
-    ids=["plain", "nan", "long text", "no statistics", "cut", "counts"],
 )
 def test_a_copied_file_has_the_facts_of_one_that_is_encoded(
     tmp_path: Path,
