@@ -302,6 +302,24 @@ def test_nothing_to_write_leaves_the_version_as_it_is(io: Io) -> None:
     assert first == second
 
 
+def test_a_partition_without_anything_to_write_keeps_its_own_version(io: Io) -> None:
+    """It had that of what others wrote last, to any partition, where a template spells its directory."""
+    kept = {"lsm/primary_key": "month, id", "lsm/partitioned_by": "month"}
+    told = {**kept, "lsm/partition_columns": {"month": "{key:%m}"}}
+    months = dg.MonthlyPartitionsDefinition(start_date="2024-01-01", end_date="2024-03-01")
+    made = [pa.table({"month": pa.array([1], pa.int32()), "id": [1]}), None]
+
+    @dg.asset(key=ORDERS, partitions_def=months, metadata=told)
+    def orders():  # without a type, as it may return nothing
+        return made.pop(0)
+
+    io.run(orders, partition_key=FIRST)
+    io.table().upsert([{"month": 2, "id": 1}])
+    io.run(orders, partition_key=FIRST)
+    found = recorded_versions(io.instance, ORDERS)
+    assert {key: version.snapshot_id for key, version in found.items()} == {FIRST: 1}
+
+
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_step_that_is_tried_again_adds_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
