@@ -185,19 +185,71 @@ def duckdb_relation(
             given=type(at).__name__,
         )
     files = scan.parquet_files()
+    if files is None and scan.replaced is not None:  # what is known by now is left out
+        files = scan.narrowed(None, None, None).parquet_files(scan.replaced)
     if (
         files
         and not _takes_bytes_for_text(at, scan.schema)
         and _duckdb_reads(files[0].path, scan.schema)
+        and (all(file.deleted is None for file in files) or _duckdb_counts(files))
     ):
-        raw: duckdb.DuckDBPyRelation = at.read_parquet([file.path for file in files]).select(
-            *map(engine.ColumnExpression, scan.schema.names)
-        )
-        return raw
+        return _duckdb_rows(at, files, scan.schema.names)
     made: duckdb.DuckDBPyRelation = at.from_arrow(
         ArrowDataset(scan.schema, partial(_read_for_duckdb, scan))
     )
     return made
+
+
+def _duckdb_rows(
+    at: "duckdb.DuckDBPyConnection", files: Sequence[RawFile], names: Sequence[str]
+) -> "duckdb.DuckDBPyRelation":
+    """Return the rows of files that nothing replaces, as DuckDB reads them: with a bit for each row that stays."""
+    engine = import_module("duckdb")
+    columns = [*map(engine.ColumnExpression, names)]
+    if all(file.deleted is None for file in files):
+        return at.read_parquet([file.path for file in files]).select(*columns)
+    counts = np.array([file.row_count for file in files])
+    firsts = np.cumsum(counts) - counts
+    stays = np.ones(counts.sum(), np.bool_)
+    for first, file in zip(firsts, files, strict=True):
+        if file.deleted is not None:
+            stays[first + file.deleted.positions] = False
+    bits = engine.ConstantExpression(np.packbits(stays).tobytes()).cast("BIT")
+    file_index = engine.ColumnExpression("file_index").cast("BIGINT")
+    first_rows = engine.ConstantExpression(firsts.tolist())
+    first_row = engine.FunctionExpression("list_extract", first_rows, file_index + 1)
+    place = (first_row + engine.ColumnExpression("file_row_number")).cast("INTEGER")
+    stored = at.sql(_COUNTED.format(", ".join(_sql_text(file.path) for file in files)))
+    return stored.filter(engine.FunctionExpression("get_bit", bits, place) == 1).select(*columns)
+
+
+_COUNTED = (
+    "SELECT *, file_index, file_row_number FROM read_parquet([{}], hive_partitioning = false)"
+)
+_COUNTED_MAX = 1 << 26
+"""Rows of files that DuckDB is handed a bit for."""
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _duckdb_counts(files: Sequence[RawFile]) -> bool:
+    """Whether DuckDB can leave rows of files out by their numbers."""
+    return sum(file.row_count for file in files) <= _COUNTED_MAX and _duckdb_numbers(files[0].path)
+
+
+@lru_cache(maxsize=_FILES_KNOWN)
+def _duckdb_numbers(file: str) -> bool:
+    """Whether DuckDB numbers the files of a read and their rows, and no column has the name of such a number."""
+    engine = import_module("duckdb")
+    with engine.connect() as alone:
+        try:
+            alone.sql(_COUNTED.format(_sql_text(file)))
+        except engine.BinderException:  # an older version
+            return False
+        named = {name.lower() for name in alone.read_parquet([file]).columns}
+        return not named & {"file_index", "file_row_number"}
 
 
 def _takes_bytes_for_text(connection: "duckdb.DuckDBPyConnection", schema: pa.Schema) -> bool:

@@ -72,6 +72,12 @@ def test_lazy_reads_of_any_history_give_the_merged_rows(
             seen = relation.filter("v < 3").aggregate("count(*), sum(n)").fetchone()
             older = whole.filter(pl.col("v") < 3)
             assert seen == (older.height, older["n"].sum() or None)
+            known = made.to_duckdb(
+                connection
+            )  # DuckDB reads the files, as what to leave out is known
+            assert _same(pl.from_arrow(known.to_arrow_table()), whole, ["k", "n"])
+            assert known.filter("v < 3").aggregate("count(*), sum(n)").fetchone() == seen
+            assert len(known.limit(5).fetchall()) == min(5, whole.height)
             for count in (1, 5, 1000):
                 few = lazy.select("v").head(count).collect()
                 assert few.height == min(count, whole.height)
@@ -100,6 +106,40 @@ def test_a_state_is_merged_once_for_all_frames_and_relations(tmp_path, found):
         assert made.to_polars().select("id", "w").collect()["w"].null_count() == 12
         made.upsert([{"id": 1, "v": "d", "w": 7}])
         assert made.to_polars().filter(pl.col("w") == 7).collect()["id"].to_list() == [1]
+
+
+def test_duckdb_reads_files_of_partitions_less_what_is_known_to_be_replaced(
+    tmp_path, found, monkeypatch
+):
+    with lsm.open_catalog(tmp_path / "it's a lake") as catalog, duckdb.connect() as connection:
+        made = catalog.create_table(
+            "a.t", {"day": str, "id": int, "v": int}, primary_key=["day", "id"], partitioned_by="day",
+            options={"write-only": "true", "bucket": "2"},
+        )  # fmt: skip
+        rows = [{"day": f"2026-05-0{k % 3}", "id": k, "v": k} for k in range(60)]
+        made.upsert(rows)
+        made.upsert([row | {"v": -1} for row in rows[::5]])
+        made.delete([{"day": row["day"], "id": row["id"]} for row in rows[::7]])
+        wanted = sorted(tuple(row.values()) for row in made.to_arrow().to_pylist())
+        assert len(made.to_duckdb(connection).fetchall()) == len(wanted) == 51
+        monkeypatch.setattr(query_engines, "ArrowDataset", None)
+        known = made.to_duckdb(connection)
+        assert sorted(known.fetchall()) == wanted
+        third = [row for row in wanted if row[0] == "2026-05-02"]
+        assert sorted(known.filter("day = '2026-05-02'").fetchall()) == third
+        assert connection.sql("SELECT min(v), count(*) FROM known WHERE id > 50").fetchone() == (
+            -1, sum(row[1] > 50 for row in wanted)
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["file_index", "FILE_ROW_NUMBER"])
+def test_columns_named_as_duckdb_numbers_rows_are_what_they_are(tmp_path, found, name):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("a.t", {"id": int, name: int}, primary_key="id")
+        made.upsert([{"id": k, name: 0} for k in range(9)])
+        made.upsert([{"id": k, name: 1} for k in range(5)])
+        for _ in range(2):
+            assert sorted(made.to_duckdb().fetchall()) == [(k, int(k < 5)) for k in range(9)]
 
 
 def test_whoever_asks_for_little_merges_little(tmp_path, found, monkeypatch):
