@@ -1,6 +1,7 @@
 """Hypothesis profiles, and the flags that every folder shares."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.postgres_server import PostgresServer, running_server
 from tests.quick import is_quick, may_hold_quick
+
+# Hundreds of processes import the engine and the tests: what one has compiled the others read.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 SLOW_STARTS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=SLOW_STARTS)
