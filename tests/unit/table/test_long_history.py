@@ -1,6 +1,7 @@
 """A key of a table with a long history: who wrote it is found in few reads, and the same as from all deltas."""
 
 from collections import Counter
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from lsm_engine.table.inspect import file_origins
 
 COLUMNS = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 KEEP = {"snapshot.num-retained.min": "9999", "snapshot.num-retained.max": "9999"}
+NUMBERS = (0, 3, 11, 100, 130, 159)
 ORIGINS = ["_snapshot_id", "_file_snapshot_id", "_sequence_number", "n"]
 
 
@@ -28,8 +30,8 @@ def read_files(monkeypatch) -> Counter:
     return counts
 
 
-@pytest.fixture(scope="module", params=["deduplicate", "aggregation", "vectors", "partitions"])
-def table(request, tmp_path_factory) -> lsm.Table:
+@pytest.fixture(params=["deduplicate", "aggregation", "vectors", "partitions"])
+def table(request, tmp_path) -> lsm.Table:
     """60 commits of 12 keys, compactions, a delete, a restored state and commits after it."""
     more = {
         "deduplicate": {},
@@ -37,7 +39,7 @@ def table(request, tmp_path_factory) -> lsm.Table:
         "vectors": {"deletion-vectors.enabled": "true"},
         "partitions": {"bucket": "3"},
     }[request.param]
-    catalog = lsm.open_catalog(tmp_path_factory.mktemp("history"))
+    catalog = lsm.open_catalog(tmp_path)
     columns = COLUMNS
     if request.param == "partitions":
         columns = columns.append(pa.field("day", pa.string()))
@@ -63,11 +65,10 @@ def key_of(table: lsm.Table, number: int) -> dict[str, object]:
     return {"id": number, **({"day": "mon"} if table.schema.partition_keys else {})}
 
 
-@pytest.mark.parametrize("number", [0, 3, 11, 100, 130, 159])
-def test_bisection_finds_what_all_deltas_say(table, number, monkeypatch) -> None:
-    key = key_of(table, number)
+def test_bisection_finds_what_all_deltas_say(table, monkeypatch) -> None:
     newest = table.latest_snapshot().id
-    for at in (newest, newest - 1, newest // 2):
+    for number, at in product(NUMBERS, (newest, newest - 1, newest // 2)):
+        key = key_of(table, number)
         by_deltas = table.explain_key(key, snapshot_id=at).versions.select(ORIGINS).to_pylist()
         with monkeypatch.context() as patched:
             patched.setattr(file_origins, "BISECTED_FROM", 2)
