@@ -83,7 +83,7 @@ def test_buffers_merge_together_as_each_does(
 
 def _written(folder: Path, options: dict[str, str]) -> tuple[list, pa.Table]:
     """What is known of the files of a few writes, and the rows, in order."""
-    given_options = {"bucket": "3", "write-only": "true", **options}
+    given_options = {"bucket": "2", "write-only": "true", **options}
     table = new_table(folder, SCHEMA, key=("p", "k"), options=given_options, partitioned_by=("p",))
     chance = np.random.default_rng(4)
     for number in range(3):

@@ -123,7 +123,7 @@ OPTIONS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_scan_reads_what_its_splits_hold(tmp_path: Path, name: str) -> None:
-    table = _table(tmp_path, **OPTIONS[name])
+    table = _table(tmp_path, bucket="2", **OPTIONS[name])
     for columns, where in (
         (None, None),
         (["v"], None),
