@@ -5,7 +5,7 @@ import pytest
 from tests.fault.damage import DAMAGES, KINDS, is_noticed_deep, kind_of, run
 from tests.fault.damaged_tables import TABLES, contents, seen, sound
 
-CASES, PARTS = 160, 4
+CASES, PARTS = 80, 2
 SEED = 0
 
 

@@ -1,6 +1,6 @@
 """A request of many keys or rows equals the same keys or rows one by one, in any order and repetition.
 
-For every merge engine, lookup store and kind of bucket. 30 tables each in CI; more
+For every merge engine, lookup store and kind of bucket. 10 tables each in CI; more
 with HYPOTHESIS_PROFILE=nightly.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_engine.table.ddl.create import create_table
@@ -141,6 +141,7 @@ cases = st.builds(
 ).filter(lambda case: case.buckets != "across partitions" or case.engine not in ONE_PARTITION_ONLY)
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(case=cases)
 def test_a_batch_of_keys_is_answered_like_its_keys_one_by_one(case: Case) -> None:
     table, dice = case.table(), random.Random(case.seed + 1)
@@ -176,6 +177,7 @@ VERBS: dict[str, Callable[[Table, pa.Table], object]] = {
 }
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(case=cases, verb=st.sampled_from(list(VERBS)))
 def test_a_batch_of_rows_is_written_like_its_rows_one_by_one(case: Case, verb: str) -> None:
     whole, single = case.table(), case.table()

@@ -1,6 +1,6 @@
 """Runs the state machine: on memory for breadth, on a local disk for a sample.
 
-300 histories, the same ones in CI each time; 10,000, and what they covered, with
+40 histories, the same ones in CI each time; 10,000, and what they covered, with
 python -m tests.model.many_histories
 """
 
@@ -36,7 +36,7 @@ class OnDisk(TableMachine):
 
 TestInMemory = InMemory.TestCase
 TestInMemory.settings = settings(
-    stateful_step_count=25, max_examples=4 * settings.default.max_examples
+    stateful_step_count=25, max_examples=2 * settings.default.max_examples
 )
 TestOnDisk = OnDisk.TestCase
 TestOnDisk.settings = settings(

@@ -13,6 +13,7 @@ from lsm_engine.table.find.lookup import TableQuery
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_plan import ScanRequest
 from lsm_engine.table.write import merge
+from tests.samples import seeds
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema(
@@ -308,7 +309,7 @@ def merged(table, source, clauses):
     return merge.execute()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, 8))
 def test_random_merges_are_those_of_the_model(seed):
     chance = random.Random(seed)
     options = [{"bucket": "2"}, {"bucket": "-1"}, {"deletion-vectors.enabled": "true"}, {}][

@@ -10,6 +10,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.read import query_engines, replaced_rows
+from tests.samples import seeds
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1, 2))
 @pytest.mark.parametrize("options", RULES, ids=str)
 def test_lazy_reads_of_any_history_give_the_merged_rows(
     tmp_path, found, monkeypatch, options, seed
