@@ -54,8 +54,8 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def scanner(
         self, columns: Sequence[str] | None = None, filter: Filter | None = None, **_: Any
     ) -> ds.Scanner:
-        """Return a pyarrow Scanner over those rows; it can be read once."""
-        return ds.Scanner.from_batches(self.to_reader(columns, filter))
+        """Return those rows as a pyarrow Scanner."""
+        return ArrowScanner(self._scan(columns, filter))
 
     def head(
         self,
@@ -106,6 +106,59 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
         self, columns: Sequence[str] | None, where: Filter | None, limit: int | None = None
     ) -> Scan:
         return self._open_scan(columns, where, limit)
+
+
+class ArrowScanner(ds.Scanner):  # type: ignore[misc]
+    """A scan as others expect a pyarrow Scanner: read by whoever asks for its rows, as far as they are asked for.
+
+    PyArrow's own would pull them in a thread, which goes on when the reader has seen enough, as by a limit, and aborts
+    the process where it ends meanwhile.
+    """
+
+    def __init__(self, scan: Scan) -> None:
+        self._read = scan  # what pyarrow's own class would hold is never made
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The columns that are read."""
+        return self._read.schema
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns that are read."""
+        return self._read.schema
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream."""
+        return self._read.to_reader()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield them in batches."""
+        return self._read.to_batches()
+
+    def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
+        """Yield them in batches, each with the fragment that it is of: the only one."""
+        fragment = ArrowFragment(ArrowDataset(self._read.schema, self._read.narrowed))
+        return (ds.TaggedRecordBatch(batch, fragment) for batch in self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """Return all of them."""
+        return self._read.to_arrow()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows that are found."""
+        return self._read.narrowed(None, None, num_rows).to_arrow()
+
+    def take(self, indices: Any) -> pa.Table:
+        """Return rows by their place; all are read."""
+        return self.to_table().take(indices)
+
+    def count_rows(self) -> int:
+        """Return how many there are."""
+        return self._read.count()
 
 
 class ArrowFragment:

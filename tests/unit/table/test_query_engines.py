@@ -2,6 +2,8 @@
 
 import datetime as dt
 import random
+import subprocess
+import sys
 from decimal import Decimal
 
 import datafusion
@@ -13,7 +15,7 @@ import pytest
 
 import lsm_engine as lsm
 from lsm_engine.table.read import replaced_rows, scan
-from lsm_engine.table.read.arrow_dataset import ArrowDataset
+from lsm_engine.table.read.arrow_dataset import ArrowDataset, ArrowScanner
 
 SCHEMA = pa.schema(
     [
@@ -247,6 +249,41 @@ def test_a_dataset_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
     assert dataset.take([0]).num_rows == 1
     with pytest.raises(lsm.UnsupportedError, match="to_table"):
         dataset.join(dataset, "id")
+
+
+def test_a_scanner_never_falls_through_to_what_pyarrow_would_hold(tmp_path):
+    with lsm.open_catalog(tmp_path / "lake") as catalog:
+        made = catalog.create_table("db.t", {"id": int}, primary_key="id")
+        made.upsert([{"id": n} for n in range(4)])
+        scanner = made.to_dataset().scanner(columns=["id"], filter=ds.field("id") > 1)
+    assert isinstance(scanner, ds.Scanner)
+    ways = {"from_batches", "from_dataset", "from_fragment"}  # these make one of pyarrow's own
+    public = {name for name in vars(ds.Scanner) if not name.startswith("__")} - ways
+    assert public <= vars(ArrowScanner).keys()
+    assert scanner.projected_schema.names == scanner.dataset_schema.names == ["id"]
+    (tagged,) = scanner.scan_batches()
+    for rows in (scanner.to_table(), pa.table(scanner), tagged.record_batch, scanner.take([0, 1])):
+        assert rows.column("id").to_pylist() == [2, 3]
+    assert (scanner.head(1).num_rows, scanner.count_rows()) == (1, 2)
+    assert sum(batch.num_rows for batch in scanner.to_batches()) == 2
+
+
+_ENDS_EARLY = """
+import sys
+import duckdb, pyarrow as pa, lsm_engine as lsm
+with lsm.open_catalog(sys.argv[1]) as catalog:
+    made = catalog.create_table("db.t", {"id": int, "v": float}, primary_key="id")
+    for value in (1.0, 2.0):
+        made.upsert(pa.table({"id": range(400_000), "v": [value] * 400_000}))
+    assert len(duckdb.from_arrow(made.to_dataset()).limit(100).fetchall()) == 100
+"""
+
+
+def test_a_process_ends_well_after_a_query_with_a_limit(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS_EARLY, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_datafusion_asks_the_dataset_and_gets_the_same(table):
