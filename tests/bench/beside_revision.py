@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from tests.bench.rows import rows, two_runs
 from tests.bench.tables import UNCOMPACTED, new_table, warm_up
@@ -41,6 +42,15 @@ def acts_of_a_round(folder: Path, count: int) -> Acts:
     vectors = made("vectors", **{"deletion-vectors.enabled": "true"})
     emits = made("emits", **{"changelog-producer": "lookup"})
     chosen = keys.take(np.random.default_rng(1).choice(keys.num_rows, 100_000))
+    small = in_partitions(np.arange(count), 1)
+    many = new_table(
+        folder / "many",
+        small.schema,
+        key=("p", "k"),
+        options={"bucket": "6", "write-only": "true"},
+        partitioned_by=("p",),
+    )
+    few = in_partitions(np.random.default_rng(2).choice(2 * count, 2_000, replace=False), 2)
     yield "write", lambda: [table.upsert(run) for run in runs]
     yield "merge-read", lambda: table.scan().to_arrow()
     yield "full compaction", lambda: table.compact(full=True)
@@ -57,6 +67,15 @@ def acts_of_a_round(folder: Path, count: int) -> Acts:
     yield "changelog: upsert, compaction", lambda: [emits.upsert(update), emits.compact(full=True)]
     yield "25 commits of 10 rows", lambda: [table.upsert(update.slice(n, 10)) for n in range(25)]
     yield "expiry of 10 snapshots", lambda: table.expire_snapshots(older_than=None, retain_max=19)
+    yield "300 buckets: load", lambda: many.upsert(small)
+    yield "300 buckets: upsert of 2,000", lambda: many.upsert(few)
+    yield "300 buckets: read", lambda: many.scan().to_arrow()
+
+
+def in_partitions(numbers: np.ndarray, seed: int) -> pa.Table:
+    """The rows of key numbers, in 50 partitions."""
+    part = pa.field("p", pa.int32(), nullable=False)
+    return rows(numbers, seed=seed).add_column(0, part, pa.array((numbers % 50).astype(np.int32)))
 
 
 def commits(folder: Path, count: int) -> Acts:
