@@ -103,8 +103,8 @@ def parquet_frame(
     if not files or any(map(_is_hidden, files)):
         return None
     partial = [file for file in files if 0 < _left_out(file) < file.row_count]
-    if len(partial) > _SEARCHED_MAX:
-        return None
+    if len({*map(_name, partial)}) < len(partial) or len(partial) > _SEARCHED_MAX:
+        return None  # others keep the names of files that they add to several partitions
     whole = [file for file in files if not _left_out(file)]
     parts = [_read(spark, schema, whole)] if whole else []
     if partial:

@@ -1,6 +1,7 @@
 """Rows that Spark's own reader takes from a table's files: the same as a scan, or the reader is not asked."""
 
 import math
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import lsm_engine as lsm
 from lsm_engine.spark import read_dataframe
 from lsm_engine.spark.parquet_rows import READS_PARQUET
 from lsm_engine.table.read.raw_files import RawFile
+from lsm_engine.table.read.replaced_rows import ReplacedRows
 from lsm_engine.table.read.scan import Scan
 from tests.spark.rows import ROWS, rows
 
@@ -68,6 +70,23 @@ def test_filters_of_a_query_reach_the_files(spark, orders):
         when is not None and when > datetime(2024, 5, 1, 12, 30, 59)  # noqa: DTZ001 -- as the column
         for when in orders.scan().to_arrow()["local"].to_pylist()
     )
+
+
+def test_files_of_one_name_in_several_directories_are_left_to_tasks(
+    spark, orders, tmp_path, monkeypatch
+):
+    """Spark tells rows of files apart by the names alone, which other clients keep when they migrate a table."""
+    stored = orders.scan().parquet_files(ReplacedRows(), whole=True, small=True)
+    alike = []
+    for number, file in enumerate(stored):
+        link = tmp_path / str(number) / "000000_0.parquet"
+        link.parent.mkdir()
+        link.symlink_to(file.path)
+        alike.append(replace(file, path=str(link)))
+    monkeypatch.setattr(Scan, "parquet_files", lambda *_, **__: tuple(alike))
+    frame = read_dataframe(orders, spark=spark)
+    assert not is_by_spark(frame)
+    assert same(frame, orders.scan().to_arrow())
 
 
 def test_compacted_tables_and_those_of_one_key_are_read_so(spark, orders, new_table):
