@@ -65,22 +65,26 @@ def nothing_as(wanted: Any) -> Any:
     """Return no rows, of no columns, of a table that is not there yet; None where a type has no such."""
     library, kind = _name_of(wanted)
     if library in ("polars", "pandas"):
-        return wanted()
+        return _one_of(wanted)()
     rows = pa.table({})
     return {"Table": rows, "RecordBatchReader": rows.to_reader()}.get(kind)
 
 
-def _name_of(wanted: Any) -> tuple[str, str]:
+def _one_of(wanted: Any) -> Any:
     some = [one for one in get_args(wanted) if one is not NoneType]
-    if len(some) == 1:
-        (wanted,) = some  # Optional: there are always rows
+    # Optional, as there are always rows; or a list, of which each is loaded alone.
+    return some[0] if len(some) == 1 else wanted
+
+
+def _name_of(wanted: Any) -> tuple[str, str]:
+    wanted = _one_of(wanted)
     if wanted is None or wanted is Any or wanted is object:
         wanted = pa.Table
     return str(getattr(wanted, "__module__", "")).split(".")[0], getattr(wanted, "__name__", "")
 
 
 def as_rows(value: Any, schema: TableSchema | None = None) -> Any:
-    """Return what an asset returned as rows that a table takes: a lazy frame is computed.
+    """Return what an asset or op returned as rows that a table takes: a lazy frame is computed.
 
     A list of dictionaries has every column that any of them names; `schema` tells maps from structures.
     Raises InvalidInputError for what holds no rows.
@@ -91,7 +95,7 @@ def as_rows(value: Any, schema: TableSchema | None = None) -> Any:
         return value.collect()
     if not hasattr(value, "__arrow_c_stream__") and not hasattr(value, "sparkSession"):
         raise InvalidInputError(
-            f"an asset returned {type(value).__name__}, which holds no rows; return a frame or table of "
+            f"an asset or op returned {type(value).__name__}, which holds no rows; return a frame or table of "
             "pyarrow, polars, pandas, DuckDB, daft or Spark, a list of dictionaries, or None"
         )
     return value

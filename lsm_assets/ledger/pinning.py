@@ -90,9 +90,31 @@ def pin_input(
         paths = dict.fromkeys(map(table.partition_path, partitions))
         places = range(len(table.schema.partition_keys))
         partitions = PartitionLayout({path: path for path in paths}, places)
-    pin = find_pin(table, resource.catalog.lineage, recorded, partitions)
+    remedy = (
+        f"Materialise {key.to_user_string()} again, for a partitioned asset the partitions that this "
+        "run reads, or wait until the sensor lsm_sync has reported the table's present version; "
+        "then run this again."
+    )
+    return pin_version(step, resource, key, table, recorded, partitions, remedy=remedy)
+
+
+def pin_version(
+    step: StepExecutionContext,
+    resource: LsmResource,
+    key: dg.AssetKey,
+    table: lsm.Table,
+    recorded: TableVersion,
+    layout: PartitionLayout | None = None,
+    *,
+    remedy: str,
+) -> PinnedTable:
+    """Return a table at a recorded version, and note it as read; raises dagster.Failure with the remedy."""
+    pin = find_pin(table, resource.catalog.lineage, recorded, layout)
     if isinstance(pin, Gone):
-        raise dg.Failure(_failure(table.name, key, pin))
+        raise dg.Failure(
+            f"The rows of {table.name} that Dagster records as the input of this run are nowhere: "
+            f"{pin.why}. {remedy}"
+        )
     if pin.why:
         step.log.warning("%s: %s", table.name, pin.why)
     resource.pins[step.step.key, key] = pin
@@ -214,12 +236,3 @@ def _inputs(context: dg.AssetExecutionContext, declaration: TableDeclaration) ->
 
 def _pins(step: StepExecutionContext, resource: LsmResource) -> Mapping[dg.AssetKey, Pin]:
     return {key: pin for (of, key), pin in resource.pins.items() if of == step.step.key}
-
-
-def _failure(name: str, key: dg.AssetKey, gone: Gone) -> str:
-    return (
-        f"The rows of {name} that Dagster records as the input of this run are nowhere: {gone.why}. "
-        f"Materialise {key.to_user_string()} again, for a partitioned asset the partitions that this "
-        "run reads, or wait until the sensor lsm_sync has reported the table's present version; "
-        "then run this again."
-    )

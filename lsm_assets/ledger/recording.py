@@ -243,16 +243,18 @@ def _event(
 
 
 def commit_identity(
-    table: lsm.Table, run_id: str, attempt: int, number: int = 0
+    table: lsm.Table, writer: str, attempt: int, number: int = 0
 ) -> dict[str, str | int]:
     """Return the name of a step's commit, the `number`th, in its `attempt`th attempt (both from 0).
+
+    `writer`: the run, or an output of it, where others may write to the same table.
 
     A step that is tried again repeats its commits by key. Where that would count rows twice, as in
     sums and in tables without a key, all attempts have one name, and the second one is a replay.
     """
     engine = table.options[core_options.MERGE_ENGINE].policy
     counts = not table.schema.primary_keys or engine.combines_versions
-    user = f"dagster-{run_id}" if counts else f"dagster-{run_id}-{attempt}"
+    user = f"dagster-{writer}" if counts else f"dagster-{writer}-{attempt}"
     return {"commit_user": user, "commit_identifier": number}
 
 
@@ -285,15 +287,16 @@ def run_properties_of(
     user: str | None = None,
     inputs: tuple[Input, ...] = (),
     code_version: str | None = None,
+    output: str | None = None,
 ) -> dict[str, str]:
-    """Return the snapshot properties of a Dagster run, given its id."""
+    """Return the snapshot properties of a Dagster run, given its id; `output`: of what is no asset."""
     act = "compact" if kind is AssetKind.COMPACTION else "upsert"
     run = Run(
-        run_id=f"{run_id}/{keys.op(act)}",
+        run_id=f"{run_id}/{output or keys.op(act)}",
         engine=engine,
         kind=act,
         dagster_run_id=run_id,
-        asset_key="/".join(keys.asset(kind).path),
+        asset_key=None if output else "/".join(keys.asset(kind).path),
         user=user,
     )
     version = {CODE_VERSION_PROPERTY: code_version} if code_version else {}

@@ -22,13 +22,17 @@ from lsm_engine import ErrorKind, InvalidInputError, InvalidOptionError, record
 PRIMARY_KEY, PARTITIONED_BY, OPTIONS = "lsm/primary_key", "lsm/partitioned_by", "lsm/options"
 PARTITION_COLUMN, PARTITION_COLUMNS = "lsm/partition_column", "lsm/partition_columns"
 MODE, SCHEMA, PROPERTIES = "lsm/mode", "lsm/schema", "lsm/properties"
-COLUMNS, WHERE = "lsm/columns", "lsm/where"
+COLUMNS, WHERE, TABLE = "lsm/columns", "lsm/where", "lsm/table"
 OF_INPUTS = (COLUMNS, WHERE)
+OF_ROOT_INPUTS = (*OF_INPUTS, TABLE)
 OF_ASSETS = (
     *(PRIMARY_KEY, PARTITIONED_BY, OPTIONS, PARTITION_COLUMN, PARTITION_COLUMNS),
     *(MODE, SCHEMA, PROPERTIES),
 )
-"""What the metadata of an `AssetIn`, and that of an asset, may say: all that begins with `lsm/`."""
+OF_OUTPUTS = (TABLE, *OF_ASSETS)
+"""What metadata of an input, of one without an upstream, of an asset and of an op's output may say: all
+that begins with `lsm/`.
+"""
 
 
 class WriteMode(Enum):
@@ -191,6 +195,16 @@ def names_of(value: Any) -> tuple[str, ...]:
         return tuple(name.strip() for name in given.split(",") if name.strip())
     assert isinstance(given, Sequence), "names are a list, or text with commas"
     return tuple(str(name) for name in given)
+
+
+def chosen_by(
+    declared: Mapping[str, Any] | None, where: pc.Expression | None = None
+) -> dict[str, Any]:
+    """Return what `Table.scan` takes of an input's metadata, beside a filter of its partitions."""
+    declared = declared or {}
+    filters = [each for each in (where, plain(declared.get(WHERE))) if each is not None]
+    columns = names_of(declared.get(COLUMNS))
+    return {"where": filters or None, **({"columns": list(columns)} if columns else {})}
 
 
 def plain(value: Any) -> Any:

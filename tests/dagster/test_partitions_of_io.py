@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_assets import table_io
 from lsm_assets.factory import lsm_table_assets
+from lsm_assets.ledger import storing
 from lsm_assets.ledger.recording import recorded_versions
 from lsm_assets.model.declaration import TableDeclaration
 from lsm_engine import CommitKind
@@ -325,7 +325,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     io: Io, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = []
-    survey = table_io.survey
+    survey = storing.survey
 
     def fails_first(*args: Any) -> Any:
         tries.append(args)
@@ -340,7 +340,7 @@ def test_a_step_that_is_tried_again_adds_its_rows_once(
     def orders() -> pa.Table:
         return pa.table({"id": [1], "n": [5]})
 
-    monkeypatch.setattr(table_io, "survey", fails_first)
+    monkeypatch.setattr(storing, "survey", fails_first)
     assert io.run(orders).success
     assert len(tries) == 2
     assert io.rows() == [{"id": 1, "n": 5}]

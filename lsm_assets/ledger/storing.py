@@ -1,0 +1,254 @@
+"""Rows that an asset or an op has returned become one commit of a table, which is made or altered first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from dagster._core.execution.context.system import StepExecutionContext
+
+from lsm_assets.ledger.asset_partitions import require_layout
+from lsm_assets.ledger.frames import schema_of
+from lsm_assets.ledger.pinning import inputs_markdown, pinned_inputs, reasons_of
+from lsm_assets.ledger.recording import commit_identity, run_properties_of, table_page
+from lsm_assets.ledger.survey import row_count, survey
+from lsm_assets.model.asset_partitions import PartitionTemplates
+from lsm_assets.model.declaration import TableDeclaration
+from lsm_assets.model.keys import AssetKind
+from lsm_assets.model.metadata import files_metadata
+from lsm_assets.model.storage import (
+    PARTITION_COLUMNS,
+    PARTITIONED_BY,
+    PRIMARY_KEY,
+    SCHEMA,
+    SchemaMode,
+    Storage,
+    WriteMode,
+    partition_filter,
+    require_days,
+)
+from lsm_assets.resources import LsmResource, check_declaration
+from lsm_engine import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    ErrorKind,
+    InvalidInputError,
+    SetOption,
+    Snapshot,
+    Table,
+    core_options,
+    record,
+)
+
+_TAKES_SOME_COLUMNS = (WriteMode.DELETE, WriteMode.MERGE)
+
+
+@record
+class Work:
+    """Rows, and what is said of where they go: `templates` of the partitions `keys` of the run.
+
+    `output`: the step's output that has no asset, by a name of its own within the run.
+    """
+
+    rows: Any
+    declaration: TableDeclaration
+    storage: Storage
+    templates: PartitionTemplates | None = None
+    keys: Sequence[str] = ()
+    output: str | None = None
+    code_version: str | None = None
+
+
+@record
+class Stored:
+    """A table after a write. `newest`: where its rows are seen, or what is there if nothing had to be written.
+
+    `found`: what the page of the asset, or the event of the output, shows.
+    """
+
+    table: Table
+    before: Snapshot | None
+    newest: Snapshot | None
+    found: Mapping[str, Any]
+
+
+def store(
+    step: StepExecutionContext, resource: LsmResource, work: Work, table: Table | None
+) -> Stored:
+    """Commit rows to a table, None: to one that is not there yet, under the name of their step."""
+    declaration, storage = work.declaration, work.storage
+    templates, keys = work.templates, work.keys
+    if templates is not None:
+        require_days(templates, keys, declaration.schema)  # before anything is written
+    if keys and storage.mode is WriteMode.OVERWRITE:
+        _require_partitions(declaration, templates, keys, step.instance)
+    table = _ready(resource, declaration, storage, table)
+    require_layout(declaration, table, keys)
+    before = table.latest_snapshot()
+    inputs = pinned_inputs(step, resource)
+    writer = f"{step.run_id}/{work.output}" if work.output else step.run_id
+    identity = {
+        **commit_identity(table, writer, step.previous_attempt_count),
+        "properties": {
+            **storage.properties,
+            **run_properties_of(
+                step.run_id,
+                declaration.keys,
+                AssetKind.TABLE,
+                engine=resource.executor,
+                user=step.dagster_run.tags.get("user"),
+                inputs=inputs,
+                code_version=work.code_version,
+                output=work.output,
+            ),
+        },
+    }
+    snapshot = _committed(table, work, identity)
+    if snapshot is None:
+        # Nothing was committed, nor the columns that its rows would have brought.
+        table = resource.catalog.table(table.name)
+    newest = table.latest_snapshot() if snapshot is None else _seen(table, snapshot)
+    found: dict[str, Any] = {}
+    if newest is not None:
+        reasons = reasons_of(step, resource)
+        found = _shown(table, declaration, newest, inputs_markdown(inputs, reasons))
+    return Stored(table=table, before=before, newest=newest, found=found)
+
+
+def _seen(table: Table, snapshot: Snapshot) -> Snapshot:
+    """Return where readers see a commit: as it is, or in the compaction after it if they leave level 0 out."""
+    if not table.hides_level_0:
+        return snapshot
+    later = takewhile(lambda each: each.id > snapshot.id, table.newest_snapshots())
+    upkeep = f"{snapshot.commit_user}-upkeep"
+    return next((each for each in later if each.commit_user == upkeep), snapshot)
+
+
+def declaration_of(
+    key: dg.AssetKey,
+    storage: Storage,
+    rows: Any,
+    definition: dg.PartitionsDefinition | None = None,
+    output: str | None = None,
+) -> TableDeclaration:
+    """Return the table that metadata of an asset, or of an op's output, declares, with the columns of its rows."""
+    if not storage.primary_key and storage.mode is not WriteMode.APPEND:
+        which = {"output": output} if output else {"asset": key.to_user_string()}
+        raise InvalidInputError(
+            f"the {next(iter(which))} has no metadata {PRIMARY_KEY!r}; name the columns of its key",
+            kind=ErrorKind.INVALID_KEY,
+            **which,
+        )
+    return storage.declaration(key, schema_of(rows), definition)
+
+
+def _ready(
+    resource: LsmResource, declaration: TableDeclaration, storage: Storage, table: Table | None
+) -> Table:
+    """Return the table for rows of the declared columns; it is altered once they are accepted."""
+    if table is None:
+        return resource.table(declaration)
+    stored = table.schema.arrow
+    given = {field.name: field.type for field in declaration.schema}
+    changes: list[Any] = [
+        AddColumn(name, kind) for name, kind in given.items() if name not in stored.names
+    ]
+    changes += [
+        ChangeType(name, kind)
+        for name, kind in given.items()
+        if name in stored.names and _is_wider(kind, stored.field(name).type)
+    ]
+    changes += [
+        SetOption(name, text)
+        for name, text in storage.options.items()
+        if table.options.texts.get(name) != text
+    ]
+    if storage.schema is SchemaMode.MATCH and storage.mode not in _TAKES_SOME_COLUMNS:
+        changes += [DropColumn(name) for name in stored.names if name not in given]
+    if changes and storage.schema is not SchemaMode.REFUSE:
+        table = table.altering(*changes)
+        stored = table.schema.arrow
+    is_part = storage.schema is SchemaMode.EVOLVE or storage.mode in _TAKES_SOME_COLUMNS
+    same = set(given) <= set(stored.names) if is_part else set(given) == set(stored.names)
+    schema = stored if same else declaration.schema
+    if not declaration.primary_key:
+        declaration = replace(declaration, primary_key=table.schema.primary_keys)
+    remedy = f"set the metadata {SCHEMA!r} to evolve or match, or "
+    remedy = remedy if storage.schema is SchemaMode.REFUSE else ""
+    check_declaration(replace(declaration, schema=schema), table, remedy)
+    return table
+
+
+def _require_partitions(
+    declaration: TableDeclaration,
+    templates: PartitionTemplates | None,
+    keys: Sequence[str],
+    instance: dg.DagsterInstance,
+) -> None:
+    """Raise InvalidInputError where rows of the run's partitions share directories with other rows."""
+    columns = set(templates.columns) if templates is not None else set[str]()
+    if not columns or not columns <= set(declaration.partitioned_by):
+        raise InvalidInputError(
+            f"the mode overwrite replaces partitions of a table: name its columns in {PARTITIONED_BY!r}, "
+            f"and in {PARTITION_COLUMNS!r} which values of them an asset's partition has; or take the "
+            "mode upsert. Nothing was written",
+            kind=ErrorKind.INVALID_NAME,
+            table=declaration.name,
+            partitioned_by=list(declaration.partitioned_by),
+        )
+    assert templates is not None
+    everything = templates.definition.get_partition_keys(dynamic_partitions_store=instance)
+    others = templates.sharing(set(keys), everything)
+    if others:
+        raise InvalidInputError(
+            "the mode overwrite would take rows of other partitions of the asset, which have the same "
+            f"{', '.join(map(repr, templates.columns))}: name in {PARTITION_COLUMNS!r} columns that tell them "
+            "apart, run all of them at once, or take the mode upsert. Nothing was written",
+            kind=ErrorKind.INVALID_NAME,
+            table=declaration.name,
+            others=others[:3],
+        )
+
+
+def _shown(
+    table: Table, declaration: TableDeclaration, newest: Snapshot, inputs: str
+) -> dict[str, Any]:
+    looked, keys = survey(table, newest), declaration.keys
+    return {
+        **files_metadata(keys, newest, looked.tree, level_count=looked.level_count),
+        **table_page(
+            table, keys, newest, row_count=row_count(table, declaration, newest), inputs=inputs
+        ),
+    }
+
+
+def _committed(table: Table, work: Work, identity: Mapping[str, Any]) -> Snapshot | None:
+    rows, templates, keys = work.rows, work.templates, work.keys
+    match work.storage.mode:
+        case WriteMode.UPSERT:
+            return table.upsert(rows, **identity)
+        case WriteMode.APPEND:
+            return table.append(rows, **identity)
+        case WriteMode.DELETE:
+            return table.delete(rows, **identity)
+        case WriteMode.MERGE:
+            merge = table.merge(rows, **identity)
+            return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        case WriteMode.OVERWRITE:
+            # All rows of each partition go, also of one for which none come.
+            partition: Any = {}
+            if templates is not None and keys:
+                partition = partition_filter(templates, keys, table.schema.arrow)
+            elif core_options.DYNAMIC_PARTITION_OVERWRITE.key in table.options.texts:
+                partition = None  # as the table says
+            return table.overwrite(rows, partition, **identity)
+
+
+def _is_wider(new: pa.DataType, old: pa.DataType) -> bool:
+    families = (pa.types.is_signed_integer, pa.types.is_floating)
+    return any(family(new) and family(old) for family in families) and bool(
+        new.bit_width > old.bit_width
+    )
