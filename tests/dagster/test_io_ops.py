@@ -110,42 +110,37 @@ def others_commit(io: Io) -> dg.OpDefinition:
     return op
 
 
+def read_behind_others(io: Io, make: dg.OpDefinition) -> pa.Table:
+    """What the next op reads of an output where others have committed in between."""
+    seen: list[pa.Table] = []
+    between = others_commit(io)
+
+    @dg.op(ins={"after": dg.In(dg.Nothing)})
+    def take(orders: pa.Table) -> None:
+        seen.append(orders)
+
+    def shop() -> None:
+        orders = make()
+        take(orders=orders, after=between(start=orders))
+
+    run(io, shop)
+    (read,) = seen
+    return read
+
+
 @pytest.mark.parametrize("options", [{}, {"deletion-vectors.enabled": "true"}], ids=["", "vectors"])
 def test_the_next_op_reads_the_commit_of_its_run_whoever_commits_meanwhile(
     io: Io, options: dict[str, str]
 ) -> None:
-    seen: list[Any] = []
-    make, between = making(lambda: ROWS, **{"lsm/options": options}), others_commit(io)
-
-    @dg.op(ins={"after": dg.In(dg.Nothing)})
-    def take(orders: pa.Table) -> None:
-        seen.append(orders)
-
-    def shop() -> None:
-        orders = make()
-        take(orders=orders, after=between(start=orders))
-
-    run(io, shop)
-    assert seen[0].sort_by("id").to_pylist() == ROWS.to_pylist()
+    read = read_behind_others(io, making(lambda: ROWS, **{"lsm/options": options}))
+    assert read.sort_by("id").to_pylist() == ROWS.to_pylist()
     assert len(io.rows()) == 4
 
 
 def test_rows_that_are_there_already_pin_what_is_there(io: Io) -> None:
-    seen: list[Any] = []
-    options = {"write.skip-unchanged": "true"}
-    make, between = making(lambda: ROWS, **{"lsm/options": options}), others_commit(io)
+    make = making(lambda: ROWS, **{"lsm/options": {"write.skip-unchanged": "true"}})
     run(io, lambda: make() and None)
-
-    @dg.op(ins={"after": dg.In(dg.Nothing)})
-    def take(orders: pa.Table) -> None:
-        seen.append(orders)
-
-    def shop() -> None:
-        orders = make()
-        take(orders=orders, after=between(start=orders))
-
-    run(io, shop)
-    assert seen[0].num_rows == 3
+    assert read_behind_others(io, make).num_rows == 3
     assert len(io.rows()) == 4
 
 

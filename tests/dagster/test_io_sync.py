@@ -41,6 +41,22 @@ DEFINITIONS = dg.Definitions(
 )
 
 
+def reader_of(partitions: dg.PartitionsDefinition, seen: list[int]) -> dg.AssetsDefinition:
+    """A reader of the same partitions, which notes how many rows it was given."""
+
+    @dg.asset(
+        key=READER,
+        partitions_def=partitions,
+        metadata={"lsm/primary_key": "id"},
+        ins={"orders": dg.AssetIn(key=ORDERS)},
+    )
+    def reader(orders: pa.Table) -> pa.Table:
+        seen.append(orders.num_rows)
+        return orders.select(["id"])
+
+    return reader
+
+
 def tick(
     warehouse: WarehouseUnderTest, cursor: str | None, definitions: dg.Definitions = DEFINITIONS
 ) -> Any:
@@ -129,17 +145,7 @@ def test_a_commit_within_the_span_of_a_partition_reaches_its_readers_alone(
         return moment if column == "moment" else moment.replace(tzinfo=None)
 
     seen: list[int] = []
-
-    @dg.asset(
-        key=READER,
-        partitions_def=MONTHS,
-        metadata={"lsm/primary_key": "id"},
-        ins={"orders": dg.AssetIn(key=ORDERS)},
-    )
-    def reader(orders: pa.Table) -> pa.Table:
-        seen.append(orders.num_rows)
-        return orders.select(["id"])
-
+    reader = reader_of(MONTHS, seen)
     definitions = dg.Definitions(
         [orders], sensors=[io_sync_sensor([orders])], resources={"lsm": None}
     )
@@ -193,18 +199,8 @@ def test_a_dimension_of_times_is_a_span_of_a_column(directories: str) -> None:
         first = datetime.fromisoformat(at["week"])
         return rows(at["region"], first, first + timedelta(days=6, hours=23))
 
-    seen: list[pa.Table] = []
-
-    @dg.asset(
-        key=READER,
-        partitions_def=WEEKS_OF_REGIONS,
-        metadata={"lsm/primary_key": "id"},
-        ins={"orders": dg.AssetIn(key=ORDERS)},
-    )
-    def reader(orders: pa.Table) -> pa.Table:
-        seen.append(orders)
-        return orders.select(["id"])
-
+    seen: list[int] = []
+    reader = reader_of(WEEKS_OF_REGIONS, seen)
     keys = [str(key) for key in WEEKS_OF_REGIONS.get_partition_keys()]
     sensors = [io_sync_sensor([orders])]
     definitions = dg.Definitions([orders], sensors=sensors, resources={"lsm": None})
@@ -223,4 +219,4 @@ def test_a_dimension_of_times_is_a_span_of_a_column(directories: str) -> None:
         for key in ("us|2024-01-14", "eu|2024-01-07"):
             how = {"selection": selection, "partition_key": key}
             assert warehouse.materialize([orders, reader], **how).success
-        assert [rows.num_rows for rows in seen] == [3, 2]
+        assert seen == [3, 2]
