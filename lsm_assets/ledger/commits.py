@@ -116,11 +116,13 @@ def _ranges(
 
 def _by_directory(partitions: Iterable[str], parts: Iterable[tuple[str, Range]]) -> Changed:
     """Return the ranges in each directory; None: any, as one of them is not known."""
-    found: dict[str, frozenset[Range] | None] = dict.fromkeys(partitions, frozenset())
+    found: dict[str, set[Range]] = {path: set() for path in partitions}
     for path, part in parts:
-        known = found[path]
-        found[path] = None if None in part or known is None else known | {part}
-    return found
+        found[path].add(part)
+    return {
+        path: None if any(None in part for part in ranges) else frozenset(ranges)
+        for path, ranges in found.items()
+    }
 
 
 def is_taken_back(table: lsm.Table | None, lineage: Lineage, recorded: TableVersion) -> bool:
