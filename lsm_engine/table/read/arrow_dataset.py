@@ -123,10 +123,7 @@ class ArrowScanner(ds.Scanner):  # type: ignore[misc]
         """The columns that are read."""
         return self._read.schema
 
-    @property
-    def projected_schema(self) -> pa.Schema:
-        """The columns that are read."""
-        return self._read.schema
+    projected_schema = dataset_schema
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

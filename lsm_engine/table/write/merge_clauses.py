@@ -193,10 +193,9 @@ def _named(given: Any, target: Collection[str], source: Collection[str]) -> Coll
         return ()
     named = _sql_value(given).columns()
     plain = {name for side, name, _ in named if side is None} - {*source}
+    # Where the source has columns too these are of the table, or they are in other letters, as below.
     if plain - (set() if source else {*target}):
-        return (
-            target  # of the table where the source has columns too, or in other letters, as below
-        )
+        return target
     of_table = {name for side, name, _ in named if side and SIDES.get(side.lower()) != SOURCE}
     return plain | of_table if of_table <= {*target} else target
 
