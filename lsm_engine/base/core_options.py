@@ -340,7 +340,7 @@ _COMPRESSIONS = one_of(("zstd", "lz4", "gzip", "snappy", "none"))
 FILE_COMPRESSION = Option(
     key="file.compression", parse=_COMPRESSIONS, default="zstd",
     doc="Compression of new data files. Avro knows zstd, gzip and none. Parquet leaves it out for row "
-    "groups of less than 256 bytes a column.",
+    "groups of less than 256 bytes a column, and by default takes Snappy below 4 KB a column.",
 )  # fmt: skip
 FILE_COMPRESSION_PER_LEVEL: Option[tuple[tuple[int, str], ...]] = Option(
     key="file.compression.per.level", parse=per_level(_COMPRESSIONS), default=(),

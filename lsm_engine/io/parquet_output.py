@@ -39,6 +39,7 @@ _HEAD_ROWS = 2048
 _HEAD_MAX_SHARE = 0.875  # a fifth of the sample's rows as distinct values show three quarters here
 _SHARED_MIN_ROWS = 4096  # below, putting chunks together costs more than encoding keys twice
 _COMPRESSED_MIN_BYTES = 256  # of a column: less hardly shrinks, and a codec costs to start
+_ZSTD_MIN_BYTES = 4096  # of a column: below, zstd takes longer to start than Snappy to do all of it
 _WRITE_BATCH_ROWS = 16_384  # rows encoded at a time: PyArrow's 1,024 costs a tenth more
 _COMPRESSION = {"none": "NONE", "lz4": "LZ4_RAW"}
 
@@ -50,17 +51,28 @@ class ParquetSettings:
     compression: str
     compression_level: int | None
     page_checksum: bool
+    small_compression: str
 
     @staticmethod
     def of(options: TableOptions, file_level: int = 0) -> "ParquetSettings":
         """Return the settings that a table's options ask for in files of a level."""
         codec = options.file_compression(file_level)
         level = options[core_options.FILE_COMPRESSION_ZSTD_LEVEL] if codec == "zstd" else None
+        compression = _COMPRESSION.get(codec, codec.upper())
+        is_named = any(key.startswith(core_options.FILE_COMPRESSION.key) for key in options.texts)
         return ParquetSettings(
-            compression=_COMPRESSION.get(codec, codec.upper()),
+            compression=compression,
+            small_compression=compression if is_named else "SNAPPY",
             compression_level=level,
             page_checksum=options[core_options.PAGE_CHECKSUM],
         )
+
+    def codec_for(self, column_bytes: int) -> str:
+        """Return what compresses a row group whose columns have so many bytes each."""
+        if column_bytes < _COMPRESSED_MIN_BYTES:
+            return "NONE"
+        is_small = column_bytes < _ZSTD_MIN_BYTES
+        return self.small_compression if is_small else self.compression
 
 
 def dictionary_columns(sample: pa.Table) -> list[str]:
@@ -158,13 +170,13 @@ class ParquetEncoding:
             pa.system_memory_pool()
         )  # grows in place, and returns its memory when freed
         dictionaries = dictionary_columns(stored)
-        compresses = rows.nbytes >= _COMPRESSED_MIN_BYTES * rows.num_columns
+        codec = self._settings.codec_for(rows.nbytes // max(rows.num_columns, 1))
         footers: list[pq.FileMetaData] = []
         with self._writer(
             sink,
             stored.schema,
             dictionaries=dictionaries,
-            compresses=compresses,
+            codec=codec,
             metadata_collector=footers,
         ) as writer:
             writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
@@ -213,7 +225,7 @@ class ParquetEncoding:
 
     def _empty_footer(self, schema: pa.Schema) -> Struct:
         sink = pa.BufferOutputStream()
-        self._writer(sink, schema, dictionaries=[], compresses=True).close()
+        self._writer(sink, schema, dictionaries=[], codec="NONE").close()
         return _footer_in(sink)
 
     def _writer(
@@ -222,15 +234,15 @@ class ParquetEncoding:
         schema: pa.Schema,
         *,
         dictionaries: list[str],
-        compresses: bool,
+        codec: str,
         **others: Any,
     ) -> "pq.ParquetWriter":
         return pq.ParquetWriter(
             sink,
             schema,
             version="2.6",
-            compression=self._settings.compression if compresses else "NONE",
-            compression_level=self._settings.compression_level if compresses else None,
+            compression=codec,
+            compression_level=self._settings.compression_level if codec == "ZSTD" else None,
             use_dictionary=dictionaries or False,
             write_statistics=True,
             use_deprecated_int96_timestamps="ns" in self._units,

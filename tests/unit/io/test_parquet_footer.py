@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_engine.base.table_options import given_options
 from lsm_engine.io.parquet_footer import read_footer, split_row_groups, stored_footer
 from lsm_engine.io.parquet_output import ParquetEncoding, ParquetSettings
 
-SETTINGS = ParquetSettings(compression="ZSTD", compression_level=1, page_checksum=True)
 WIDE = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
 NESTED = pa.schema(
     [
@@ -41,8 +41,11 @@ def some_rows(schema: pa.Schema, first: int, count: int) -> pa.Table:
     return pa.table([columns.get(name, list(numbers)) for name in schema.names], schema=schema)
 
 
-def written(schema: pa.Schema, groups: list[pa.Table], members: dict[bytes, bytes]) -> tuple:
-    encoding, sink = ParquetEncoding(schema, SETTINGS), io.BytesIO()
+def written(
+    schema: pa.Schema, groups: list[pa.Table], members: dict[bytes, bytes], **options: str
+) -> tuple:
+    settings = ParquetSettings.of(given_options(options))
+    encoding, sink = ParquetEncoding(schema, settings), io.BytesIO()
     output = encoding.open(sink)
     for stored in reversed([encoding.encode(rows) for rows in reversed(groups)]):
         output.append(stored)
@@ -131,9 +134,19 @@ def test_all_row_groups_have_their_ordinal_as_readers_in_rust_want_it():
     assert [group[7].content >> 1 for group in groups] == [0, 1]
 
 
-@pytest.mark.parametrize(("count", "codec"), [(5, "UNCOMPRESSED"), (200, "ZSTD")])
-def test_columns_of_few_bytes_are_not_compressed(count, codec):
-    sink, _ = written(KEYED, [keyed_rows(0, count)], {})
+@pytest.mark.parametrize(
+    ("count", "options", "codec"),
+    [
+        (5, {}, "UNCOMPRESSED"),
+        (200, {}, "SNAPPY"),
+        (200, {"file.compression": "zstd"}, "ZSTD"),
+        (200, {"file.compression.zstd-level": "3"}, "ZSTD"),
+        (200, {"file.compression": "gzip"}, "GZIP"),
+        (2_000, {}, "ZSTD"),
+    ],
+)
+def test_columns_of_few_bytes_take_what_starts_quickly(count, options, codec):
+    sink, _ = written(KEYED, [keyed_rows(0, count)], {}, **options)
     group = pq.ParquetFile(sink, page_checksum_verification=True).metadata.row_group(0)
     assert {group.column(at).compression for at in range(group.num_columns)} == {codec}
     assert pq.read_table(sink).equals(keyed_rows(0, count))
