@@ -37,6 +37,7 @@ ROW_GROUP_BYTES = 128 << 20
 ENCODERS = min(4, len(os.sched_getaffinity(0)))
 """Row groups that one writer encodes at a time, as long as they hold no more than ROW_GROUP_BYTES."""
 _ROW_GROUP_MIN_ROWS = 1024
+_GROUPS_OF_A_LARGE_WRITE = 8
 
 
 class DataFileWriter:
@@ -76,6 +77,7 @@ class DataFileWriter:
         self._open: OpenFile | None = None
         self._encoders: ThreadPoolExecutor | None = None
         self._encoded: deque[tuple[int, Future[RowGroup]]] = deque()
+        self._groups_begun = 0
         self._count = 0
         self._done: list[WrittenFile] = []
 
@@ -177,10 +179,16 @@ class DataFileWriter:
             self._append_next()
         if self._encoders is None:
             self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="lsm-encode")
-        self._encoded.append((rows.nbytes, self._encoders.submit(self._group_apart, rows)))
+        self._groups_begun += 1
+        is_large = self._groups_begun > _GROUPS_OF_A_LARGE_WRITE
+        encode = self._group_apart if is_large else self._group
+        self._encoded.append((rows.nbytes, self._encoders.submit(encode, rows)))
 
     def _group_apart(self, rows: pa.Table) -> RowGroup:
-        """Encode in a thread, which keeps no memory of it: a tenth of what a large compaction holds."""
+        """Encode, and have the thread keep no memory of it: a tenth of what a large compaction holds.
+
+        A small one holds less, and would spend an eighth of its time on getting the memory again.
+        """
         group = self._group(rows)
         pa.default_memory_pool().release_unused()
         return group
