@@ -70,9 +70,10 @@ class ExecutorOnDemand:
         *,
         label: str,
         discard: Discard,
+        is_far: bool = False,
     ) -> list[CommitMessage]:
         """Run the work where it belongs."""
-        return self.started.messages(work, items, label=label, discard=discard)
+        return self.started.messages(work, items, label=label, discard=discard, is_far=is_far)
 
     def stage(self, staging: Staging, rows: Any) -> list[CommitMessage] | None:
         """Write rows that only the executor can read; Arrow rows need none to be started."""

@@ -66,6 +66,7 @@ class SparkExecutor:
         *,
         label: str,
         discard: Discard,
+        is_far: bool = False,
     ) -> list[CommitMessage]:
         """Return what the work on each item has to commit; small items share a task.
 
@@ -78,7 +79,9 @@ class SparkExecutor:
             return []
         sizes = [getattr(item, "size_bytes", 0) for item in items]
         if all(sizes) and sum(sizes) <= local_bytes(self.spark):  # of buckets known, of others not
-            return LocalExecutor().messages(work, items, label=label, discard=discard)
+            return LocalExecutor().messages(
+                work, items, label=label, discard=discard, is_far=is_far
+            )
         shipped = PackedItems.of(items, sizes, self.spark)
         task = ItemTask(work=work, items=shipped, attempts=task_attempts(self.spark))
         answers = run(map_arrow(shipped.frame(self.spark), task, ANSWER_DDL), label=label)

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol, TypeVar
 
@@ -13,6 +14,17 @@ from lsm_engine.table.ground.bucket_context import Staging
 T = TypeVar("T")
 R = TypeVar("R")
 Discard = Callable[[Sequence[CommitMessage]], None]
+
+LIGHT_BYTES = 128 << 10
+"""Files of an item, together, below which work on it is the interpreter's rather than that of loops and Parquet.
+
+Threads would only take turns then: two take a third more CPU than one, and as long.
+"""
+
+
+def _never(item: object) -> bool:
+    del item
+    return False
 
 
 class Executor(Protocol):
@@ -32,11 +44,13 @@ class Executor(Protocol):
         *,
         label: str,
         discard: Discard,
+        is_far: bool = False,
     ) -> list[CommitMessage]:
         """Return what the work on each item has to commit, in any order; None means nothing.
 
-        The first error is raised after all other work has stopped, and after what the other items
-        have to commit was handed to `discard`, which deletes its files. `label` is for people.
+        `is_far`: the work waits for the answers of a store. `label` is for people. The first error is
+        raised after all other work has stopped, and after what the other items have to commit was handed
+        to `discard`, which deletes its files.
         """
         ...
 
@@ -73,10 +87,11 @@ class LocalExecutor:
         *,
         label: str,
         discard: Discard,
+        is_far: bool = False,
     ) -> list[CommitMessage]:
-        """Run the work on up to `threads` threads."""
+        """Run the work on up to `threads` threads; on light items here, unless it waits for a store."""
         del label
-        done = self.one_by_one(work, items, discard=discard)
+        done = self.one_by_one(work, items, discard=discard, is_far=is_far)
         return [message for message in done if message is not None]
 
     def one_by_one(
@@ -85,6 +100,7 @@ class LocalExecutor:
         items: Iterable[T],
         *,
         discard: Discard,
+        is_far: bool = False,
     ) -> Iterator[CommitMessage | None]:
         """Yield what the work on each item has to commit, in the order of the items.
 
@@ -99,7 +115,7 @@ class LocalExecutor:
             return message
 
         try:
-            yield from self.ordered(finish, items)
+            yield from self.ordered(finish, items, is_light=_never if is_far else _is_light)
         except BaseException:
             discard(finished)
             raise
@@ -114,22 +130,39 @@ class LocalExecutor:
         del session, source, plan
         return None
 
-    def ordered(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yield results in the order of the items, at most `threads` items ahead of the reader."""
+    def ordered(
+        self,
+        work: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        is_light: Callable[[T], bool] = _never,
+    ) -> Iterator[R]:
+        """Yield results in the order of the items, at most `threads` items ahead of the reader.
+
+        Light items are worked on by the calling thread, when their results are asked for.
+        """
         following = iter(items)  # of very many splits each is made when it is come to
         first = list(islice(following, self.threads))
         if len(first) <= 1:
             yield from map(work, chain(first, following))
             return
         with ThreadPoolExecutor(self.threads, thread_name_prefix="lsm") as pool:
-            waiting = [pool.submit(work, item) for item in first]
+
+            def begun(item: T) -> Future[R] | Callable[[], R]:
+                return partial(work, item) if is_light(item) else pool.submit(work, item)
+
+            waiting = [begun(item) for item in first]
             try:
                 while waiting:
-                    result = waiting.pop(0).result()
-                    for item in following:
-                        waiting.append(pool.submit(work, item))
-                        break
+                    due = waiting.pop(0)
+                    result = due.result() if isinstance(due, Future) else due()
+                    waiting += [begun(item) for item in islice(following, 1)]
                     yield result
             finally:
-                for future in waiting:
-                    future.cancel()
+                for late in waiting:
+                    if isinstance(late, Future):
+                        late.cancel()
+
+
+def _is_light(item: object) -> bool:
+    return 0 < getattr(item, "size_bytes", LIGHT_BYTES) < LIGHT_BYTES

@@ -30,5 +30,9 @@ def run_tasks(
     executor = session.components.executor
     executor.check_storage(context.file_io)
     return executor.messages(
-        work, items, label=f"{verb} {session.name}", discard=partial(discard, context)
+        work,
+        items,
+        label=f"{verb} {session.name}",
+        discard=partial(discard, context),
+        is_far=context.file_io.facts.is_far,
     )

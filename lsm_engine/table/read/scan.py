@@ -392,7 +392,7 @@ class Scan(NamedElsewhere, StaysHere):
                     yield from part()
             return
         with plan.source.fetching(plan.splits) as splits:
-            if executor.threads == 1 or self._is_brief(plan):
+            if executor.threads == 1 or plan.has_small_files or self._is_brief(plan):
                 for part in scan_parts(plan.source, splits, replaced=self._replaced):
                     yield from part()
                 return

@@ -23,6 +23,8 @@ from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.read.prune_files import PrunedFiles, prune_files, without_partitions
 from lsm_engine.table.read.split_read import ReadRows, SplitSource
 
+_SMALL_FILE_BYTES = 64 << 10
+
 
 @record
 class ScanRequest:
@@ -57,6 +59,14 @@ class PlannedScan:
     splits: Sequence[Split]
     explanation: ScanExplanation
     source: SplitSource
+
+    @property
+    def has_small_files(self) -> bool:
+        """Whether threads would only take turns: local files so small that opening one is most of reading it."""
+        if not isinstance(self.splits, tuple) or self.source.context.file_io.facts.is_far:
+            return False
+        sizes = [file.file_size for split in self.splits for file in split.files]
+        return bool(sum(sizes) < _SMALL_FILE_BYTES * len(sizes))
 
 
 def plan_scan(

@@ -26,7 +26,7 @@ from lsm_engine.table.stage.write_buffer import WriteBuffer
 from lsm_engine.table.stage.written_bucket import WrittenBucket, messages_of
 
 _SMALL_BYTES = 64 << 10
-"""Bytes of a buffer from which on it is merged by itself."""
+"""Bytes of a buffer from which on it is merged by itself, and a thread is worth while."""
 _TOGETHER_BYTES = 8 << 20
 _TOGETHER_WRITERS = 32
 """What buffers that are merged at once have in all: another thread may have the next ones."""
@@ -213,7 +213,12 @@ class TableWriter:
         """Write what is left and return what to commit."""
         self._write(self._routing.rest())
         groups = _grouped(self._writers.values())
-        written = list(LocalExecutor().ordered(_finished, groups))
+        is_far = self._staging.context.file_io.facts.is_far
+
+        def are_light(writers: Sequence[RowsWriter]) -> bool:
+            return not is_far and all(one.byte_count <= _SMALL_BYTES for one in writers)
+
+        written = list(LocalExecutor().ordered(_finished, groups, is_light=are_light))
         self._spills.close()
         return self._routing.completed(messages_of(list(chain.from_iterable(written))))
 
