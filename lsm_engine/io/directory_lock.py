@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from lsm_engine.base.errors import LsmError
 from lsm_engine.io.clock import Clock
@@ -17,7 +17,10 @@ _POLL_MILLIS = 2
 def directory_lock(
     file_io: FileIO, directory: str, clock: Clock, *, patience_millis: int
 ) -> Iterator[bool]:
-    """Hold a directory's lock (flock); False where others held it for longer than the patience.
+    """Hold a directory's lock (flock); False where, for longer than the patience, nothing in it changed meanwhile.
+
+    Those who wait stand in line: the first of them holds the lock of the directory above until it has this
+    one, so that who has just let go of it, and is running still, is not the next one too.
 
     It makes no file, and goes with the process that holds it. Asked for again and again, as a holder
     may be stopped for hours. Does nothing where the file system has no such locks, or no directory.
@@ -25,19 +28,28 @@ def directory_lock(
     if not isinstance(file_io, LocalFileIO):
         yield True
         return
-    try:
-        descriptor = os.open(file_io.real_path(directory), os.O_RDONLY | os.O_DIRECTORY)
-    except (OSError, LsmError):
-        yield True
-        return
-    try:
-        yield _taken(descriptor, clock, patience_millis)
-    finally:
-        os.close(descriptor)
+    with ExitStack() as held:
+        try:
+            here = file_io.real_path(directory)
+            own, line = _opened(here, held), _opened(os.path.dirname(here), held)
+        except (OSError, LsmError):
+            yield True
+            return
+        polls = max(1, patience_millis // _POLL_MILLIS)
+        is_ours = _taken(line, own, clock, polls) and _taken(own, own, clock, polls)
+        _let_go(line)
+        yield is_ours
 
 
-def _taken(descriptor: int, clock: Clock, patience_millis: int) -> bool:
-    for _ in range(max(1, patience_millis // _POLL_MILLIS)):
+def _opened(real: str, held: ExitStack) -> int:
+    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
+    held.callback(os.close, descriptor)
+    return descriptor
+
+
+def _taken(descriptor: int, directory: int, clock: Clock, polls: int) -> bool:
+    left, changed = polls, -1
+    while left:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -46,4 +58,13 @@ def _taken(descriptor: int, clock: Clock, patience_millis: int) -> bool:
             return True  # not to be had here: nobody else has it
         else:
             return True
+        before, changed = changed, os.fstat(directory).st_mtime_ns
+        left = left - 1 if changed == before or before < 0 else polls
     return False
+
+
+def _let_go(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        return  # where there are no locks none was taken

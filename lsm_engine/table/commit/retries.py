@@ -21,7 +21,7 @@ class Retries:
         self.lost = 0
 
     def turn(self) -> AbstractContextManager[None]:
-        """Wait for the turn of an attempt, where writers of this machine take turns, and hold it."""
+        """Wait for the turn of an attempt among the writers of this machine, and hold it."""
         session = self._session
         directory = session.paths.snapshot_directory
         return session.components.commit_turns.taken(session.file_io, directory, session.clock)
@@ -29,7 +29,6 @@ class Retries:
     def wait(self) -> None:
         """Wait after a lost race; raises CommitConflictError where the options allow no other try."""
         self.lost += 1
-        self._session.components.commit_turns.lost()
         limit = self._session.options.commit_retries
         if self.is_late or (limit is not None and self.lost > limit):
             raise CommitConflictError(

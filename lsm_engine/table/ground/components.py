@@ -18,10 +18,10 @@ from lsm_engine.table.ground.executor import Executor, LocalExecutor
 
 TreeKey: TypeAlias = tuple[str, bytes, int]
 """Branch, partition and bucket."""
-_ATTEMPTS = 50
-"""So many attempts after a lost race take turns."""
 _WITHOUT = 10
-"""So many after waiting in vain do not: who holds the lock may be stopped for hours."""
+"""So many attempts after waiting in vain take no turns: who holds the lock may be stopped for hours."""
+_MOST_WITHOUT = 1_000
+"""As many as they may become, twice as many each time."""
 _PATIENCE_MILLIS = 2_000
 
 
@@ -145,31 +145,28 @@ class SkippedPicks:
 
 
 class CommitTurns:
-    """Whether the attempts of a table's commits take turns. Threads may share it.
+    """The turns that attempts of a table's commits take with other processes of this machine. Threads may share it.
 
     Nothing rests on turns: who waits in vain, as behind a process that was stopped, goes on without,
     and writers on other machines or of other clients take none (decision 33).
     """
 
     def __init__(self) -> None:
-        self._attempts = 0  # that take turns; below 0: that take none, whoever loses
-
-    def lost(self) -> None:
-        """Take turns from now on: another writer was faster."""
-        if self._attempts >= 0:
-            self._attempts = _ATTEMPTS
+        self._without = 0
+        self._in_vain = _WITHOUT
 
     @contextmanager
     def taken(self, file_io: FileIO, directory: str, clock: Clock) -> Iterator[None]:
-        """Wait for a turn, where turns are taken, and hold it for one attempt."""
-        if self._attempts <= 0:
-            self._attempts = min(0, self._attempts + 1)
+        """Wait for a turn and hold it for one attempt, unless it was waited for in vain lately."""
+        if self._without > 0:
+            self._without -= 1
             yield
             return
-        self._attempts -= 1
         with directory_lock(file_io, directory, clock, patience_millis=_PATIENCE_MILLIS) as is_ours:
-            if not is_ours:
-                self._attempts = -_WITHOUT
+            if is_ours:
+                self._in_vain = _WITHOUT
+            else:
+                self._without, self._in_vain = self._in_vain, min(2 * self._in_vain, _MOST_WITHOUT)
             yield
 
 

@@ -76,10 +76,11 @@ def table_in(folder: Path, **more: str) -> lsm.Table:
     return opened
 
 
-# As many as before storage had calls for many files at once and stores far away, or fewer.
+# As many as before storage had calls for many files at once and stores far away, or fewer; but for the two
+# directories whose locks a commit takes (decision 33).
 BUDGET = {
     "open": {"open": 1, "stat": 11, "list": 1},
-    "commit": {"open": 28, "stat": 20, "fsync": 10, "link": 2, "unlink": 1},
+    "commit": {"open": 30, "stat": 20, "fsync": 10, "link": 2, "unlink": 1},
     "plan in a new handle": {"open": 12, "stat": 28, "list": 1},
     "plan again": {"open": 4, "stat": 4},
     "scan": {"open": 9, "stat": 14},
