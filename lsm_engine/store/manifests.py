@@ -178,11 +178,9 @@ class ManifestStore:
         with self._lock:
             return self._key(name) in self._kept
 
-    def read_entries(
-        self, manifest: ManifestFileMeta, *, keeps: bool = True
-    ) -> list[ManifestEntry]:
-        """Return a manifest's entries, in order. `keeps`: they may be asked for again."""
-        return entries_of(self.read(manifest, keeps=keeps))
+    def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
+        """Return a manifest's entries, in order."""
+        return entries_of(self.read(manifest))
 
     def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
         """Return a pure function's value for a manifest's entries, cached like the entries."""

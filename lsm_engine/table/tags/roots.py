@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 
+import pyarrow as pa
+
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.codec.manifest import entries_of
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
@@ -29,6 +32,7 @@ Buckets = Container[tuple[bytes, int]] | None
 """Partition and bucket of the entries that are asked for; None: all."""
 _TOGETHER = 16  # snapshots whose lists are fetched at once
 _EXPECTED = 32  # manifests of them
+_ENTRIES = 4096  # made at once, about
 
 
 def branches(session: TableSession) -> list[TableSession]:
@@ -160,31 +164,36 @@ class Roots:
 
         `keeps`: they may be asked for again; what goes would only drive out what stays.
         """
-        for snapshot in self.together(snapshots):
-            yield from self._entries_if_there(snapshot, snapshot.delta_manifest_list, keeps=keeps)
+        seen = self.together(snapshots)
+        lists = ((one, one.delta_manifest_list) for one in seen)
+        yield from self._entries(lists, keeps=keeps)
 
     def changelog_entries(
         self, snapshots: Iterable[Snapshot], *, keeps: bool = True
     ) -> Iterator[ManifestEntry]:
         """Yield the entries of changelog lists; deleted ones are left out. `keeps`: as above."""
-        for snapshot in snapshots:
-            if snapshot.changelog_manifest_list is not None:
-                yield from self._entries_if_there(
-                    snapshot, snapshot.changelog_manifest_list, keeps=keeps
-                )
+        lists = ((one, one.changelog_manifest_list) for one in snapshots)
+        yield from self._entries(((one, name) for one, name in lists if name), keeps=keeps)
 
-    def _entries_if_there(
-        self, snapshot: Snapshot, name: str, *, keeps: bool = True
+    def _entries(
+        self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool = True
     ) -> Iterator[ManifestEntry]:
-        try:
-            metas = self._session.manifest_list(snapshot, name)
-        except NotFoundError:
-            return
-        for meta in metas:
-            try:
-                yield from self._session.manifests.read_entries(meta, keeps=keeps)
-            except NotFoundError:
-                continue
+        """Yield the entries of manifest lists that are there, those of small manifests made in one go."""
+        waiting: list[pa.Table] = []
+        for table in self._tables(lists, keeps=keeps):
+            waiting.append(table)
+            if sum(one.num_rows for one in waiting) >= _ENTRIES or len(waiting) == _EXPECTED:
+                yield from entries_of(pa.concat_tables(waiting))
+                waiting = []
+        if waiting:
+            yield from entries_of(pa.concat_tables(waiting))
+
+    def _tables(self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool) -> Iterator[pa.Table]:
+        for snapshot, name in lists:
+            with suppress(NotFoundError):
+                for meta in self._session.manifest_list(snapshot, name):
+                    with suppress(NotFoundError):
+                        yield self._session.manifests.read(meta, keeps=keeps)
 
     def fed_by_deltas(self, changelog: Snapshot) -> bool:
         """Whether a changelog's rows are the snapshot's own new files, as nobody wrote others."""
@@ -245,9 +254,7 @@ class Roots:
             name = self._shown(f"snapshot {snapshot.id}")
             if snapshot.id < marked:
                 lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
-                entries = [
-                    entry for one in lists for entry in self._entries_if_there(snapshot, one)
-                ]
+                entries = list(self._entries((snapshot, one) for one in lists))
                 yield KeptRoot(name=name, entries=entries, names=self._whats_left(snapshot))
                 continue
             names = self.metadata_names(snapshot)
@@ -299,13 +306,13 @@ class Roots:
             if listed is not None and one.id < marked:
                 names = MetadataNames(manifest_lists=frozenset([listed]))
                 names |= self._names_if_there(one, listed)
-                feed = list(self._entries_if_there(one, listed))
+                feed = list(self._entries([(one, listed)]))
             elif listed is not None:
                 names = self._list_names(one, listed)
                 feed = list(self._delta(self._session.manifest_list(one, listed)))
             elif self.fed_by_deltas(one):
                 names = self._names_if_there(one, one.delta_manifest_list)
-                entries = list(self._entries_if_there(one, one.delta_manifest_list))
+                entries = list(self._entries([(one, one.delta_manifest_list)]))
             yield KeptRoot(
                 name=self._shown(f"changelog {one.id}"),
                 entries=entries,
@@ -336,8 +343,8 @@ class Roots:
         return self._session.live_entries(snapshot, holds)
 
     def _delta(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
-        for meta in metas:
-            yield from self._session.manifests.read_entries(meta)
+        for meta in metas:  # of what stays: the next plan asks for them again
+            yield from self._session.manifests.fact(meta, entries_of)
 
     def _shown(self, what: str) -> str:
         branch = self._session.paths.branch_name
