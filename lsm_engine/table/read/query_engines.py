@@ -218,7 +218,10 @@ def _duckdb_rows(
     file_index = engine.ColumnExpression("file_index").cast("BIGINT")
     first_rows = engine.ConstantExpression(firsts.tolist())
     first_row = engine.FunctionExpression("list_extract", first_rows, file_index + 1)
-    place = (first_row + engine.ColumnExpression("file_row_number")).cast("INTEGER")
+    row = engine.ColumnExpression("file_row_number")
+    largest = int(counts.argmax())  # has most of the rows, and needs no look into a list for each
+    place = engine.CaseExpression(file_index == largest, row + int(firsts[largest]))
+    place = place.otherwise(first_row + row).cast("INTEGER")
     stored = at.sql(_COUNTED.format(", ".join(_sql_text(file.path) for file in files)))
     return stored.filter(engine.FunctionExpression("get_bit", bits, place) == 1).select(*columns)
 
