@@ -12,6 +12,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.avro_schemas import INDEX_MANIFEST
+from lsm_engine.codec.manifest import entries_of
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
@@ -114,8 +115,8 @@ def test_entries_that_go_drive_nothing_out(disk):
     store = ManifestStore(disk, PATHS, cache_bytes=60_000)
     store.read(first)
     for _ in range(2):
-        assert store.read_entries(second, keeps=False) == ENTRIES
-        assert store.read_entries(first, keeps=False) == ENTRIES
+        assert entries_of(store.read(second, keeps=False)) == ENTRIES
+        assert entries_of(store.read(first, keeps=False)) == ENTRIES
     assert [Path(call.path).name for call in disk.reads] == ["manifest-u-0"] + ["manifest-u-1"] * 2
 
 
