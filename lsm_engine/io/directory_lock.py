@@ -11,13 +11,17 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.local import LocalFileIO
 
 _POLL_MILLIS = 2
+_MOST_PATIENCES = 20
+"""How often patience may begin anew: who holds the lock may be stopped, while others publish without it."""
 
 
 @contextmanager
 def directory_lock(
     file_io: FileIO, directory: str, clock: Clock, *, patience_millis: int
 ) -> Iterator[bool]:
-    """Hold a directory's lock (flock); False where, for longer than the patience, nothing in it changed meanwhile.
+    """Hold a directory's lock (flock); False where, for longer than the patience, nothing in it changed.
+
+    Where it changes, who waits does so for 20 times the patience at most.
 
     Those who wait stand in line: the first of them holds the lock of the directory above until it has this
     one, so that who has just let go of it, and is running still, is not the next one too.
@@ -49,7 +53,7 @@ def _opened(real: str, held: ExitStack) -> int:
 
 def _taken(descriptor: int, directory: int, clock: Clock, polls: int) -> bool:
     left, changed = polls, -1
-    while left:
+    for _ in range(_MOST_PATIENCES * polls):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -60,6 +64,8 @@ def _taken(descriptor: int, directory: int, clock: Clock, polls: int) -> bool:
             return True
         before, changed = changed, os.fstat(directory).st_mtime_ns
         left = left - 1 if changed == before or before < 0 else polls
+        if not left:
+            break
     return False
 
 

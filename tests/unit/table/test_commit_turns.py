@@ -98,6 +98,25 @@ def test_who_waits_is_patient_while_others_get_on(folder: LocalFileIO) -> None:
     assert 1_800 < clock.slept <= 1_910
 
 
+def test_who_waits_for_a_stopped_process_does_not_wait_as_long_as_others_publish_without(
+    folder: LocalFileIO,
+) -> None:
+    snapshots = Path(folder.real_path("snapshot"))
+
+    class Endless(PolledClock):
+        """Others, who have given up waiting, publish a snapshot every 20 ms."""
+
+        def sleep_millis(self, millis: int) -> None:
+            super().sleep_millis(millis)
+            if self.slept % 20 == 0:
+                (snapshots / f"snapshot-{self.slept}").touch()
+
+    clock = Endless()
+    with held(folder, clock), held(folder, clock) as second:
+        assert not second
+    assert clock.slept == 2_000
+
+
 def test_who_lets_go_of_a_lock_stands_behind_who_waits_for_it(folder: LocalFileIO) -> None:
     order: list[str] = []
 
