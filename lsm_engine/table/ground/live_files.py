@@ -73,7 +73,7 @@ def live_rows(
     `columns`: all others come as nulls, and are not decoded.
     """
     tables = []
-    for table in _joined(manifests.read(meta, columns) for meta in manifests.ahead(metas)):
+    for table in joined(manifests.read(meta, columns) for meta in manifests.ahead(metas)):
         kept = table if keep is None else table.filter(pa.array(keep(table)))
         if kept.num_rows:
             tables.append(kept)
@@ -82,15 +82,20 @@ def live_rows(
     return _folded(pa.concat_tables(tables))
 
 
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables of many small ones: looking at one costs as much as at a thousand rows."""
+def joined(tables: Iterable[pa.Table], row_count: int = _JOINED_ROWS) -> Iterator[pa.Table]:
+    """Yield tables of many small ones: looking at one costs as much as at a thousand rows.
+
+    `row_count`: rows from which on one is yielded; one that comes last may go beyond.
+    """
     waiting: list[pa.Table] = []
+    rows = 0
     for table in tables:
         if table.num_rows:
             waiting.append(table)
-        if sum(some.num_rows for some in waiting) >= _JOINED_ROWS:
+            rows += table.num_rows
+        if rows >= row_count:
             yield _as_one(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield _as_one(waiting)
 

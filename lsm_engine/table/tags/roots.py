@@ -26,6 +26,7 @@ from lsm_engine.plan.named_manifests import lists_to_fetch, new_manifests
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.branches import BranchStore
 from lsm_engine.store.trash import TrashStore, kept_by_record
+from lsm_engine.table.ground.live_files import joined
 from lsm_engine.table.ground.session import TableSession
 
 Buckets = Container[tuple[bytes, int]] | None
@@ -179,14 +180,8 @@ class Roots:
         self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool = True
     ) -> Iterator[ManifestEntry]:
         """Yield the entries of manifest lists that are there, those of small manifests made in one go."""
-        waiting: list[pa.Table] = []
-        for table in self._tables(lists, keeps=keeps):
-            waiting.append(table)
-            if sum(one.num_rows for one in waiting) >= _ENTRIES or len(waiting) == _EXPECTED:
-                yield from entries_of(pa.concat_tables(waiting))
-                waiting = []
-        if waiting:
-            yield from entries_of(pa.concat_tables(waiting))
+        for table in joined(self._tables(lists, keeps=keeps), _ENTRIES):
+            yield from entries_of(table)
 
     def _tables(self, lists: Iterable[tuple[Snapshot, str]], *, keeps: bool) -> Iterator[pa.Table]:
         for snapshot, name in lists:
