@@ -1,7 +1,8 @@
 """The loop that runs a compiled Avro schema over blocks of records.
 
 A position below zero is an error: minus one of the codes. Strings, bytes and fixed values
-become (start << 32) | length. Everything together takes about 3 s to compile, once per machine.
+become (start << 32) | length. Compiled functions are handed addresses: an array that is handed on is
+counted by locked instructions, which take longer than most values.
 """
 
 from typing import Any, TypeAlias
@@ -10,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_engine.kernels.arrow_views import Bytes, Longs, Words
-from lsm_engine.kernels.compiled import compiled, compiled_with
+from lsm_engine.kernels.compiled import (
+    compiled,
+    compiled_with,
+    load_i64,
+    load_u8,
+    store_u8,
+    store_u64,
+)
 
 Table: TypeAlias = npt.NDArray[np.int64]  # two-dimensional
 
@@ -18,14 +26,14 @@ Table: TypeAlias = npt.NDArray[np.int64]  # two-dimensional
 OP_INT = 0
 OP_LONG = 1
 OP_BYTES = 2
-OP_FLOAT = 3
-OP_DOUBLE = 4
-OP_BOOL = 5
-OP_FIXED = 6  # operand: bytes
-OP_NULLABLE = 7  # operands: which branch is null, where to go on, end of the columns to null, level
-OP_PRESENT = 8
-OP_LIST = 9  # operand: where its OP_LIST_END is
-OP_LIST_END = 10  # operands: level of the items, where the items' program begins
+OP_NULLABLE = 3  # operands: which branch is null, where to go on, end of the columns to null, level
+OP_LIST_END = 4  # operands: level of the items, where the items' program begins
+OP_FLOAT = 5  # this one and those behind it begin with no number
+OP_DOUBLE = 6
+OP_BOOL = 7
+OP_FIXED = 8  # operand: bytes
+OP_PRESENT = 9
+OP_LIST = 10  # operand: where its OP_LIST_END is
 OPERANDS = 6
 LIST_DEPTH_MAX = 8
 _WORD = 2**64 - 1
@@ -49,14 +57,12 @@ REASONS = {
 
 
 @compiled
-def _varint(data: Bytes, position: int, end: int) -> tuple[Any, int]:
+def _number(data: int, position: int, end: int) -> tuple[Any, int]:
     """Return a zigzag number and the position behind it."""
     value = np.uint64(0)
     shift = np.uint64(0)
-    for _ in range(10):
-        if position >= end:
-            break
-        byte = np.uint64(data[position])
+    while position < end and shift < np.uint64(70):
+        byte = np.uint64(load_u8(data + position))
         position += 1
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(128):
@@ -66,20 +72,20 @@ def _varint(data: Bytes, position: int, end: int) -> tuple[Any, int]:
 
 
 @compiled
-def _scalar(data: Bytes, position: int, end: int, op: int, size: int) -> tuple[Any, int]:
-    """Return the slot of a value that is no list, and the position behind it."""
-    if op <= OP_BYTES:
-        number, position = _varint(data, position, end)
-        if position < 0:
-            return np.uint64(0), position
-        if op == OP_BYTES:
-            if number < 0 or number > end - position:
-                return np.uint64(0), -BAD_LENGTH
-            word = (np.uint64(position) << np.uint64(32)) | np.uint64(number)
-            return word, position + number
-        if op == OP_INT and (number < -2147483648 or number > 2147483647):
-            return np.uint64(0), -BAD_NUMBER
-        return np.uint64(number), position
+def _plain(number: Any, position: int, end: int, op: int) -> tuple[Any, int]:
+    """Return the slot of a value that begins with a number, and the position behind it."""
+    if op == OP_BYTES:
+        if number < 0 or number > end - position:
+            return np.uint64(0), -BAD_LENGTH
+        return (np.uint64(position) << np.uint64(32)) | np.uint64(number), position + number
+    if op == OP_INT and (number < -2147483648 or number > 2147483647):
+        return np.uint64(0), -BAD_NUMBER
+    return np.uint64(number), position
+
+
+@compiled
+def _fixed(data: int, position: int, end: int, op: int, size: int) -> tuple[Any, int]:
+    """Return the slot of a value whose width is known, and the position behind it."""
     if op == OP_PRESENT:
         return np.uint64(0), position
     width = size if op == OP_FIXED else 8 if op == OP_DOUBLE else 4 if op == OP_FLOAT else 1
@@ -89,112 +95,114 @@ def _scalar(data: Bytes, position: int, end: int, op: int, size: int) -> tuple[A
         return (np.uint64(position) << np.uint64(32)) | np.uint64(width), position + width
     word = np.uint64(0)
     for byte in range(width):
-        word |= np.uint64(data[position + byte]) << np.uint64(8 * byte)
+        word |= np.uint64(load_u8(data + position + byte)) << np.uint64(8 * byte)
     if op == OP_BOOL and word > np.uint64(1):
         return np.uint64(0), -BAD_NUMBER
     return word, position + width
 
 
 @compiled
-def _set_null(
-    ops: Table, step: int, columns: Table, slots: Words, valid: Bytes, used: Longs
-) -> None:
+def _set_null(op: int, columns: int, slots: int, valid: int, used: int) -> None:
     """Leave the columns under a null without a value in the current row of their level."""
-    level = ops[step, 5]
-    for column in range(ops[step, 1], ops[step, 4]):
-        place = columns[column, 1]
-        if columns[column, 0] == level and place >= 0:
-            items = columns[column, 2]
-            valid[place + used[level]] = 0
-            slots[place + used[level]] = np.uint64(used[items]) if items >= 0 else np.uint64(0)
+    level = load_i64(op + 40)
+    row = load_i64(used + 8 * level)
+    for column in range(load_i64(op + 8), load_i64(op + 32)):
+        at = columns + 24 * column
+        base, items = load_i64(at + 8), load_i64(at + 16)
+        if base >= 0 and load_i64(at) == level:
+            store_u8(valid + base + row, np.uint8(0))
+            word = np.uint64(load_i64(used + 8 * items)) if items >= 0 else np.uint64(0)
+            store_u64(slots + 8 * (base + row), word)
 
 
 @compiled
-def _next_items(
-    data: Bytes, position: int, end: int, items: int, room: Longs, used: Longs, failure: Longs
-) -> tuple[Any, int]:
+def _put(column: int, word: Any, slots: int, valid: int, used: int) -> None:
+    """Write a column's slot in the current row of its level, unless it is not asked for."""
+    place = load_i64(column + 8)
+    if place >= 0:
+        place += load_i64(used + 8 * load_i64(column))
+        store_u64(slots + 8 * place, word)
+        store_u8(valid + place, np.uint8(1))
+
+
+@compiled
+def _next_items(data: int, position: int, end: int, count: Any, free: Any) -> tuple[Any, int]:
     """Return how many items the next part of a list has, 0 at its end, and the position behind."""
-    count, position = _varint(data, position, end)
-    if position >= 0 and count < 0:
+    if count < 0:  # how many bytes they take follows, for whoever skips them
         count = -count
-        _, position = _varint(data, position, end)
-    if position < 0:
-        return np.int64(0), position
+        _, position = _number(data, position, end)
+        if position < 0:
+            return np.int64(0), position
     # Every item takes at least a byte.
     if count < 0 or count > end - position:
         return np.int64(0), -BAD_LENGTH
-    if used[items] + count > room[items]:
-        failure[2] = items
-        return np.int64(0), -LEVEL_FULL
-    return count, position
+    return (count, position) if count <= free else (np.int64(0), -LEVEL_FULL)
 
 
 @compiled
 def _record(
-    data: Bytes,
+    data: int,
     position: int,
     end: int,
-    ops: Table,
-    columns: Table,
-    slots: Words,
-    valid: Bytes,
-    room: Longs,
-    used: Longs,
-    left: Longs,
-    failure: Longs,
+    program: tuple[int, int, int],
+    filled: tuple[int, int, int, int],
+    left: int,
+    failure: int,
 ) -> int:
     """Decode one record; return the position behind it."""
-    step = 0
-    depth = -1
-    while step < len(ops):
-        op = ops[step, 0]
-        if op == OP_NULLABLE:
-            number, position = _varint(data, position, end)
-            if position < 0 or number < 0 or number > 1:
-                return position if position < 0 else -BAD_BRANCH
-            if number == ops[step, 2]:
-                _set_null(ops, step, columns, slots, valid, used)
-                step = ops[step, 3]
-            else:
-                step += 1
-            continue
+    (ops, steps, columns), (slots, valid, room, used) = program, filled
+    step, depth = 0, -8
+    while step < steps:
+        at = ops + 8 * OPERANDS * step
+        op, first = load_i64(at), load_i64(at + 16)
+        word: Any = np.uint64(0)
         if op == OP_LIST:
-            depth += 1
-            if depth >= LIST_DEPTH_MAX:
+            depth += 8
+            if depth >= 8 * LIST_DEPTH_MAX:
                 return -TOO_DEEP
-            left[depth] = 0
-            step = ops[step, 2]
+            store_u64(left + depth, word)
+            step = first
             continue
-        if op == OP_LIST_END:
-            items = ops[step, 2]
-            if left[depth] > 0:
-                used[items] += 1
-                left[depth] -= 1
-            if left[depth] == 0:
-                left[depth], position = _next_items(data, position, end, items, room, used, failure)
-                if position < 0:
-                    return position
-            if left[depth] > 0:
-                step = ops[step, 3]
+        if op == OP_LIST_END and load_i64(left + depth) > 0:
+            items = load_i64(left + depth) - 1
+            store_u64(left + depth, np.uint64(items))
+            store_u64(used + 8 * first, np.uint64(load_i64(used + 8 * first) + 1))
+            if items > 0:
+                step = load_i64(at + 24)
                 continue
-            depth -= 1
-            word: Any = np.uint64(used[items])
+        if op >= OP_FLOAT:
+            word, position = _fixed(data, position, end, op, first)
         else:
-            word, position = _scalar(data, position, end, op, ops[step, 2])
-            if position < 0:
-                return position
-        base = columns[ops[step, 1], 1]
-        if base >= 0:
-            place = base + used[columns[ops[step, 1], 0]]
-            slots[place] = word
-            valid[place] = 1
+            number, position = _number(data, position, end)
+            if op == OP_NULLABLE and position >= 0:
+                if number < 0 or number > 1:
+                    return -BAD_BRANCH
+                step += 1
+                if number == first:
+                    _set_null(at, columns, slots, valid, used)
+                    step = load_i64(at + 24)
+                continue
+            if op == OP_LIST_END and position >= 0:
+                taken = load_i64(used + 8 * first)
+                free = load_i64(room + 8 * first) - taken
+                number, position = _next_items(data, position, end, number, free)
+                if number > 0:
+                    store_u64(left + depth, np.uint64(number))
+                    step = load_i64(at + 24)
+                    continue
+                store_u64(failure + 16, np.uint64(first))
+                depth -= 8
+                word = np.uint64(taken)
+            elif position >= 0:
+                word, position = _plain(number, position, end, op)
+        if position < 0:
+            return position
+        _put(columns + 24 * load_i64(at + 8), word, slots, valid, used)
         step += 1
     return position
 
 
-class _Damaged(Exception):
-    """Ends the loop with a code; `level` of the items that there was too little room for."""
-
+class _Damaged(Exception):  # `level`: of the items that there was too little room for
     def __init__(self, code: int, level: int = 0) -> None:
         self.code, self.level = code, level
 
@@ -233,7 +241,7 @@ class _Reader:
         step = 0
         while step < len(program):
             op, _, first, second, _, _, level, base = program[step]
-            if op <= OP_BYTES or op == OP_NULLABLE:
+            if op <= OP_NULLABLE:
                 byte = data[position] if position < end else 128
                 if byte < 128:
                     number = (byte >> 1) ^ -(byte & 1)
@@ -333,10 +341,7 @@ class _Reader:
 
 
 def _run_few_blocks(data: Any, blocks: Any, ops: Any, columns: Any, *rest: Any) -> int:
-    """Do what `run_blocks` does, in plain Python: some 15 microseconds for a manifest's entry.
-
-    To load the compiled loop takes as long as 20,000 of them.
-    """
+    """Do what `run_blocks` does, in plain Python: some 15 microseconds for a manifest's entry."""
     slots, valid, room, used, failure = rest
     reader = _Reader(bytes(data), ops.tolist(), columns.tolist(), slots, valid, room.tolist())
     try:
@@ -377,14 +382,16 @@ def run_blocks(
 ) -> int:
     """Decode every record of every block into slots; return DONE or what is wrong."""
     left = np.zeros(LIST_DEPTH_MAX, np.int64)
+    program = (ops.ctypes.data, len(ops), columns.ctypes.data)
+    filled = (slots.ctypes.data, valid.ctypes.data, room.ctypes.data, used.ctypes.data)
     for block in range(len(blocks)):
         failure[0] = block
-        position = blocks[block, 0]
-        end = blocks[block, 1]
+        position, end = blocks[block, 0], blocks[block, 1]
         for _ in range(blocks[block, 2]):
             position = _record(
-                data, position, end, ops, columns, slots, valid, room, used, left, failure
-            )
+                data.ctypes.data, position, end, program, filled, left.ctypes.data,
+                failure.ctypes.data,
+            )  # fmt: skip
             if position < 0:
                 return -position
             used[0] += 1

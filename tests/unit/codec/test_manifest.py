@@ -57,7 +57,7 @@ entry_lists = st.lists(
         ManifestEntry,
         kind=st.sampled_from(EntryKind),
         partition=rows,
-        bucket=st.integers(-2, 2**31 - 1),
+        bucket=st.just(-2) | st.integers(0, 2**31 - 1),
         total_buckets=st.integers(-2, 9),
         file=data_files,
     ),

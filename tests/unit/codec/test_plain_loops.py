@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lsm_engine.codec.avro_loop import _varint
+from lsm_engine.codec.avro_loop import _number
 from lsm_engine.codec.byte_copies import copy_pieces, read_only
 
 
@@ -14,8 +14,8 @@ from lsm_engine.codec.byte_copies import copy_pieces, read_only
 @example(b"\xff" * 11, 0, 11)  # no end
 def test_a_number_is_read_alike(content, position, end) -> None:
     data, end = np.frombuffer(content, np.uint8), min(end, len(content))
-    interpreted = _varint.interpret(data, position, end)
-    assert interpreted == tuple(int(one) for one in _varint.compiled()(data, position, end))
+    given = (data.ctypes.data, position, end)
+    assert _number.interpret(*given) == tuple(int(one) for one in _number.compiled()(*given))
 
 
 @given(st.lists(st.binary(max_size=5), max_size=6))
