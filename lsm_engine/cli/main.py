@@ -9,6 +9,7 @@ import click
 from lsm_engine import __version__
 from lsm_engine.cli.exit_codes import INTERRUPTED
 from lsm_engine.cli.verb import Lsm
+from lsm_engine.cli.without_pandas import load_no_pandas
 
 SECTIONS = {
     "Tables": {
@@ -84,16 +85,6 @@ def lsm() -> None:
     """
 
 
-class _WithoutPandas:
-    """Where pandas is installed, pyarrow loads it for the first array made of a list; no verb needs it."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        """Say that there is no pandas."""
-        if name == "pandas":
-            raise ModuleNotFoundError("lsm does not load pandas", name=name)
-
-
 _COLLECTED_FROM = 50_000
 """Objects from which on garbage is looked for: that of a verb is little, and looking took a tenth of its time."""
 
@@ -101,7 +92,7 @@ _COLLECTED_FROM = 50_000
 def main() -> None:
     """Run the command line of this process."""
     gc.set_threshold(_COLLECTED_FROM)
-    sys.meta_path.insert(0, _WithoutPandas)
+    load_no_pandas()
     try:
         lsm.main(sys.argv[1:])
     except SystemExit as done:

@@ -70,24 +70,19 @@ def decode_manifest(
     return checked_entries(table, file_name)
 
 
-WITHOUT_STATS = tuple(name for name in MANIFEST_COLUMNS if "_STATS." not in name)
+WITHOUT_STATS = tuple(
+    name for name in MANIFEST_COLUMNS if "_STATS." not in name and name != "_VERSION"
+)
 """Columns of an entry that a plan needs where no filter looks at statistics: most bytes are theirs."""
 
 
-def only_columns(table: pa.Table, columns: Collection[str]) -> pa.Table:
-    """Return entries with all columns, those that are not among `columns` null."""
-    return pa.Table.from_arrays(
-        [
-            table.column(name) if name in columns else pa.nulls(table.num_rows, known.kind)
-            for name, known in MANIFEST_COLUMNS.items()
-        ],
-        names=list(MANIFEST_COLUMNS),
-    )
-
-
 def entries_of(table: pa.Table) -> list[ManifestEntry]:
-    """Return the rows of a decoded manifest, all columns present, as entries."""
-    values = {name: _values(table.column(name)) for name in table.column_names}
+    """Return the rows of a decoded manifest as entries; columns that are not there are null."""
+    nothing = [None] * table.num_rows
+    held = set(table.column_names)
+    values = {
+        name: _values(table.column(name)) if name in held else nothing for name in MANIFEST_COLUMNS
+    }
     return [
         ManifestEntry(
             kind=_KINDS[kind], partition=partition, bucket=bucket, total_buckets=total, file=file
@@ -108,6 +103,8 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
+    elif pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
     elif pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type):
         return [value for chunk in column.chunks for value in _tuples(chunk)]
     return list(column.to_pylist())

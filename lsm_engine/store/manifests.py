@@ -21,7 +21,6 @@ from lsm_engine.codec.manifest import (
     encode_manifest,
     encode_manifest_list,
     entries_of,
-    only_columns,
 )
 from lsm_engine.codec.manifest_gate import (
     GATE_COLUMNS,
@@ -99,7 +98,7 @@ class ManifestStore:
     ) -> pa.Table:
         """Return a manifest's entries as columns, in order (codec/manifest.py names them).
 
-        `columns`: only these are decoded, and the others are null; such an answer is not kept.
+        `columns`: only these are decoded and returned; such an answer is not kept.
         """
         count = manifest.added_file_count + manifest.deleted_file_count
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
@@ -108,7 +107,7 @@ class ManifestStore:
         if columns is None:
             return self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=keeps)
         found = self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=False)
-        return only_columns(found, columns)
+        return found.select([name for name in found.column_names if name in columns])
 
     def ahead(
         self, metas: Iterable[ManifestFileMeta], of: Callable[[pa.Table], object] | None = None

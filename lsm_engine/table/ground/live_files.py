@@ -30,7 +30,9 @@ SCHEMA_ID = "_FILE._SCHEMA_ID"
 MIN_SEQUENCE_NUMBER = "_FILE._MIN_SEQUENCE_NUMBER"
 MAX_SEQUENCE_NUMBER = "_FILE._MAX_SEQUENCE_NUMBER"
 CREATION_TIME = "_FILE._CREATION_TIME"
+EXTRA_FILES = "_FILE._EXTRA_FILES"
 _JOINED_ROWS = 1 << 16
+_LARGE_ROWS = 1 << 12
 _HALF, _LOW_BITS = 1 << 31, (1 << 32) - 1
 
 
@@ -49,16 +51,25 @@ class BucketFilter:
 
 def bucket_pairs(entries: pa.Table) -> tuple[list[tuple[bytes, int]], npt.NDArray[np.int64]]:
     """Return the distinct (partition, bucket) pairs of entries, and which one each entry has."""
-    partitions = pc.dictionary_encode(entries.column(PARTITION).combine_chunks())
-    if isinstance(partitions, pa.ChunkedArray):
-        partitions = partitions.combine_chunks()
-    codes = partitions.indices.to_numpy().astype(np.int64)
-    buckets = entries.column(BUCKET).to_numpy().astype(np.int64)
+    partitions = entries.column(PARTITION)
+    if not pa.types.is_dictionary(partitions.type):
+        partitions = pc.dictionary_encode(partitions)
+    partitions = partitions.unify_dictionaries().combine_chunks()
     # Buckets have 32 bits and a sign: this way a pair is one number, which sorts as the pair does.
-    both, of_row = np.unique((codes << 32) + (buckets + _HALF), return_inverse=True)
+    both = partitions.indices.to_numpy().astype(np.int64)
+    both <<= 32
+    both += entries.column(BUCKET).to_numpy()
+    both += _HALF
     texts = partitions.dictionary.to_pylist()
-    distinct = zip((both >> 32).tolist(), ((both & _LOW_BITS) - _HALF).tolist(), strict=True)
-    return [(texts[code], bucket) for code, bucket in distinct], of_row.reshape(-1)
+    numbers = pc.dictionary_encode(pa.array(both))
+    del both, partitions  # a million entries take 8 MB for each such array
+    distinct = numbers.dictionary.to_numpy()
+    order = np.argsort(distinct)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    sorted_pairs = distinct[order].tolist()
+    pairs = [(texts[pair >> 32], (pair & _LOW_BITS) - _HALF) for pair in sorted_pairs]
+    return pairs, rank[numbers.indices.to_numpy()]
 
 
 def live_rows(
@@ -66,20 +77,45 @@ def live_rows(
     metas: Iterable[ManifestFileMeta],
     keep: KeepRows | None = None,
     columns: Collection[str] | None = None,
+    *,
+    narrow: bool = False,
 ) -> pa.Table | None:
     """Return the entries of live files as columns; None if there are none.
 
     `keep` chooses among entries; it must decide alike for the ADD and the DELETE of one file.
-    `columns`: all others come as nulls, and are not decoded.
+    `columns`: only these are decoded and returned. `narrow`: as `narrowed` returns them.
     """
     tables = []
     for table in joined(manifests.read(meta, columns) for meta in manifests.ahead(metas)):
         kept = table if keep is None else table.filter(pa.array(keep(table)))
         if kept.num_rows:
-            tables.append(kept)
+            tables.append(narrowed(kept) if narrow else kept)
     if not tables:
         return None
-    return _folded(pa.concat_tables(tables))
+    return _folded(pa.concat_tables(tables, promote_options="permissive" if narrow else "none"))
+
+
+def narrowed(entries: pa.Table) -> pa.Table:
+    """Return entries in the bytes that they need, half of what they had: to be kept in great numbers.
+
+    Numbers are no wider than the greatest of a column, partitions are dictionaries, and columns
+    without a value are left out.
+    """
+    made = {}
+    for name, column in zip(entries.column_names, entries.columns, strict=True):
+        if column.null_count == len(column):
+            continue
+        if name == EXTRA_FILES and not pc.max(pc.list_value_length(column)).as_py():
+            continue
+        if name == PARTITION:
+            column = pc.dictionary_encode(column)
+        elif pa.types.is_integer(column.type):
+            ends = pc.min_max(column)
+            least, most = ends["min"].as_py(), ends["max"].as_py()
+            kind = np.result_type(np.min_scalar_type(least), np.min_scalar_type(most))
+            column = column.cast(pa.from_numpy_dtype(kind))
+        made[name] = column
+    return pa.table(made)
 
 
 def joined(tables: Iterable[pa.Table], row_count: int = _JOINED_ROWS) -> Iterator[pa.Table]:
@@ -90,6 +126,9 @@ def joined(tables: Iterable[pa.Table], row_count: int = _JOINED_ROWS) -> Iterato
     waiting: list[pa.Table] = []
     rows = 0
     for table in tables:
+        if not waiting and table.num_rows >= _LARGE_ROWS:
+            yield table
+            continue
         if table.num_rows:
             waiting.append(table)
             rows += table.num_rows

@@ -35,8 +35,9 @@ class ManySplits(Sequence[Split]):
         pairs, of_row = bucket_pairs(rows)
         rank = np.empty(len(pairs), np.int64)
         rank[sorted(range(len(pairs)), key=pairs.__getitem__)] = np.arange(len(pairs))
-        ranks = rank[of_row]
-        self._order = np.argsort(ranks, kind="stable")
+        ranks = rank[of_row].astype(np.int32)
+        del of_row
+        self._order = np.argsort(ranks, kind="stable").astype(np.int32)
         self._starts = np.searchsorted(ranks[self._order], np.arange(len(pairs) + 1))
 
     def __bool__(self) -> bool:

@@ -10,12 +10,18 @@ import pyarrow.compute as pc
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import NotFoundError, UnsupportedError
 from lsm_engine.base.record import record
-from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.names import MAIN_BRANCH
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.table.ground.live_files import BUCKET, PARTITION, live_rows
+from lsm_engine.table.ground.live_files import (
+    BUCKET,
+    FILE_NAME,
+    KIND,
+    LEVEL,
+    PARTITION,
+    live_rows,
+)
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import snapshot_at
 from lsm_engine.table.tags.branch import on_branch
@@ -70,7 +76,8 @@ def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozens
     """
     if snapshot is None:
         return frozenset()
-    rows = live_rows(session.manifests, session.manifest_metas(snapshot), None, WITHOUT_STATS)
+    metas = session.manifest_metas(snapshot)
+    rows = live_rows(session.manifests, metas, columns=(KIND, PARTITION, BUCKET, LEVEL, FILE_NAME))
     if rows is None:
         return frozenset()
     visible = rows.filter(pc.greater_equal(rows.column(BUCKET), 0))
@@ -79,7 +86,7 @@ def held_partitions(session: TableSession, snapshot: Snapshot | None) -> frozens
 
 def outside(rows: pa.Table, hidden: frozenset[bytes]) -> pa.Table:
     """Return the entries, as columns, of partitions that are not `hidden`."""
-    column = rows.column(PARTITION)
+    column = rows.column(PARTITION).cast(pa.binary())
     listed = pa.array(sorted(hidden), column.type)
     return rows.filter(pc.invert(pc.is_in(column, value_set=listed)))
 

@@ -164,13 +164,15 @@ class _Pruning:
         """Return the live files that are left."""
         metas = [] if snapshot is None else self._session.manifest_metas(snapshot)
         kept, counts = self._manifests(metas)
+        # Without a filter nobody looks at statistics, which are most of what entries hold; entries
+        # of smaller tables are kept whole, for the next scan.
+        is_bare = self._predicate is None and _are_many(kept)
         rows = live_rows(
             self._session.manifests,
             kept,
             None if self._pushed is None else self._keep,
-            # Without a filter nobody looks at statistics, which are most of what entries hold; entries
-            # of smaller tables are kept whole, for the next scan.
-            WITHOUT_STATS if self._predicate is None and _are_many(kept) else None,
+            WITHOUT_STATS if is_bare else None,
+            narrow=is_bare,
         )
         if rows is not None and rows.num_rows and pc.min(rows.column(BUCKET)).as_py() < 0:
             # Rows that wait for a bucket (below 0) are not visible yet.

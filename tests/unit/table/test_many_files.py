@@ -1,11 +1,23 @@
 """Plans of very many files: the same splits as of few, made bucket by bucket."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lsm_engine as lsm
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.manifest import entries_of
+from lsm_engine.codec.manifest_rows import rows_of
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.stats import EMPTY_STATS
 from lsm_engine.table.ground import many_splits
 from lsm_engine.table.ground.executor import LocalExecutor
+from lsm_engine.table.ground.live_files import bucket_pairs, narrowed
 from lsm_engine.table.read import prune_files
 from tests.bench.many_files import IDS_PER_FILE, many_files
 
@@ -45,6 +57,44 @@ def test_many_splits_are_those_of_few(table, monkeypatch) -> None:
     assert (told.files.kept, told.files.total) == (3_500, 3_500)
     assert told.row_count == 3_500 * IDS_PER_FILE
     assert scan.count() == 3_500 * IDS_PER_FILE
+
+
+ENTRY = ManifestEntry(
+    kind=EntryKind.ADD, partition=b"p", bucket=0, total_buckets=1, file=DataFileMeta(
+        file_name="a", file_size=0, row_count=0, min_key=b"", max_key=b"", key_stats=EMPTY_STATS,
+        value_stats=EMPTY_STATS, min_sequence_number=0, max_sequence_number=0, schema_id=0, level=0,
+    ),
+)  # fmt: skip
+SIZES = st.sampled_from([0, 1, 127, 128, 2**31, 2**32, 2**63 - 1])
+ENTRIES = st.builds(
+    lambda partition, bucket, size, deletes, path: replace(
+        ENTRY,
+        partition=partition,
+        bucket=bucket,
+        file=replace(
+            ENTRY.file, file_size=size, delete_row_count=deletes, external_path=path, checksum=size
+        ),
+    ),
+    st.sampled_from([b"p", b"q", b""]),
+    st.sampled_from([-2, 0, 127, 2**31 - 1]),
+    SIZES,
+    st.none() | SIZES,
+    st.none() | st.just("elsewhere"),
+)
+
+
+@given(st.lists(st.lists(ENTRIES, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_narrowed_entries_are_the_same(manifests: list[list[ManifestEntry]]) -> None:
+    wide = [rows_of(entries, with_stats=True) for entries in manifests]
+    kept = pa.concat_tables(map(narrowed, wide), promote_options="permissive")
+    expected = pa.concat_tables(wide)
+    assert entries_of(kept) == entries_of(expected)
+    pairs, of_row = bucket_pairs(kept)
+    assert [pairs[one] for one in of_row.tolist()] == [
+        (entry.partition, entry.bucket) for entries in manifests for entry in entries
+    ]
+    assert len(set(pairs)) == len(pairs)
+    assert sorted(pairs) == sorted(bucket_pairs(expected)[0])
 
 
 def test_a_filter_on_partition_and_key_finds_its_files(table) -> None:
