@@ -242,6 +242,7 @@ class SearchTask:
             by_ranges=session.options[core_options.INDEX_BLOOM_PRUNE_BY_RANGES],
             by_blooms=self.by_blooms,
             deleted=None if snapshot is None else rows_deleted_by_vectors(session, snapshot),
+            numbers=True,
         )
         mine: tuple[int, pa.Table | None] = (-1, None)
 

@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 
 import lsm_engine as lsm
 from lsm_engine.cli.without_pandas import load_no_pandas
-from lsm_engine.table.commit.commit import CommitIdentity, commit
-from lsm_engine.table.write.write import stage
 from tests.bench.measure import Ratio, Samples, Seconds, report
 
 FILE_KEYS = 10_000
@@ -41,7 +39,7 @@ MORE_MEMORY = 1.05
 
 
 def fill(root: str, name: str, files: int) -> None:
-    """Write a table of so many level-0 files in one commit."""
+    """Write a table of so many level-0 files, each by an upsert of its own."""
     catalog = lsm.open_catalog(f"sqlite:///{root}/{name}.db", warehouse=f"{root}/{name}")
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     options = {"write-only": "true", "index.type": "bloom", "commit.fsync": "false"}
@@ -50,12 +48,9 @@ def fill(root: str, name: str, files: int) -> None:
     order = np.arange(count)
     if name == "random":
         order = np.random.default_rng(0).permutation(count)
-    messages = []
     for start in range(0, count, FILE_KEYS):
         ids = np.sort(order[start : start + FILE_KEYS])
-        messages += stage(table.session, pa.table({"id": ids, "v": ids}), None)
-    identity = CommitIdentity(commit_user="bench", commit_identifier=1, properties=None)
-    commit(table.session, identity, messages, planned_on=None)
+        table.upsert(pa.table({"id": ids, "v": ids}))
 
 
 def measure(root: str, name: str, files: int) -> dict[str, Any]:

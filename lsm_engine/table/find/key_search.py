@@ -72,6 +72,7 @@ class SearchWay:
     """How files are searched. `kept` holds the keys of files that are not read a second time.
 
     `elsewhere`: the buckets of partitions other than a key's own that are looked into; None: all.
+    `numbers`: whoever asks compares the records' sequence numbers with those of files not searched here.
     """
 
     by_ranges: bool = True
@@ -79,14 +80,15 @@ class SearchWay:
     deleted: DeletedRows | None = None
     kept: dict[str, FileKeys] | None = None
     elsewhere: frozenset[tuple[bytes, int]] | None = None
+    numbers: bool = False
 
 
 class KeySearch:
     """Incoming keys, and what is known so far of the record that each would replace.
 
     All arrays have one value per key, in the order of the input. `place` numbers `places`, -1: no
-    record; `position` is the record's row in its data file, `sequence` its number, where files were
-    searched. A key whose newest version is a delete has these too, and is not there.
+    record; `position` is the record's row in its data file, `sequence` its number where files were
+    searched by a way with `numbers`. A key whose newest version is a delete has these too, and is not there.
     """
 
     def __init__(self, schema: TableSchema, keys: pa.RecordBatch) -> None:
@@ -160,7 +162,12 @@ class KeySearch:
                 entry = files.entry(at)
                 if after is not None and blooms is not None:
                     _expect(files.entry(after), context)
-                left, found = self._search_file(entry, bucket, some, newest, context, blooms, way)
+                # Where all rows of a file are older or newer than any other, one number will do.
+                can_skip = bool(files.is_apart[at]) and way.kept is None and not way.numbers
+                number = int(files.newest[at]) if can_skip else None
+                left, found = self._search_file(
+                    entry, bucket, some, newest, context, blooms, way, number
+                )
                 decided += found
                 pairs, passed, files_read = (
                     pairs + len(some),
@@ -181,17 +188,21 @@ class KeySearch:
         context: BucketContext,
         blooms: RecordKeys | None,
         way: SearchWay,
+        number: int | None,
     ) -> tuple[int, int]:
-        """Search one file; return for how many keys it was read, and how many of them it decided."""
+        """Search one file; return for how many keys it was read, and how many of them it decided.
+
+        `number`: a sequence number that stands for all of its rows'; None: each has its own.
+        """
         keys = None if way.kept is None else way.kept.get(entry.file.file_name)
         if keys is None:
-            with open_keys(entry, context) as reader:
+            with open_keys(entry, context, number) as reader:
                 if blooms is not None:
                     bloom = read_key_footer(reader.footer_members, file_name=reader.path).bloom
                     some = some if bloom is None else bloom.left(blooms, some)
                 if not len(some):
                     return 0, 0
-                keys = read_keys(reader, self.schema)
+                keys = read_keys(reader, self.schema, number)
             if way.kept is not None:
                 way.kept[entry.file.file_name] = keys
         asked, last = len(some), locate_keys(keys.search, bucket.batch.search, some).last
@@ -281,28 +292,38 @@ def _place_of(entry: ManifestEntry) -> FilePlace:
     return FilePlace(partition=entry.partition, bucket=entry.bucket, file_name=entry.file.file_name)
 
 
-def open_keys(entry: ManifestEntry, context: BucketContext) -> DataFileReader:
-    """Open a data file for its keys, sequence numbers and, if it holds deletes, row kinds alone."""
+def open_keys(
+    entry: ManifestEntry, context: BucketContext, number: int | None = None
+) -> DataFileReader:
+    """Open a data file for its keys, sequence numbers and, if it holds deletes, row kinds alone.
+
+    `number`: the sequence number that stands for those of all rows, which are not read then.
+    """
     schema = context.schema
+    numbers = (SEQUENCE_NUMBER,) if number is None else ()
     kinds = (VALUE_KIND,) if entry.file.may_hold_deletes else ()
     return context.open_file(
         entry.partition,
         entry.bucket,
         entry.file,
-        (*schema.trimmed_primary_keys, SEQUENCE_NUMBER, *kinds),
+        (*schema.trimmed_primary_keys, *numbers, *kinds),
         verify_checksums=schema.options[core_options.PAGE_CHECKSUM],
     )
 
 
-def read_keys(reader: DataFileReader, schema: TableSchema) -> FileKeys:
-    """Read the keys of an open data file."""
+def read_keys(reader: DataFileReader, schema: TableSchema, number: int | None = None) -> FileKeys:
+    """Read the keys of an open data file; `number` as of `open_keys`."""
     rows = reader.read()
     kind = None
     if VALUE_KIND in rows.schema.names:
         kind = fixed_values(one_array(rows.column(VALUE_KIND)), np.int8)
+    if number is None:
+        sequence = fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), np.int64)
+    else:
+        sequence = np.broadcast_to(np.int64(number), rows.num_rows)
     return FileKeys(
         search=SearchKeys.of(sort_keys([rows.column(n) for n in schema.trimmed_primary_keys])),
-        sequence=fixed_values(one_array(rows.column(SEQUENCE_NUMBER)), np.int64),
+        sequence=sequence,
         kind=kind,
     )
 

@@ -4,15 +4,15 @@ Ranges, bloom filters, then the key columns alone decide, file by file: what is 
 file's filter and one file's keys, never pairs of keys and files.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
+from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.schema.table_schema import TableSchema
@@ -30,8 +30,7 @@ from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.live_files import FILE_NAME
 from lsm_engine.table.ground.session import TableSession
 
-Objects = npt.NDArray[np.object_]
-INSERT, UPDATE, MOVE = "insert", "update", "move"
+_ACTIONS = INSERT, UPDATE, MOVE = "insert", "update", "move"
 THROUGH_LOOKUPS = "the key's own bucket, through lookup files"
 
 
@@ -107,53 +106,39 @@ class Locator:
             self._kept = {name: keys for name, keys in self._kept.items() if name in live}
         return snapshot, how
 
-    def _own_partitions(self, search: KeySearch) -> Objects:
-        context = self._session.context()
-        own = [context.partition_path(stored) for stored in search.partitions]
-        paths: Objects = np.array(own, dtype=object)[search.partition_of]
-        return paths
-
     def _tagged(self, search: KeySearch, snapshot: Snapshot | None) -> pa.Table:
         context = self._session.context()
         found, places = search.is_there, search.places
-        own = self._own_partitions(search)
-        # The last one stands for "no file", which has number -1.
-        paths = np.array([context.partition_path(one.partition) for one in places] + [""], object)
-        names = np.array([one.file_name for one in places] + [None], object)
-        buckets = np.array([one.bucket for one in places] + [-1], np.int32)
-        partition = np.where(found, paths[search.place], own)
-        action = np.where(found, UPDATE, INSERT).astype(object)
-        if self._everywhere and moves_records(self._session.options):
-            action[found & (partition != own)] = MOVE
-        return _tags(
-            search,
-            snapshot,
-            action=action,
-            partition=partition,
-            bucket=np.where(found, buckets[search.place], search.own_buckets),
-            names=names[np.where(found, search.place, -1)],
+        paths: dict[str, int] = {}
+
+        def numbers(partitions: Iterable[bytes]) -> Longs:
+            named = map(context.partition_path, partitions)
+            return np.array([paths.setdefault(path, len(paths)) for path in named], np.int64)
+
+        # The last place stands for "no file".
+        at = np.where(found, search.place, len(places))
+        own = numbers(search.partitions)[search.partition_of]
+        partition = np.where(
+            found, np.append(numbers(one.partition for one in places), -1)[at], own
         )
+        buckets = np.array([*(one.bucket for one in places), -1], np.int32)
+        bucket = np.where(found, buckets[at], search.own_buckets)
+        action = found.astype(np.int64)
+        if self._everywhere and moves_records(self._session.options):
+            action[found & (partition != own)] = _ACTIONS.index(MOVE)
+        number = np.full(len(search), 0 if snapshot is None else snapshot.id)
+        columns = [
+            _of(_ACTIONS, action),
+            _of(list(paths), partition),
+            pa.array(bucket, pa.int32(), mask=bucket < 0),
+            _of([*(one.file_name for one in places), None], at),
+            pa.array(number, pa.int64(), mask=~found),
+        ]
+        return pa.Table.from_arrays(columns, schema=located_schema())
 
 
-def _tags(
-    search: KeySearch,
-    snapshot: Snapshot | None,
-    *,
-    action: Any,
-    partition: Objects,
-    bucket: npt.NDArray[np.int32],
-    names: Objects,
-) -> pa.Table:
-    number = 0 if snapshot is None else snapshot.id
-    is_insert = np.asarray(action == INSERT, np.bool_)
-    columns = [
-        pa.array(action, pa.string()),
-        pa.array(partition, pa.string()),
-        pa.array(bucket, pa.int32(), mask=bucket < 0),
-        pa.array(names, pa.string()),
-        pa.array(np.full(len(search), number), pa.int64(), mask=is_insert),
-    ]
-    return pa.Table.from_arrays(columns, schema=located_schema())
+def _of(texts: Sequence[str | None], numbers: Longs) -> pa.Array:
+    return pa.array(texts, pa.string()).take(pa.array(numbers))
 
 
 def looks_everywhere(schema: TableSchema) -> bool:

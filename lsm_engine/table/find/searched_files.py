@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest import entries_of
-from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.kernels.arrow_views import Bools, Longs
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.tag_location import KeySpan
 from lsm_engine.table.ground.live_files import (
@@ -49,6 +49,8 @@ class BucketFiles:
         self._rows = rows.take(_newest_first(rows)).combine_chunks()
         self.newest: Longs = self._rows.column(MAX_SEQUENCE_NUMBER).to_numpy()
         """The greatest sequence number of each file."""
+        self.is_apart = are_apart(self._rows.column(MIN_SEQUENCE_NUMBER).to_numpy(), self.newest)
+        """Whether all rows of a file are older, or all newer, than any row of another file."""
         self._made: tuple[int, list[ManifestEntry]] = (0, [])
 
     def __len__(self) -> int:
@@ -66,6 +68,18 @@ class BucketFiles:
     def spans(self, key_order: Callable[[bytes], bytes]) -> "Spans":
         """Return the key ranges of the files."""
         return Spans(self._rows, key_order)
+
+
+def are_apart(oldest: Longs, newest: Longs) -> Bools:
+    """Return which ranges, given by their ends, share no number with another, nor lie around one."""
+    order = np.argsort(oldest, kind="stable")
+    lows, highs = oldest[order], newest[order]
+    apart: Bools = np.ones(len(order), np.bool_)
+    apart[1:] = np.maximum.accumulate(highs)[:-1] < lows[1:]
+    apart[:-1] &= highs[:-1] < lows[1:]
+    found = np.empty_like(apart)
+    found[order] = apart
+    return found
 
 
 class Spans:

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.codec.manifest_rows import rows_of as rows_of_entries
@@ -19,7 +21,7 @@ from lsm_engine.plan.tag_location import KeySpan, candidates_by_range
 from lsm_engine.schema.types import parse_type
 from lsm_engine.table.find import key_search
 from lsm_engine.table.find.locate import Locator
-from lsm_engine.table.find.searched_files import BucketFiles
+from lsm_engine.table.find.searched_files import BucketFiles, are_apart
 from tests.unit.lookup.stores import with_options
 
 TYPES = ["bloom", "global-bloom", "simple", "global-simple", "inmemory", "bucket"]
@@ -226,6 +228,39 @@ def test_files_are_searched_newest_first_as_level_0_is_read(tmp_path):
         replace(entry.file.without_stats(), key_stats=NOTHING) for entry in wanted
     ]
     assert files.newest.tolist() == [9, 7, 7, 7, 7]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), min_size=1, max_size=7))
+def test_a_file_is_apart_where_no_other_has_a_number_among_its_own(ranges):
+    ends = [(low, low + more) for low, more in ranges]
+    expected = [
+        all(
+            high < other_low or other_high < low
+            for at, (other_low, other_high) in enumerate(ends)
+            if at != mine
+        )
+        for mine, (low, high) in enumerate(ends)
+    ]
+    lows, highs = np.array(ends, np.int64).T
+    assert are_apart(lows, highs).tolist() == expected
+
+
+@pytest.mark.parametrize("write_only", [True, False])
+def test_numbers_of_files_that_are_apart_are_not_read(write_only, tmp_path, monkeypatch):
+    table = create(tmp_path, "bloom", **{"write-only": str(write_only).lower()})
+    for turn in range(3):
+        table.upsert(rows_of(range(turn, 9), [0] * (9 - turn)))
+    asked = []
+    open_keys = key_search.open_keys
+    monkeypatch.setattr(
+        key_search,
+        "open_keys",
+        lambda entry, context, number: asked.append(number) or open_keys(entry, context, number),
+    )
+    rows = rows_of(range(12), [0] * 12)
+    assert_equals_join(table, Locator(table.session), rows, is_global=False)
+    assert asked
+    assert None not in asked
 
 
 def test_footers_hold_filter_and_bounds(tmp_path):
