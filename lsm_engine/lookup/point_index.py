@@ -1,5 +1,6 @@
 """One key at a time: all stores of a bucket searched in one compiled call, newest first."""
 
+import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -22,7 +23,10 @@ counts accesses, the words of its first and last key. One array, as handing over
 
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
+_SHORT: Bytes = np.frombuffer(_PADDING, np.uint8)
+_unpacked = struct.Struct(">qq").unpack_from
 _STORE_BITS = 40
+_ROW_MASK = (1 << _STORE_BITS) - 1
 _SELECTIONS = 16
 """Choices of columns whose readers are kept."""
 
@@ -40,14 +44,14 @@ class PointIndex:
             row[6:] = store.keys.prefix[[0, -1]].view(np.int64)
         self._tables = [_Columns(store) for store in self.stores]
 
-    def get(self, key: bytes, names: tuple[str, ...]) -> list[object] | None:
+    def get(self, key: bytes, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
-        padded = np.frombuffer(key + _PADDING, np.uint8)
-        found = _find(self._form, self._places, padded, len(key))
+        first, second = _unpacked(key + _PADDING)
+        rest = _SHORT if len(key) <= _WORD_BYTES else np.frombuffer(key, np.uint8)
+        found: int = _find(self._form, self._places, first, second, rest, len(key))
         if found < 0:
             return None
-        at: int = found >> _STORE_BITS
-        return self._tables[at].row(found & ((1 << _STORE_BITS) - 1), names)
+        return self._tables[found >> _STORE_BITS].row(found & _ROW_MASK, names)
 
 
 class _Columns:
@@ -59,9 +63,9 @@ class _Columns:
             self._begins.append(self._begins[-1] + batch.num_rows)
         self._batches = store.batches
         self._kinds = [cell_reader(batch.column(VALUE_KIND)) for batch in store.batches]
-        self._readers: dict[tuple[str, ...], list[list[CellReader]]] = {}
+        self._readers: dict[tuple[str, ...], list[list[tuple[str, CellReader]]]] = {}
 
-    def row(self, row: int, names: tuple[str, ...]) -> list[object] | None:
+    def row(self, row: int, names: tuple[str, ...]) -> dict[str, Any] | None:
         batch = 0
         if len(self._batches) > 1:
             batch = bisect_right(self._begins, row) - 1
@@ -69,10 +73,12 @@ class _Columns:
         if self._kinds[batch](row) in RETRACTS:
             return None
         readers = self._readers.get(names) or self._readers_of(names)
-        return [read(row) for read in readers[batch]]
+        return {name: read(row) for name, read in readers[batch]}
 
-    def _readers_of(self, names: tuple[str, ...]) -> list[list[CellReader]]:
-        made = [[cell_reader(batch.column(name)) for name in names] for batch in self._batches]
+    def _readers_of(self, names: tuple[str, ...]) -> list[list[tuple[str, CellReader]]]:
+        made = [
+            [(name, cell_reader(batch.column(name))) for name in names] for batch in self._batches
+        ]
         if len(self._readers) < _SELECTIONS:
             self._readers[names] = made
         return made
@@ -80,11 +86,8 @@ class _Columns:
 
 # Compiles in about 1 s.
 @compiled
-def _find(form: int, places: Places, key: Bytes, length: int) -> Any:
-    first, second = np.uint64(0), np.uint64(0)
-    for at in range(8):
-        first = (first << np.uint64(8)) | np.uint64(key[at] if at < length else 0)
-        second = (second << np.uint64(8)) | np.uint64(key[at + 8] if at + 8 < length else 0)
+def _find(form: int, places: Places, one: int, two: int, key: Bytes, length: int) -> Any:
+    first, second = np.uint64(one), np.uint64(two)
     for store in range(len(places)):
         if first < np.uint64(places[store, 6]) or first > np.uint64(places[store, 7]):
             continue

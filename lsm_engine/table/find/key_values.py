@@ -48,9 +48,22 @@ class KeyEncoder:
             for at, field in enumerate(trimmed)
         ]
         self._partitions: dict[tuple[object, ...], bytes] = {}
+        self._only = _whole_number(schema)
 
-    def check(self, key: Mapping[str, Any]) -> None:
-        """Raise InvalidInputError, naming the column, for keys that do not fit the table."""
+    def encoded(self, key: Mapping[str, Any]) -> bytes:
+        """Return the key's memcomparable bytes; InvalidInputError, naming the column, if it does not fit."""
+        if self._only is not None and len(key) == 1:
+            name, pack, half = self._only
+            value = key.get(name)
+            if type(value) is int and -half <= value < half:
+                return pack(value + half)
+        self._check(key)
+        if len(self._ordered) == 1:
+            name, encode = self._ordered[0]
+            return encode(key[name])
+        return b"".join([encode(key[name]) for name, encode in self._ordered])
+
+    def _check(self, key: Mapping[str, Any]) -> None:
         if len(key) != len(self._fits) or any(name not in key for name in self.names):
             raise InvalidInputError(
                 f"a key has exactly the columns {', '.join(self.names)}",
@@ -86,13 +99,6 @@ class KeyEncoder:
         hashes = murmur32(np.frombuffer(row, np.uint8), np.array([0, len(row)], np.int64))
         return int(bucket_of(hashes, total)[0])
 
-    def ordered(self, key: Mapping[str, Any]) -> bytes:
-        """Return the key's memcomparable bytes."""
-        if len(self._ordered) == 1:
-            name, encode = self._ordered[0]
-            return encode(key[name])
-        return b"".join([encode(key[name]) for name, encode in self._ordered])
-
 
 def _root(field: DataField) -> Root:
     assert isinstance(field.type, ScalarType)
@@ -108,6 +114,15 @@ def _fits(field: DataField) -> Callable[[object], bool]:
     return lambda value: (
         isinstance(value, int) and -half <= value < half and not isinstance(value, bool)
     )
+
+
+def _whole_number(schema: TableSchema) -> tuple[str, Callable[[int], bytes], int] | None:
+    """Return name, packer and half the range of a key that is one whole number; None for other keys."""
+    key = schema.select(schema.primary_keys)
+    if len(key) != 1 or _root(key[0]) not in _WIDTHS:
+        return None
+    width = _WIDTHS[_root(key[0])]
+    return key[0].name, struct.Struct(_FORMATS[width]).pack, 1 << (8 * width - 1)
 
 
 def _ordered(field: DataField, *, is_last: bool) -> Callable[[Any], bytes]:

@@ -249,7 +249,7 @@ class TableQuery(NamedElsewhere):
             self._schema.select(names)
         encoder = self._encoder
         if encoder is not None:
-            encoder.check(key)
+            ordered = encoder.encoded(key)
             seen = self._view
             partition = seen.partitions.get(encoder.partition(key))
             if partition is None:
@@ -261,8 +261,7 @@ class TableQuery(NamedElsewhere):
                 index = self._point_index(levels)
                 self._drop_replaced(seen)
                 if index is not None:
-                    row = index.get(encoder.ordered(key), names)
-                    return None if row is None else dict(zip(names, row, strict=True))
+                    return index.get(ordered, names)
         return self._got(key, columns)
 
     def _drop_replaced(self, seen: LookupView) -> None:
@@ -288,9 +287,9 @@ class TableQuery(NamedElsewhere):
             self._looked_after = now
             self._look_after()
         points = self._points
-        if levels in points:
-            return points[levels]
-        made: PointIndex | None = None
+        made = points.get(levels)
+        if made is not None or levels in points:
+            return made
         generation = self._cache.generation
         if is_first_hit_newest(self._schema, levels) and not levels.has_deleted_rows:
             try:
