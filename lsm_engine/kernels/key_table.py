@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, addresses_of
+from lsm_engine.kernels.arrow_views import Bytes, Longs, Words, address_of, addresses_of
 from lsm_engine.kernels.compiled import compiled, compiled_with, load_i64, load_u8, load_u64
 from lsm_engine.kernels.interpreted_memory import compare_bytes
 from lsm_engine.kernels.keys import ONE_WORD, WORDS_AND_BYTES, SortKeys, words_from
@@ -19,8 +19,8 @@ _WORD_BYTES = 16
 class KeyTable:
     """The keys of several inputs as compiled loops see them. Keeps the buffers alive.
 
-    `addresses` has a row each for second words, data and offsets, and a column per input; `tail` is
-    the first byte that the words do not hold.
+    `addresses` has a row per input: where its second words, data and offsets lie; `tail` is the first
+    byte that the words do not hold.
     """
 
     form: int
@@ -31,9 +31,9 @@ class KeyTable:
     addresses: NDArray[np.int64]
 
     @property
-    def parts(self) -> tuple[int, int, NDArray[np.int64]]:
-        """What compare_tied takes."""
-        return self.form, self.tail, self.addresses
+    def parts(self) -> tuple[int, int, int]:
+        """What compare_tied takes; the table has to outlive the call."""
+        return self.form, self.tail, address_of(self.addresses)
 
     @staticmethod
     def of(keys: Sequence[SortKeys], *, in_order: bool) -> "KeyTable":
@@ -60,7 +60,7 @@ class KeyTable:
             first=tuple(first),
             second=tuple(second),
             keys=tuple(keys),
-            addresses=np.stack(addresses),
+            addresses=np.stack(addresses, axis=1),
         )
 
 
@@ -114,30 +114,29 @@ def _compare_bytes(one: int, other: int, start: int, stop: int) -> int:
 
 
 @compiled
-def compare_tied(
-    form: int, tail: int, addresses: NDArray[np.int64], a: int, i: int, b: int, j: int
-) -> int:
+def compare_tied(form: int, tail: int, addresses: int, a: int, i: int, b: int, j: int) -> int:
     """Compare row i of input a and row j of input b, whose first words are equal.
 
     Returns a number below, at or above zero.
     """
     if form == ONE_WORD:
         return 0
-    one, other = load_u64(addresses[0, a] + 8 * i), load_u64(addresses[0, b] + 8 * j)
+    at_a, at_b = addresses + 24 * a, addresses + 24 * b
+    one, other = load_u64(load_i64(at_a) + 8 * i), load_u64(load_i64(at_b) + 8 * j)
     if one != other:
         return -1 if one < other else 1
     if form != WORDS_AND_BYTES:
         return 0
-    offset_a, offset_b = addresses[2, a] + 8 * i, addresses[2, b] + 8 * j
+    offset_a, offset_b = load_i64(at_a + 16) + 8 * i, load_i64(at_b + 16) + 8 * j
     start_a, start_b = load_i64(offset_a), load_i64(offset_b)
     length_a, length_b = load_i64(offset_a + 8) - start_a, load_i64(offset_b + 8) - start_b
-    at_a, at_b = addresses[1, a] + start_a, addresses[1, b] + start_b
-    order = _compare_bytes(at_a, at_b, tail, min(length_a, length_b))
+    bytes_a, bytes_b = load_i64(at_a + 8) + start_a, load_i64(at_b + 8) + start_b
+    order = _compare_bytes(bytes_a, bytes_b, tail, min(length_a, length_b))
     return order if order != 0 else length_a - length_b
 
 
 @compiled
-def compare_tags(form: int, tail: int, addresses: NDArray[np.int64], one: int, other: int) -> int:
+def compare_tags(form: int, tail: int, addresses: int, one: int, other: int) -> int:
     return compare_tied(
         form, tail, addresses, one >> 32, one & 0xFFFFFFFF, other >> 32, other & 0xFFFFFFFF
     )

@@ -15,7 +15,7 @@ from lsm_engine.base.record import record
 from lsm_engine.kernels.arrow_views import Longs, Words, address_of, addresses_of
 from lsm_engine.kernels.key_table import KeyTable
 from lsm_engine.kernels.keys import SortKeys
-from lsm_engine.kernels.row_groups import UNRANKED, arrange, separate
+from lsm_engine.kernels.row_groups import BLOCK, UNRANKED, arrange, separate
 from lsm_engine.kernels.two_way import merge_two
 
 _MOST_INPUTS = 65_535
@@ -23,7 +23,6 @@ _MOST_ROWS = 2**31 - 1
 _OLDEST = -(2**63)
 _NO_WORDS: Words = np.zeros(0, np.uint64)
 _NO_TAGS: Longs = np.zeros(0, np.int64)
-_NOWHERE: Longs = np.zeros((3, 0), np.int64)
 
 
 @record
@@ -141,7 +140,11 @@ def separated(
 
 def arrange_by(table: KeyTable | None, sequences: Sequence[Longs], order: MergeOrder) -> None:
     """Sort the rows of each group, in place, by `table`, sequence, input and row."""
-    form, tail, addresses = table.parts if table else (UNRANKED, 0, _NOWHERE)
-    first = addresses_of(table.first if table else ())
-    places = addresses_of(sequences)
-    arrange(form, tail, addresses, first, places, order.run, order.row, order.starts)
+    form, tail, addresses = table.parts if table else (UNRANKED, 0, 0)
+    first, places = addresses_of(table.first if table else ()), addresses_of(sequences)
+    ranks = (form, tail, addresses, address_of(first), address_of(places))
+    longest = int(np.diff(order.starts, append=len(order)).max(initial=0))
+    room = longest if longest > BLOCK else 0
+    spare_run, spare_row = np.empty(room, np.uint16), np.empty(room, np.int32)
+    run, row, spares = order.run, order.row, (address_of(spare_run), address_of(spare_row))
+    arrange(ranks, address_of(run), address_of(row), len(order), order.starts, *spares)

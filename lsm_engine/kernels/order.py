@@ -8,7 +8,6 @@ the time of NumPy's fastest argsort and a tenth of Arrow's. Where words tie, byt
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lsm_engine.kernels.arrow_views import Longs, Words
 from lsm_engine.kernels.compiled import compiled
@@ -101,7 +100,7 @@ def _radix_sorted(words: Words, tags: Longs) -> tuple[Words, Longs]:
 
 
 @compiled
-def _is_sorted(form: int, tail: int, addresses: NDArray[np.int64], words: Words) -> bool:
+def _is_sorted(form: int, tail: int, addresses: int, words: Words) -> bool:
     for row in range(1, len(words)):
         if words[row] < words[row - 1]:
             return False

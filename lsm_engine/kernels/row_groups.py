@@ -1,23 +1,38 @@
 """Compiled loops over rows in key order: where each key begins, and which of its rows is oldest."""
 
+from typing import Any, TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lsm_engine.kernels.arrow_views import Longs, Words
-from lsm_engine.kernels.compiled import compiled, load_i64, load_u64
+from lsm_engine.kernels.compiled import (
+    compiled,
+    compiled_with,
+    copy_bytes,
+    load_i32,
+    load_i64,
+    load_u16,
+    load_u64,
+    store_u16,
+    store_u32,
+)
 from lsm_engine.kernels.key_table import compare_tags, compare_tied
 from lsm_engine.kernels.keys import ONE_WORD
 
 UNRANKED = 0
 """A form of keys beside ONE_WORD and its kin: there are none, the sequence number decides."""
-_BLOCK = 16
+BLOCK = 16
+Ranks: TypeAlias = tuple[int, int, int, int, int]
+"""What decides which of two rows is newer: what `KeyTable.parts` holds, and where the addresses of the
+inputs' first words and of their sequence numbers lie."""
 
 
 @compiled
 def separate(
     form: int,
     tail: int,
-    addresses: NDArray[np.int64],
+    addresses: int,
     ages: NDArray[np.uint16],
     sequences: Longs,
     words: Words,
@@ -52,93 +67,93 @@ def separate(
     return groups, late == 0
 
 
+# What is called for each row is handed addresses: an array that is handed on is counted by locked
+# instructions, which take longer than a comparison.
+
+
 @compiled
-def _is_newer(
-    form: int,
-    tail: int,
-    addresses: NDArray[np.int64],
-    first: Longs,
-    sequences: Longs,
-    a: int,
-    i: int,
-    b: int,
-    j: int,
-) -> bool:
+def _is_newer(ranks: Ranks, a: Any, i: Any, b: Any, j: Any) -> Any:
+    form, tail, addresses, first, sequences = ranks
     if form != UNRANKED:
-        word, other = load_u64(first[a] + 8 * i), load_u64(first[b] + 8 * j)
+        word = load_u64(load_i64(first + 8 * a) + 8 * i)
+        other = load_u64(load_i64(first + 8 * b) + 8 * j)
         if word != other:
             return word > other
         order = compare_tied(form, tail, addresses, a, i, b, j)
         if order != 0:
             return order > 0
-    one, two = load_i64(sequences[a] + 8 * i), load_i64(sequences[b] + 8 * j)
+    one = load_i64(load_i64(sequences + 8 * a) + 8 * i)
+    two = load_i64(load_i64(sequences + 8 * b) + 8 * j)
     if one != two:
         return one > two
     return a > b or (a == b and i > j)
 
 
 @compiled
-def _sort_few(
-    form: int,
-    tail: int,
-    addresses: NDArray[np.int64],
-    first: Longs,
-    sequences: Longs,
-    runs: NDArray[np.uint16],
-    rows: NDArray[np.int32],
-    low: int,
-    high: int,
-) -> None:
+def _put(runs: int, rows: int, at: int, run: Any, row: Any) -> None:
+    store_u16(runs + 2 * at, np.uint16(run))
+    store_u32(rows + 4 * at, np.uint32(row))
+
+
+@compiled
+def _sort_few(ranks: Ranks, runs: int, rows: int, low: int, high: int) -> None:
     """Sort positions low to high by insertion."""
     for moving in range(low + 1, high):
-        run, row, hole = runs[moving], rows[moving], moving
+        hole = moving
+        run, row = np.int64(load_u16(runs + 2 * hole)), np.int64(load_i32(rows + 4 * hole))
         while hole > low:
-            before, above = runs[hole - 1], rows[hole - 1]
-            if not _is_newer(form, tail, addresses, first, sequences, before, above, run, row):
+            before = np.int64(load_u16(runs + 2 * hole - 2))
+            above = np.int64(load_i32(rows + 4 * hole - 4))
+            if not _is_newer(ranks, before, above, run, row):
                 break
-            runs[hole], rows[hole] = before, above
+            _put(runs, rows, hole, before, above)
             hole -= 1
-        runs[hole], rows[hole] = run, row
+        _put(runs, rows, hole, run, row)
+
+
+@compiled
+def _merge(
+    ranks: Ranks, runs: int, rows: int, low: int, middle: int, high: int, to: int, to_rows: int
+) -> None:
+    """Merge positions low to middle with those from there to high, into `to` from its beginning."""
+    left, right = low, middle
+    for at in range(high - low):
+        from_right = left >= middle
+        if not from_right and right < high:
+            a, b = np.int64(load_u16(runs + 2 * left)), np.int64(load_u16(runs + 2 * right))
+            i, j = np.int64(load_i32(rows + 4 * left)), np.int64(load_i32(rows + 4 * right))
+            from_right = _is_newer(ranks, a, i, b, j)
+        source = right if from_right else left
+        _put(to, to_rows, at, load_u16(runs + 2 * source), load_i32(rows + 4 * source))
+        right += from_right
+        left += not from_right
+
+
+def _rows_in_all(ranks: Ranks, runs: int, rows: int, count: int, *_: Any) -> int:
+    return count
 
 
 # Compiles in about 1 s, and only once some key's rows are out of order.
-@compiled
+@compiled_with(work=_rows_in_all)
 def arrange(
-    form: int,
-    tail: int,
-    addresses: NDArray[np.int64],
-    first: Longs,
-    sequences: Longs,
-    runs: NDArray[np.uint16],
-    rows: NDArray[np.int32],
-    starts: Longs,
+    ranks: Ranks, runs: int, rows: int, count: int, starts: Longs, spare_run: int, spare_row: int
 ) -> None:
-    """Sort each group in place: blocks by insertion, then bottom-up merges for long groups."""
-    spare_run, spare_row = np.empty(0, np.uint16), np.empty(0, np.int32)
+    """Sort each group in place: blocks by insertion, then bottom-up merges for long groups.
+
+    The spare arrays have room for the longest group, if it is longer than a block.
+    """
     for group in range(len(starts)):
         start = starts[group]
-        stop = starts[group + 1] if group + 1 < len(starts) else len(runs)
+        stop = starts[group + 1] if group + 1 < len(starts) else count
         size = stop - start
-        for low in range(start, stop, _BLOCK):
-            high = min(low + _BLOCK, stop)
-            _sort_few(form, tail, addresses, first, sequences, runs, rows, low, high)
-        width = _BLOCK
-        if width < size and len(spare_run) < size:
-            spare_run, spare_row = np.empty(size, np.uint16), np.empty(size, np.int32)
+        for low in range(start, stop, BLOCK):
+            _sort_few(ranks, runs, rows, low, min(low + BLOCK, stop))
+        width = BLOCK
         while width < size:
             for low in range(start, stop, 2 * width):
-                left, right = low, min(low + width, stop)
-                middle, high = right, min(low + 2 * width, stop)
-                for to in range(low - start, high - start):
-                    from_right = left >= middle
-                    if not from_right and right < high:
-                        a, i, b, j = runs[left], rows[left], runs[right], rows[right]
-                        from_right = _is_newer(form, tail, addresses, first, sequences, a, i, b, j)
-                    source = right if from_right else left
-                    spare_run[to], spare_row[to] = runs[source], rows[source]
-                    right += from_right
-                    left += not from_right
-            # Element by element: slices would compile for three seconds more.
-            for to in range(size):
-                runs[start + to], rows[start + to] = spare_run[to], spare_row[to]
+                middle, high = min(low + width, stop), min(low + 2 * width, stop)
+                to, to_rows = spare_run + 2 * (low - start), spare_row + 4 * (low - start)
+                _merge(ranks, runs, rows, low, middle, high, to, to_rows)
+            copy_bytes(runs + 2 * start, spare_run, 2 * size)
+            copy_bytes(rows + 4 * start, spare_row, 4 * size)
             width *= 2

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lsm_engine.kernels.compiled import compiled_with, copy_bytes, load_i64, load_u64, store_u64
 from lsm_engine.kernels.key_table import compare_tags
@@ -22,7 +21,7 @@ def _rows_of_both(*given: Any) -> int:
 def merge_two(
     form: int,
     tail: int,
-    addresses: NDArray[np.int64],
+    addresses: int,
     words_a: int,
     tags_a: int,
     stop_a: int,

@@ -38,7 +38,8 @@ def keyed_rows(draw, *, nullable=False, most_columns=3):
 def compare(keys: SortKeys, i: int, j: int) -> int:
     if keys.prefix[i] != keys.prefix[j]:
         return -1 if keys.prefix[i] < keys.prefix[j] else 1
-    return compare_tied(*KeyTable.of([keys], in_order=False).parts, 0, i, 0, j)
+    table = KeyTable.of([keys], in_order=False)
+    return compare_tied(*table.parts, 0, i, 0, j)
 
 
 def sign(value: int) -> int:
