@@ -8,8 +8,8 @@ import numpy.typing as npt
 from lsm_engine.base.record import record
 from lsm_engine.codec.bloom import read_only_longs
 from lsm_engine.codec.byte_copies import read_only
-from lsm_engine.kernels.arrow_views import Bytes, Longs
-from lsm_engine.kernels.compiled import compiled
+from lsm_engine.kernels.arrow_views import Bytes, Longs, address_of
+from lsm_engine.kernels.compiled import compiled, load_i8, load_u32
 
 Chains = npt.NDArray[np.int32]
 Places = npt.NDArray[np.uint32]
@@ -50,7 +50,8 @@ class RecordKeyBloom:
                 some = some[asked[at] == some]
             if self.hash_count > _FIRST_HASHES:
                 shape = np.array([self.bit_count, self.hash_count, before], np.int64)
-                count = _confirm(text, shape, keys.first, keys.data, keys.offsets, some)
+                data = address_of(keys.data)
+                count = _confirm(text, shape, keys.first, data, keys.offsets, some)
                 some = some[:count]
             left.append(some)
         return np.unique(np.concatenate(left)).astype(np.int64)
@@ -109,7 +110,7 @@ class PlacedKeys:
 def hash_chains(data: Bytes, offsets: Longs, hash_count: int) -> Chains:
     """Return the hashes of each key: a row of first hashes, one of second ones, and so on."""
     chains = np.empty((hash_count, len(offsets) - 1), np.int32)
-    _chain(read_only(data), read_only_longs(offsets), chains)
+    _chain(address_of(data), read_only_longs(offsets), chains)
     return chains
 
 
@@ -127,27 +128,19 @@ _SIX_BITS = read_only(_six_bits())
 
 
 @compiled
-def _word(data: Bytes, at: Any) -> np.uint32:
-    word = np.uint32(0)
-    for byte in range(4):
-        word = np.uint32(word | np.uint32(np.uint32(data[at + byte]) << np.uint32(8 * byte)))
-    return word
-
-
-@compiled
-def _murmur(data: Bytes, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
+def _murmur(data: int, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
     mult = np.uint32(0x5BD1E995)
     whole = start + ((stop - start) & ~3)
     mixed = np.uint32(seed ^ np.uint32(stop - start))
     for at in range(start, whole, 4):
-        word = np.uint32(_word(data, at) * mult)
+        word = np.uint32(np.uint32(load_u32(data + at)) * mult)
         word = np.uint32(np.uint32(word ^ (word >> np.uint32(24))) * mult)
         mixed = np.uint32(np.uint32(mixed * mult) ^ word)
     left = stop - whole
     if left > 0:
         for byte in range(left):
             # The last byte unshifted, those before it further up.
-            piece = np.uint32(np.int32(np.int8(data[stop - 1 - byte])))
+            piece = np.uint32(np.int32(load_i8(data + stop - 1 - byte)))
             mixed = np.uint32(mixed ^ np.uint32(piece << np.uint32(8 * byte)))
         mixed = np.uint32(mixed * mult)
     mixed = np.uint32(np.uint32(mixed ^ (mixed >> np.uint32(13))) * mult)
@@ -155,7 +148,7 @@ def _murmur(data: Bytes, start: Any, stop: Any, seed: np.uint32) -> np.uint32:
 
 
 @compiled
-def _chain(data: Bytes, offsets: Longs, chains: Chains) -> None:
+def _chain(data: int, offsets: Longs, chains: Chains) -> None:
     for row in range(chains.shape[1]):
         seed = np.uint32(0)
         for step in range(chains.shape[0]):
@@ -211,7 +204,7 @@ def _probe(
 
 @compiled
 def _confirm(
-    text: Bytes, shape: Longs, first: Chains, data: Bytes, offsets: Longs, left: Numbers
+    text: Bytes, shape: Longs, first: Chains, data: int, offsets: Longs, left: Numbers
 ) -> Any:
     bit_count, hash_count, before = shape[0], shape[1], shape[2]
     known = first.shape[0]
