@@ -9,8 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_engine.base.modes import RETRACTS
-from lsm_engine.kernels.arrow_views import Bytes, address_of
-from lsm_engine.kernels.compiled import compiled, load_i64, load_u8, load_u64, store_u64
+from lsm_engine.kernels.arrow_views import address_of
+from lsm_engine.kernels.compiled import (
+    compiled,
+    compiled_with,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_u64,
+)
 from lsm_engine.kernels.keys import ONE_WORD, TWO_WORDS
 from lsm_engine.lookup.cells import CellReader, cell_reader
 from lsm_engine.lookup.columnar_store import ColumnarStore
@@ -18,12 +25,13 @@ from lsm_engine.schema.table_schema import VALUE_KIND
 
 Places: TypeAlias = npt.NDArray[np.int64]
 """A row per store: where its words, second words, bytes and offsets lie, how many keys it has, where it
-counts accesses, the words of its first and last key. One array, as handing over a further one takes time.
+counts accesses, the words of its first and last key.
 """
+_PLACE_BYTES = 64
+_HALVINGS = 20  # in which a million keys are searched
 
 _WORD_BYTES = 16
 _PADDING = bytes(_WORD_BYTES)
-_SHORT: Bytes = np.frombuffer(_PADDING, np.uint8)
 _unpacked = struct.Struct(">qq").unpack_from
 _STORE_BITS = 40
 _ROW_MASK = (1 << _STORE_BITS) - 1
@@ -42,13 +50,17 @@ class PointIndex:
             row[:4] = store.search.places
             row[4:6] = len(store.keys), address_of(store.accesses.points)
             row[6:] = store.keys.prefix[[0, -1]].view(np.int64)
+        self._at, self._count = address_of(self._places), len(self._places)
         self._tables = [_Columns(store) for store in self.stores]
 
     def get(self, key: bytes, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return columns of the newest row of a key, in memcomparable bytes; None: no such row."""
         first, second = _unpacked(key + _PADDING)
-        rest = _SHORT if len(key) <= _WORD_BYTES else np.frombuffer(key, np.uint8)
-        found: int = _find(self._form, self._places, first, second, rest, len(key))
+        length, rest = len(key), 0
+        if length > _WORD_BYTES:
+            kept = np.frombuffer(key, np.uint8)
+            rest = address_of(kept)
+        found: int = _find(self._form, self._at, self._count, first, second, rest, length)
         if found < 0:
             return None
         return self._tables[found >> _STORE_BITS].row(found & _ROW_MASK, names)
@@ -84,33 +96,36 @@ class _Columns:
         return made
 
 
-# Compiles in about 1 s.
-@compiled
-def _find(form: int, places: Places, one: int, two: int, key: Bytes, length: int) -> Any:
+def _halvings(form: int, places: int, stop: int, *_: Any) -> int:
+    return _HALVINGS * stop
+
+
+# Compiles in about 1 s. Everything is a number or an address: an array takes time to hand over.
+@compiled_with(work=_halvings)
+def _find(form: int, places: int, stop: int, one: int, two: int, key: int, length: int) -> Any:
     first, second = np.uint64(one), np.uint64(two)
-    for store in range(len(places)):
-        if first < np.uint64(places[store, 6]) or first > np.uint64(places[store, 7]):
+    for store in range(stop):
+        place = places + _PLACE_BYTES * store
+        if first < load_u64(place + 48) or first > load_u64(place + 56):
             continue
-        _count(places[store, 5])
-        words, count = places[store, 0], places[store, 4]
-        low, high = np.int64(0), count
+        _count(load_i64(place + 40))
+        words, count = load_i64(place), load_i64(place + 32)
+        low, high = 0, count
         while low < high:
             middle = (low + high) >> 1
             word = load_u64(words + 8 * middle)
             below: Any = word < first
             if word == first and form != ONE_WORD:
-                below = _is_below(form, places, store, middle, second, key, length)
+                below = _is_below(form, place, middle, second, key, length)
             if below:
                 low = middle + 1
             else:
                 high = middle
-        if low < count and _equals(form, places, store, low, first, second, key, length):
+        if low < count and _equals(form, place, low, first, second, key, length):
             # Where a file holds a key more than once, the last one is the newest.
-            while low + 1 < count and _equals(
-                form, places, store, low + 1, first, second, key, length
-            ):
+            while low + 1 < count and _equals(form, place, low + 1, first, second, key, length):
                 low += 1
-            _count(places[store, 5] + 8)
+            _count(load_i64(place + 40) + 8)
             return (np.int64(store) << 40) | low
     return np.int64(-1)
 
@@ -121,44 +136,37 @@ def _count(address: Any) -> None:
 
 
 @compiled
-def _is_below(
-    form: int, places: Places, store: int, row: Any, second: np.uint64, key: Bytes, length: int
-) -> Any:
-    word = load_u64(places[store, 1] + 8 * row)
+def _is_below(form: int, place: int, row: Any, second: Any, key: int, length: int) -> Any:
+    word = load_u64(load_i64(place + 8) + 8 * row)
     if word != second or form == TWO_WORDS:
         return word < second
-    start = load_i64(places[store, 3] + 8 * row)
-    size = load_i64(places[store, 3] + 8 * row + 8) - start
+    offsets = load_i64(place + 24) + 8 * row
+    start = load_i64(offsets)
+    size = load_i64(offsets + 8) - start
     for at in range(_WORD_BYTES, min(size, length)):
-        byte = load_u8(places[store, 2] + start + at)
-        if byte != key[at]:
-            return byte < key[at]
+        byte = load_u8(load_i64(place + 16) + start + at)
+        if byte != load_u8(key + at):
+            return byte < load_u8(key + at)
     return size < length
 
 
 @compiled
 def _equals(
-    form: int,
-    places: Places,
-    store: int,
-    row: Any,
-    first: np.uint64,
-    second: np.uint64,
-    key: Bytes,
-    length: int,
+    form: int, place: int, row: Any, first: Any, second: Any, key: int, length: int
 ) -> bool:
-    if load_u64(places[store, 0] + 8 * row) != first:
+    if load_u64(load_i64(place) + 8 * row) != first:
         return False
     if form == ONE_WORD:
         return True
-    if load_u64(places[store, 1] + 8 * row) != second:
+    if load_u64(load_i64(place + 8) + 8 * row) != second:
         return False
     if form == TWO_WORDS:
         return True
-    start = load_i64(places[store, 3] + 8 * row)
-    if load_i64(places[store, 3] + 8 * row + 8) - start != length:
+    offsets = load_i64(place + 24) + 8 * row
+    start = load_i64(offsets)
+    if load_i64(offsets + 8) - start != length:
         return False
     for at in range(_WORD_BYTES, length):
-        if load_u8(places[store, 2] + start + at) != key[at]:
+        if load_u8(load_i64(place + 16) + start + at) != load_u8(key + at):
             return False
     return True
