@@ -113,6 +113,7 @@ class TableQuery(NamedElsewhere):
         self._points: dict[LookupLevels, PointIndex | None] = {}
         self._encoder = KeyEncoder(self._schema) if self._has_points else None
         self._looked_after = 0
+        self._now_millis = session.clock.now_millis
         left = weakref.WeakMethod(self._forget_points)
         self._cache.watch(self._owner, lambda: call() if (call := left()) is not None else None)
         weakref.finalize(self, self._cache.unwatch, self._owner)
@@ -259,7 +260,8 @@ class TableQuery(NamedElsewhere):
                 if levels is None:
                     return None
                 index = self._point_index(levels)
-                self._drop_replaced(seen)
+                if self._view is not seen:
+                    self._drop_replaced(seen)
                 if index is not None:
                     return index.get(ordered, names)
         return self._got(key, columns)
@@ -282,7 +284,7 @@ class TableQuery(NamedElsewhere):
 
     def _point_index(self, levels: LookupLevels) -> PointIndex | None:
         """Return a bucket's stores ready for single keys; None where versions have to be merged."""
-        now = self._session.clock.now_millis()
+        now = self._now_millis()
         if now - self._looked_after > _LOOK_AFTER_MILLIS:
             self._looked_after = now
             self._look_after()
