@@ -4,8 +4,16 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lsm_engine.base.errors import LsmError
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.avro import decode_table
 from lsm_engine.codec.avro_loop import _number
 from lsm_engine.codec.byte_copies import copy_pieces, read_only
+from lsm_engine.codec.manifest import encode_manifest
+from lsm_engine.meta.data_file import DataFileMeta
+from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.stats import SimpleStats
+from tests.kernel_forms import in_form
 
 
 @given(st.binary(max_size=14), st.integers(0, 14), st.integers(0, 14))
@@ -16,6 +24,41 @@ def test_a_number_is_read_alike(content, position, end) -> None:
     data, end = np.frombuffer(content, np.uint8), min(end, len(content))
     given = (data.ctypes.data, position, end)
     assert _number.interpret(*given) == tuple(int(one) for one in _number.compiled()(*given))
+
+
+def manifest() -> bytes:
+    """A manifest with every kind of column: lists with nulls, texts, numbers of any length."""
+    stats = SimpleStats(min_values=b"\0abc", max_values=b"\0z", null_counts=(1, None, 1 << 40))
+    file = DataFileMeta(
+        file_name="data-a-0.parquet", file_size=123_456, row_count=1_000, min_key=b"\0" * 20,
+        max_key=b"\1" * 70, key_stats=stats, value_stats=stats, min_sequence_number=0,
+        max_sequence_number=1 << 40, schema_id=0, level=0, extra_files=("a", "b"), delete_row_count=5,
+        embedded_index=b"xx", value_stats_columns=("a", "bb"), checksum=(1 << 32) - 1,
+    )  # fmt: skip
+    entry = ManifestEntry(kind=EntryKind.ADD, partition=b"p", bucket=1, total_buckets=9, file=file)
+    return encode_manifest([entry] * 4, codec="null")
+
+
+WHOLE = manifest()
+SOME = ("_BUCKET", "_FILE._FILE_NAME", "_FILE._VALUE_STATS._NULL_COUNTS")
+DAMAGE = st.tuples(
+    st.integers(len(WHOLE) // 3, len(WHOLE) - 17), st.integers(0, 255) | st.sampled_from([128, 255])
+)
+
+
+@given(st.lists(DAMAGE, min_size=1, max_size=4), st.sampled_from([None, SOME]))
+def test_damaged_records_are_decoded_or_refused_alike(damage, columns) -> None:
+    data = bytearray(WHOLE)
+    for at, byte in damage:
+        data[at] = byte
+    found = []
+    for form in ("interpreted", "compiled"):
+        with in_form(form):
+            try:
+                found.append(decode_table(bytes(data), file_name="m", columns=columns).to_pylist())
+            except LsmError as refusal:
+                found.append(str(refusal))
+    assert found[0] == found[1]
 
 
 @given(st.lists(st.binary(max_size=5), max_size=6))
