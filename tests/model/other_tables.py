@@ -146,12 +146,18 @@ class OtherTableMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def go_back(self, number: int) -> None:
         chosen = sorted(self.seen)[number % len(self.seen)]
+        if self.hides(chosen):
+            return
         self.table.rollback_to_as_latest(chosen)
         self.went_back(self.seen[chosen])
 
     def went_back(self, found: list[Row]) -> None:
         """The table holds what it held."""
         raise NotImplementedError
+
+    def hides(self, number: int) -> bool:
+        """Whether a snapshot holds rows that are seen once they are compacted."""
+        return False
 
     @rule(number=numbers, column=st.sampled_from(["k", "v"]), null=st.booleans())
     def read_filtered(self, number: int, column: str, null: bool) -> None:
@@ -357,6 +363,11 @@ class MovingKeysMachine(OtherTableMachine):
 
     def went_back(self, found: list[Row]) -> None:
         self.found = {row[0]: row for row in found}
+
+    def hides(self, number: int) -> bool:
+        (found,) = [one for one in self.table.snapshots() if one.id == number]
+        files = self.table.session.live_entries(found)
+        return self.engine == "first-row" and any(entry.file.level == 0 for entry in files)
 
     @precondition(lambda self: self.engine == "deduplicate")
     @rule(given=rows, kinds=st.lists(st.sampled_from(["+I", "-D", "-U"]), min_size=10, max_size=10))
