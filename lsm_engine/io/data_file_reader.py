@@ -51,13 +51,14 @@ class ReadColumns:
 
     `names` are of the read schema, and `_SEQUENCE_NUMBER`, `_VALUE_KIND`, or where rows are tracked
     `_ROW_ID`, `_SEQUENCE_NUMBER`; None: all there are, in the order of `key_value_arrow` (of `arrow`,
-    without a primary key).
+    without a primary key). `number` stands for the sequence number of each row, which is not read then.
     """
 
     file_schema: TableSchema
     read_schema: TableSchema
     names: tuple[str, ...] | None = None
     with_positions: bool = False
+    number: int | None = None
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -126,7 +127,8 @@ class DataFileReader:
         self._meta = meta
         self._tracked = columns.read_schema.tracking_names
         names, read_schema = columns.column_names, columns.read_schema
-        self._number = number_of_all(path, meta, names, read_schema)
+        given = columns.number
+        self._number = number_of_all(path, meta, names, read_schema) if given is None else given
         self.row_group_rows = stored.group_rows
         self.row_count = sum(stored.group_rows)
         if self.row_count != meta.row_count:

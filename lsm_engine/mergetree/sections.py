@@ -37,6 +37,21 @@ def runs_by_age(
     return sorted(cut, key=lambda one: -one[0])
 
 
+def runs_are_apart(section: Iterable[Sequence[DataFileMeta]]) -> bool:
+    """Whether all rows of a run are older, or all newer, than any row of another, by sequence numbers.
+
+    Then a file's greatest number decides as those of its rows do.
+    """
+    ends = sorted(
+        (
+            min(file.min_sequence_number for file in run),
+            max(file.max_sequence_number for file in run),
+        )
+        for run in section
+    )
+    return all(before[1] < after[0] for before, after in pairwise(ends))
+
+
 _Bounded = tuple[bytes, bytes, DataFileMeta]  # first key, last key, file
 
 

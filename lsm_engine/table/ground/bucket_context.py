@@ -83,16 +83,18 @@ class BucketContext:
         *,
         with_positions: bool = False,
         verify_checksums: bool = True,
+        number: int | None = None,
     ) -> DataFileReader:
         """Open a data file of a bucket, to be read as `schema`; the caller closes it.
 
-        `names`, `with_positions` as in ReadColumns; raises as `open_data_file` does.
+        `names`, `with_positions`, `number` as in ReadColumns; raises as `open_data_file` does.
         """
         columns = ReadColumns(
             file_schema=self.schemas[file.schema_id],
             read_schema=self.schema,
             names=names,
             with_positions=with_positions,
+            number=number,
         )
         path = self.data_file(partition, bucket, file.file_name)
         return open_data_file(self.file_io, path, file, columns, verify_checksums=verify_checksums)

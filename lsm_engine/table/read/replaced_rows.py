@@ -113,7 +113,8 @@ def _replaced(bucket: BucketReader, section: Section) -> Replaced:
     names = tuple(dict.fromkeys(names))
     seen = np.zeros(len(section), np.int64)
     deleted: list[list[Longs]] = [[] for _ in section]
-    runs = [bucket.run(run, names, max_rows=limit) for run in section]
+    exact = bucket.needs_numbers(section)
+    runs = [bucket.run(run, names, max_rows=limit, exact=exact) for run in section]
     for parts in merge_slices(runs, rules):
         rows = [part.rows for part in parts]
         ends = np.cumsum([0, *(one.num_rows for one in rows)])

@@ -150,11 +150,12 @@ def _joined(source: SplitSource, sections: Sequence[BucketSection]) -> Iterator[
     buckets: dict[BucketReader, int] = {}
     for one in sections:
         number = buckets.setdefault(one.bucket, len(buckets))
+        exact = one.bucket.needs_numbers(one.section)
         for at, run in enumerate(one.section):
             if at == len(runs):
                 runs.append([])
                 numbers.append([])
-            for batch in one.bucket.run(run, names, matching=rows.key_predicate):
+            for batch in one.bucket.run(run, names, matching=rows.key_predicate, exact=exact):
                 runs[at].append(batch)
                 numbers[at].append(number)
     merged = merge_joined(runs, numbers, rules)

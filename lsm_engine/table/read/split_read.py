@@ -16,7 +16,7 @@ from lsm_engine.codec.deletion_vector import DeletionVector
 from lsm_engine.io.data_file_writer import ROW_GROUP_ROWS
 from lsm_engine.io.data_formats import format_of
 from lsm_engine.io.spill import SpillArea
-from lsm_engine.mergetree.sections import runs_by_age
+from lsm_engine.mergetree.sections import runs_are_apart, runs_by_age
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
 from lsm_engine.plan.scan import Run, Section, Split
@@ -204,7 +204,7 @@ def merged_rows(
     bucket: "BucketReader", rows: ReadRows, section: Section
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one section, merged, without deleted keys."""
-    for merged in bucket.merged(section, rows):
+    for merged in bucket.merged(section, rows, exact=False):
         yield from rows.finish(merged)
 
 
@@ -283,6 +283,10 @@ class BucketReader:
         """The schema that rows come out in."""
         return self._context.schema
 
+    def needs_numbers(self, section: Section) -> bool:
+        """Whether a merge needs the sequence number of each row: mostly one of each file is enough."""
+        return self.schema.orders_by_snapshot or not runs_are_apart(section)
+
     def joined(self, section: Section, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the files of a section, newest first, hold columns of."""
         files = [file for run in section for file in run]
@@ -304,11 +308,18 @@ class BucketReader:
         matching: Predicate | None = None,
         max_rows: int | None = None,
         parts: Mapping[str, range] | None = None,
+        exact: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of files that follow each other in key order; `parts` as in `merged`."""
+        """Yield the rows of files that follow each other in key order; `parts` as in `merged`.
+
+        Not `exact`: a file's greatest sequence number stands for those of its rows, which are not read.
+        """
         for file in run:
             part = parts.get(file.file_name) if parts else None
-            yield from self.file(file, names, matching=matching, max_rows=max_rows, part=part)
+            number = None if exact else file.max_sequence_number
+            yield from self.file(
+                file, names, matching=matching, max_rows=max_rows, part=part, number=number
+            )
 
     def file(
         self,
@@ -320,6 +331,7 @@ class BucketReader:
         part: range | None = None,
         kept_by: ReadRows | None = None,
         deleted: DeletionVector | None = None,
+        number: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one file, row group by row group; `matching` leaves some of them out.
 
@@ -328,9 +340,8 @@ class BucketReader:
         """
         checked = self._context.schema.options[core_options.PAGE_CHECKSUM]
         deleted = deleted or self._vectors.of(file.file_name)
-        with self._context.open_file(
-            self._partition, self._bucket, file, tuple(names), verify_checksums=checked
-        ) as reader:
+        where = (self._partition, self._bucket, file, tuple(names))
+        with self._context.open_file(*where, verify_checksums=checked, number=number) as reader:
             if deleted is not None:
                 reader.without(deleted)
             groups = reader.groups_from(range(file.row_count) if part is None else part)
@@ -352,11 +363,13 @@ class BucketReader:
         *,
         drop_deletes: bool = True,
         parts: Mapping[str, range] | None = None,
+        exact: bool = True,
     ) -> Iterator[pa.Table | pa.RecordBatch]:
         """Yield a section's merged rows with sequence numbers and kinds; `rows` None: all columns.
 
         The runs of a section come oldest first, so that equal sequence numbers have one order. `parts`: of
-        files, by name, only the row groups whose first row is one of these.
+        files, by name, only the row groups whose first row is one of these. Not `exact`: nobody looks at
+        the sequence numbers that come out.
         """
         schema, rules = self._context.schema, self.rules
         ages: list[int] | None = None
@@ -369,8 +382,9 @@ class BucketReader:
         limits = MergeLimits.of(schema.options, section)
         # Of other columns only the merged row counts, so they cannot be used to skip rows.
         matching = None if rows is None else rows.key_predicate
+        exact, most = exact or self.needs_numbers(section), limits.batch_rows
         runs = [
-            self.run(run, read_names, matching=matching, max_rows=limits.batch_rows, parts=parts)
+            self.run(run, read_names, matching=matching, max_rows=most, parts=parts, exact=exact)
             for run in section
         ]
         # Runs of a section may interleave in time: only a choice among rows can be made in groups.

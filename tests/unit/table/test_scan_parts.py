@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 
 import lsm_engine as lsm
 from lsm_engine.io.spill import SpillArea
+from lsm_engine.table.commit.commit import CommitIdentity, commit
 from lsm_engine.table.ground.merge_rules import merge_rules
 from lsm_engine.table.read import scan_parts as parts_module
 from lsm_engine.table.read.merge_stream import merge_runs
 from lsm_engine.table.read.scan import Scan
 from lsm_engine.table.read.scan_parts import merge_joined, scan_parts
+from lsm_engine.table.read.split_read import BucketReader
+from lsm_engine.table.write.write import stage
 from tests.bench.tables import new_table
 from tests.model.strategies import key_pool, picked_rows, picks, shapes
 from tests.model.table_model import Shape
@@ -136,6 +140,32 @@ def test_a_scan_reads_what_its_splits_hold(tmp_path: Path, name: str) -> None:
         assert found.equals(alone)  # in one order too
         assert alone.num_rows
         assert table.count(where) == alone.num_rows
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if "partial" not in name])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_numbers_are_read_where_runs_interleave(
+    interleaved: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _table(tmp_path, **OPTIONS[name])
+    if interleaved:  # files of one commit, written apart, number their rows alike
+        messages = [one for seed in (7, 8) for one in stage(table.session, _rows(seed, 900), None)]
+        identity = CommitIdentity(commit_user="w", commit_identifier=1, properties=None)
+        commit(table.session, identity, messages, planned_on=None)
+    numbers: list[int | None] = []
+    read = BucketReader.file
+
+    def noted(self: BucketReader, *given: Any, number: int | None = None, **named: Any) -> Any:
+        numbers.append(number)
+        return read(self, *given, number=number, **named)
+
+    monkeypatch.setattr(BucketReader, "file", noted)
+    found = table.to_arrow()
+    assert numbers
+    assert (None in numbers) == interleaved
+    table.compact(full=True)
+    keys = [(key, "ascending") for key in ("p", "k")]
+    assert found.sort_by(keys).equals(table.to_arrow().sort_by(keys))
 
 
 def test_few_merges_read_many_buckets(tmp_path: Path) -> None:
