@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.base import core_options
 from lsm_engine.base.record import record
-from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import moves_records
 from lsm_engine.schema.table_schema import TableSchema
@@ -30,6 +31,7 @@ from lsm_engine.table.find.searched_files import with_buckets
 from lsm_engine.table.ground.live_files import FILE_NAME
 from lsm_engine.table.ground.session import TableSession
 
+Numbers = npt.NDArray[np.int32]
 _ACTIONS = INSERT, UPDATE, MOVE = "insert", "update", "move"
 THROUGH_LOOKUPS = "the key's own bucket, through lookup files"
 
@@ -111,33 +113,32 @@ class Locator:
         found, places = search.is_there, search.places
         paths: dict[str, int] = {}
 
-        def numbers(partitions: Iterable[bytes]) -> Longs:
+        def numbers(partitions: Iterable[bytes]) -> Numbers:
             named = map(context.partition_path, partitions)
-            return np.array([paths.setdefault(path, len(paths)) for path in named], np.int64)
+            return np.array([paths.setdefault(path, len(paths)) for path in named], np.int32)
 
         # The last place stands for "no file".
-        at = np.where(found, search.place, len(places))
+        at = np.where(found, search.place, len(places)).astype(np.int32)
         own = numbers(search.partitions)[search.partition_of]
-        partition = np.where(
-            found, np.append(numbers(one.partition for one in places), -1)[at], own
-        )
+        there = np.append(numbers(one.partition for one in places), np.int32(-1))
+        partition = np.where(found, there[at], own)
         buckets = np.array([*(one.bucket for one in places), -1], np.int32)
         bucket = np.where(found, buckets[at], search.own_buckets)
-        action = found.astype(np.int64)
+        action = found.astype(np.int32)
         if self._everywhere and moves_records(self._session.options):
             action[found & (partition != own)] = _ACTIONS.index(MOVE)
-        number = np.full(len(search), 0 if snapshot is None else snapshot.id)
+        number = pa.scalar(None if snapshot is None else snapshot.id, pa.int64())
         columns = [
             _of(_ACTIONS, action),
             _of(list(paths), partition),
             pa.array(bucket, pa.int32(), mask=bucket < 0),
             _of([*(one.file_name for one in places), None], at),
-            pa.array(number, pa.int64(), mask=~found),
+            pc.if_else(pa.array(found), number, pa.scalar(None, pa.int64())),
         ]
         return pa.Table.from_arrays(columns, schema=located_schema())
 
 
-def _of(texts: Sequence[str | None], numbers: Longs) -> pa.Array:
+def _of(texts: Sequence[str | None], numbers: Numbers) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(numbers))
 
 
