@@ -381,8 +381,8 @@ STATS_DENSE_STORE = Option(
     doc="Accepted and not needed: statistics are always written for every column, as every client can read those.",
 )  # fmt: skip
 DATA_FILE_THIN_MODE = Option(
-    key="data-file.thin-mode", parse=parse_bool, default=False, supported=_nothing,
-    doc="Leave the key columns out of data files.",
+    key="data-file.thin-mode", parse=parse_bool, default=False,
+    doc="Leave the second copy of the key (`_KEY_` columns) out of new files. Java 0.9 cannot read those.",
 )  # fmt: skip
 PAGE_CHECKSUM = Option(
     key="parquet.page-checksum", parse=parse_bool, default=True,

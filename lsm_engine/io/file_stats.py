@@ -11,7 +11,7 @@ from lsm_engine.codec.stats import ColumnExtremes, StatsCollector, stats_modes, 
 from lsm_engine.io.parquet_stats import column_bounds, leaf_positions
 from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
 from lsm_engine.schema.arrow_types import arrow_type
-from lsm_engine.schema.table_schema import KEY_PREFIX, TableSchema
+from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField
 
 
@@ -42,7 +42,7 @@ class RowStats:
     def __init__(self, schema: TableSchema) -> None:
         modes = dict(zip(schema.names, stats_modes(schema), strict=True))
         keys = schema.trimmed_primary_keys if schema.has_primary_key else ()
-        self._key_names = [KEY_PREFIX + name for name in keys]
+        self._key_names = keys
         self._names = schema.names
         key_types = [field.type for field in schema.select(keys)]
         self._keys = StatsCollector(key_types, [modes[name] for name in keys])

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from lsm_engine.base import core_options
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import (
     KEY_ID_OFFSET,
@@ -21,17 +22,18 @@ FIELD_ID = b"PARQUET:field_id"
 def file_schema(schema: TableSchema) -> pa.Schema:
     """Return the columns of a data file, field ids included.
 
-    With a primary key: `_KEY_<column>` for each key column, sequence number, row kind, then every
-    column of the table; without one, the table's columns alone.
+    With a primary key: `_KEY_<column>` for each key column (but for `data-file.thin-mode`), sequence
+    number, row kind, then every column of the table; without one, the table's columns alone.
     """
     columns = [_with_id(field, arrow_field(field)) for field in schema.fields]
     if not schema.has_primary_key:
         return pa.schema(columns)
+    again = () if schema.options[core_options.DATA_FILE_THIN_MODE] else schema.trimmed_primary_keys
     keys = [
         pa.field(KEY_PREFIX + field.name, arrow_type(field.type), nullable=False).with_metadata(
             {FIELD_ID: str(KEY_ID_OFFSET + field.id)}
         )
-        for field in schema.select(schema.trimmed_primary_keys)
+        for field in schema.select(again)
     ]
     system = [
         pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False).with_metadata(

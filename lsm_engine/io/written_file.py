@@ -22,7 +22,6 @@ from lsm_engine.io.parquet_output import ParquetOutput
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.stats import EMPTY_ROW, EMPTY_STATS
 from lsm_engine.schema.table_schema import (
-    KEY_PREFIX,
     SEQUENCE_NUMBER,
     VALUE_KIND,
     SameSchema,
@@ -87,13 +86,14 @@ def file_layout(
     stored = replace(schema, fields=schema.written_fields(write_columns))
     columns = file_schema(stored)
     keys = schema.trimmed_primary_keys if schema.has_primary_key else ()
+    is_thin = schema.options[core_options.DATA_FILE_THIN_MODE]
     has_footer = schema.options.file_format(level).policy.has_footer
     return FileLayout(
         stored=stored,
         columns=columns,
-        sources=(*keys, *columns.names[len(keys) :]),
+        sources=tuple(columns.names) if is_thin else (*keys, *columns.names[len(keys) :]),
         required=tuple(at for at, field in enumerate(columns) if not field.nullable),
-        key_names=tuple(columns.names[: len(keys)]),
+        key_names=keys if is_thin else tuple(columns.names[: len(keys)]),
         encoding=data_encoding(columns, schema.options, level=level, group_bytes=group_bytes),
         has_footer=has_footer,
         # What `locate` asks for.
@@ -145,8 +145,7 @@ def _stored_ends(files: Sequence[WrittenFile]) -> list[tuple[bytes, bytes]]:
         return [(EMPTY_ROW, EMPTY_ROW)] * len(files)
     fields = schema.select(schema.trimmed_primary_keys)
     rows = pa.concat_tables([end for file in files for end in file.ends])
-    columns: Sequence[pa.ChunkedArray] = [rows.column(KEY_PREFIX + field.name) for field in fields]
-    stored = encode_stored(columns, [field.type for field in fields])
+    stored = encode_stored(rows.columns, [field.type for field in fields])
     return list(zip(stored[::2], stored[1::2], strict=True))
 
 

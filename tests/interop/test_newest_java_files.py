@@ -5,12 +5,14 @@
 
 import io
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import lsm_engine as lsm
 from lsm_engine.base.modes import LookupFileType
 from lsm_engine.codec.binary_row import decode_row
 from lsm_engine.codec.bloom import build_bloom, key_hashes
@@ -24,6 +26,8 @@ from lsm_engine.lookup.stored_rows import RowLayout
 from lsm_engine.schema.arrow_types import arrow_type
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_engine.schema.types import parse_type
+from tests.bench.tables import new_table
+from tests.interop.clients import Client
 from tests.interop.newest_java import CASES, NewestJava
 from tests.interop.random_values import MAKERS, made, spelled_row
 
@@ -237,3 +241,32 @@ def test_decision_0049_bounds_that_differ(newest: NewestJava) -> None:
         [{"types": ["DOUBLE", "TIMESTAMP(9)"], "modes": ["full"] * 2, "rows": [[0.0, 1_000_000]]}],
     )
     assert [str(row) for row in theirs[3:]] == ["[0.0, 1000000]"] * 2
+
+
+# ---- thin files
+
+
+def test_thin_files_are_read_and_compacted(
+    newest: NewestJava, rust: Client, pypaimon: Client, tmp_path: Path
+) -> None:
+    schema = pa.schema([("k", pa.int64()), ("u", pa.string()), ("v", pa.int64())])
+    options = {"bucket": "2", "data-file.thin-mode": "true", "write-only": "true"}
+    table = new_table(tmp_path, schema, key=("k", "u"), options=options)
+    for turn in range(1, 4):
+        keys = np.arange(turn * 20, turn * 20 + 60)
+        texts = [f"u{key}" for key in keys]
+        table.upsert(pa.table([keys, texts, keys * turn], schema=schema))
+    table.delete(pa.table([[21, 60], ["u21", "u60"]], names=["k", "u"]))
+    wanted = [tuple(row.values()) for row in table.to_arrow().sort_by("k").to_pylist()]
+    assert len(wanted) == 98
+    for client in (rust, pypaimon):
+        found = client.read(table.location)
+        assert found.num_rows == 98
+        assert [tuple(row.values()) for row in found.sort_by("k").to_pylist()] == wanted
+    rows = sorted(tuple(row) for row in newest.ask("read", path=table.location))
+    assert rows == wanted
+    newest.ask("compact", path=table.location, full=True)
+    after = lsm.open_table(table.location)
+    assert [run.level for bucket in after.tree() for run in bucket.runs] == [5, 5]
+    assert [tuple(row.values()) for row in after.to_arrow().sort_by("k").to_pylist()] == wanted
+    assert after.verify().is_clean
