@@ -65,7 +65,7 @@ class RecordKeys:
     """
 
     def __init__(self, data: Bytes, offsets: Longs) -> None:
-        self.data = read_only(data)
+        self.data = data
         self.offsets = read_only_longs(offsets)
         self.first = hash_chains(data, offsets, _FIRST_HASHES)
         self._bit_count = 0
