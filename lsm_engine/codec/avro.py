@@ -28,6 +28,7 @@ from lsm_engine.codec.row_slots import decimal_column
 from lsm_engine.kernels.arrow_views import Bools, Bytes, Longs, Words
 
 _CHUNK_BYTES = 8 << 20
+_STARTS = 0  # the column of where records begin
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -90,13 +91,26 @@ class AvroRecords:
             _mark(node, stored)
         made: list[list[pa.Array]] = [[] for _ in wanted]
         unfolded = chain(unpacked(self.container, blocks), *map(unpacked, behind))
-        for chunk in _chunks(unfolded, self.container.file_name):
-            decoded = _run(chunk, self._program, stored, self.container.limits)
+        for decoded in self._decoded(unfolded, stored):
             for parts, (_, node) in zip(made, wanted, strict=True):
                 parts.append(_array(decoded, node))
         types = [arrow_type_of(node) for _, node in wanted]
         arrays = [pa.chunked_array(parts, kind) for parts, kind in zip(made, types, strict=True)]
         return pa.Table.from_arrays(arrays, names=[name for name, _ in wanted])
+
+    def places(self) -> Iterator[tuple[Bytes, Longs]]:
+        """Yield the content of some blocks at a time, and where each of its n records begins and the last ends."""
+        stored = np.zeros(len(self._program.column_levels), np.bool_)
+        stored[_STARTS] = True
+        for decoded in self._decoded(unpacked(self.container), stored):
+            starts = (decoded.words(_STARTS) >> np.uint64(32)).astype(np.int64)
+            yield decoded.data, np.append(starts, len(decoded.data))
+
+    def _decoded(
+        self, unfolded: Iterable[tuple[Block, bytes]], stored: Bools
+    ) -> Iterator["_Decoded"]:
+        for chunk in _chunks(unfolded, self.container.file_name):
+            yield _run(chunk, self._program, stored, self.container.limits)
 
 
 def _program(schema: Any, file_name: str) -> Program:

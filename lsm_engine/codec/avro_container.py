@@ -20,7 +20,7 @@ CODECS = ("null", "deflate", "snappy", "zstandard")
 CODECS_WRITTEN = ("zstandard", "deflate", "null")
 _SYNC_BYTES = 16
 _SCHEMA_BYTES_MAX = 4 << 20
-_BLOCK_BYTES_WRITTEN = 256 << 10
+BLOCK_BYTES_WRITTEN = 256 << 10
 _ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): 26}  # 64 MB
 _PIECE = 1 << 20
 
@@ -311,30 +311,51 @@ class ContainerEncoder:
         derived from the schema, not random.
         Raises UnsupportedError for codecs that are read but not written.
         """
+        made = self.begin(codec, level)
+        waiting: list[bytes] = []
+        size = 0
+        for one in records:
+            waiting.append(one)
+            size += len(one)
+            if size >= BLOCK_BYTES_WRITTEN:
+                made.add(b"".join(waiting), len(waiting))
+                waiting, size = [], 0
+        if waiting:
+            made.add(b"".join(waiting), len(waiting))
+        return made.end()
+
+    def begin(self, codec: str, level: int | None = None) -> "GrowingContainer":
+        """Return a file of no record, which grows by blocks; raises as `file` does."""
         if codec not in CODECS_WRITTEN:
             raise UnsupportedError(
                 f"avro codec {codec!r} is not written; choose one of {', '.join(CODECS_WRITTEN)}",
                 kind=ErrorKind.UNSUPPORTED_OPTION,
             )
-        parts = [self._header(codec)]
-        waiting: list[bytes] = []
-        size = content = 0
-        for one in records:
-            waiting.append(one)
-            size += len(one)
-            content += len(one)
-            if size >= _BLOCK_BYTES_WRITTEN:
-                parts += self._block(waiting, codec, level)
-                waiting, size = [], 0
-        if waiting:
-            parts += self._block(waiting, codec, level)
-        made = EncodedContainer(b"".join(parts))
-        made.content_bytes = content
-        return made
+        return GrowingContainer(self._header(codec), self._sync, codec, level)
 
-    def _block(self, records: Sequence[bytes], codec: str, level: int | None) -> Iterator[bytes]:
-        stored = _pack(b"".join(records), codec, level)
-        yield from (_long(len(records)), _long(len(stored)), stored, self._sync)
+
+class GrowingContainer:
+    """An Avro file that is being made. `size`: its bytes so far; `content_bytes`: of its records."""
+
+    def __init__(self, header: bytes, sync: bytes, codec: str, level: int | None) -> None:
+        self._parts = [header]
+        self._sync, self._codec, self._level = sync, codec, level
+        self.content_bytes = 0
+        self.size = len(header)
+
+    def add(self, content: bytes, record_count: int) -> None:
+        """Add a block: its records one behind the other, best of BLOCK_BYTES_WRITTEN or a little more."""
+        stored = _pack(content, self._codec, self._level)
+        parts = (_long(record_count), _long(len(stored)), stored, self._sync)
+        self._parts += parts
+        self.content_bytes += len(content)
+        self.size += sum(map(len, parts))
+
+    def end(self) -> EncodedContainer:
+        """Return the file."""
+        made = EncodedContainer(b"".join(self._parts))
+        made.content_bytes = self.content_bytes
+        return made
 
 
 def _pack(data: bytes, codec: str, level: int | None) -> bytes:

@@ -74,7 +74,7 @@ Node = Leaf | Struct | ListNode
 class Program:
     """What the decoding loop needs to know, and the tree of what comes out."""
 
-    root: Struct
+    root: Struct  # column 0 is none of its fields: where each record begins
     ops: Longs  # one row of OPERANDS numbers per step
     column_levels: tuple[int, ...]
     column_items: tuple[int, ...]  # the level of a list column's items, -1 for other columns
@@ -112,6 +112,7 @@ def compile_schema(schema: Any, *, file_name: str) -> Program:
     values that take no bytes) and CorruptFileError for what is no schema.
     """
     compiler = _Compiler(file_name)
+    compiler.emit(OP_FIXED, compiler.column(0), 0)
     root = compiler.node(schema, "", 0, 0, nullable=False, namespace="")
     if not isinstance(root, Struct):
         compiler.refuse("the file does not hold records")

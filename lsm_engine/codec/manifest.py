@@ -18,11 +18,10 @@ from lsm_engine.codec.avro import decode_joined
 from lsm_engine.codec.avro_container import Container, ContainerEncoder
 from lsm_engine.codec.avro_schemas import (
     CHECKSUM,
-    FOOTER_CHECKSUM,
     INDEX_MANIFEST,
-    MANIFEST,
     MANIFEST_LIST,
 )
+from lsm_engine.codec.entry_bytes import stats_record
 from lsm_engine.codec.entry_checks import UNSAFE_NAME, checked_entries, outside
 from lsm_engine.codec.manifest_columns import (
     ENTRY_VERSION,
@@ -41,7 +40,7 @@ from lsm_engine.meta.stats import SimpleStats
 
 _KINDS = (EntryKind.ADD, EntryKind.DELETE)
 _SOURCES = {source.value: source for source in FileSource}
-_MANIFESTS, _LISTS, _INDEXES = map(ContainerEncoder, (MANIFEST, MANIFEST_LIST, INDEX_MANIFEST))
+_LISTS, _INDEXES = map(ContainerEncoder, (MANIFEST_LIST, INDEX_MANIFEST))
 
 
 def decode_manifest(
@@ -175,56 +174,6 @@ def _stats_of(values: dict[str, list[Any]], prefix: str) -> Iterable[SimpleStats
         )
 
 
-def encode_manifest(entries: Iterable[ManifestEntry], *, codec: str = "zstandard") -> bytes:
-    """Return a manifest of entries, in their order, with the columns of format section 0."""
-    return _MANIFESTS.file((_MANIFESTS.record(_entry_record(one)) for one in entries), codec=codec)
-
-
-def _entry_record(entry: ManifestEntry) -> dict[str, Any]:
-    file = entry.file
-    return {
-        "_VERSION": ENTRY_VERSION,
-        "_KIND": entry.kind.value,
-        "_PARTITION": entry.partition,
-        "_BUCKET": entry.bucket,
-        "_TOTAL_BUCKETS": entry.total_buckets,
-        "_FILE": {
-            "_FILE_NAME": file.file_name,
-            "_FILE_SIZE": file.file_size,
-            "_ROW_COUNT": file.row_count,
-            "_MIN_KEY": file.min_key,
-            "_MAX_KEY": file.max_key,
-            "_KEY_STATS": _stats_record(file.key_stats),
-            "_VALUE_STATS": _stats_record(file.value_stats),
-            "_MIN_SEQUENCE_NUMBER": file.min_sequence_number,
-            "_MAX_SEQUENCE_NUMBER": file.max_sequence_number,
-            "_SCHEMA_ID": file.schema_id,
-            "_LEVEL": file.level,
-            "_EXTRA_FILES": file.extra_files,
-            "_CREATION_TIME": file.creation_millis,
-            "_DELETE_ROW_COUNT": file.delete_row_count,
-            "_EMBEDDED_FILE_INDEX": file.embedded_index,
-            "_FILE_SOURCE": None if file.file_source is None else file.file_source.value,
-            "_VALUE_STATS_COLS": file.value_stats_columns,
-            "_EXTERNAL_PATH": file.external_path,
-            "_FIRST_ROW_ID": file.first_row_id,
-            "_WRITE_COLS": file.write_columns,
-            CHECKSUM: file.checksum,
-            FOOTER_CHECKSUM: file.footer_checksum,
-        },
-    }
-
-
-def _stats_record(stats: SimpleStats) -> dict[str, Any]:
-    assert stats.min_values, "statistics without rows cannot be read by others; use null values"
-    return {
-        "_MIN_VALUES": stats.min_values,
-        "_MAX_VALUES": stats.max_values,
-        # Java 0.9 fails where the array itself is null.
-        "_NULL_COUNTS": stats.null_counts or (),
-    }
-
-
 def decode_manifest_list_table(data: bytes, *, file_name: str) -> pa.Table:
     """Return the rows of a manifest list as columns, all of MANIFEST_LIST_COLUMNS."""
     table = decode_known(data, MANIFEST_LIST_COLUMNS, file_name=file_name, version=ENTRY_VERSION)
@@ -307,7 +256,7 @@ def _meta_record(meta: ManifestFileMeta) -> dict[str, Any]:
         "_FILE_SIZE": meta.file_size,
         "_NUM_ADDED_FILES": meta.added_file_count,
         "_NUM_DELETED_FILES": meta.deleted_file_count,
-        "_PARTITION_STATS": _stats_record(meta.partition_stats),
+        "_PARTITION_STATS": stats_record(meta.partition_stats),
         "_SCHEMA_ID": meta.schema_id,
         "_MIN_BUCKET": meta.min_bucket,
         "_MAX_BUCKET": meta.max_bucket,

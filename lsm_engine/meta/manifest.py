@@ -15,6 +15,30 @@ FileIdentity = tuple[bytes, int, int, str]
 
 
 @record
+class BucketScope:
+    """Whole partitions, and single buckets: whose files are looked at."""
+
+    partitions: frozenset[bytes] = frozenset()
+    buckets: frozenset[Bucket] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is looked at."""
+        return not (self.partitions or self.buckets)
+
+    def __call__(self, partition: bytes, bucket: int) -> bool:
+        """Whether files of this bucket are looked at."""
+        return partition in self.partitions or (partition, bucket) in self.buckets
+
+    def may_be_in(self, meta: "ManifestFileMeta") -> bool:
+        """Whether a manifest may name files of these buckets, by the range of their numbers."""
+        low, high = meta.min_bucket, meta.max_bucket
+        if self.partitions or low is None or high is None:
+            return True
+        return any(low <= bucket <= high for _, bucket in self.buckets)
+
+
+@record
 class ManifestEntry:
     """One file added to or taken from a table. `partition` is a stored row."""
 

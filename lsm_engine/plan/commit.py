@@ -14,7 +14,7 @@ from lsm_engine.base.ids import FIRST_SNAPSHOT_ID, LONG_MAX
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import DELETION_VECTORS, HASH, IndexManifestEntry
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import with_base
@@ -23,26 +23,6 @@ from lsm_engine.plan.ownership import same_state
 from lsm_engine.plan.proposal import NO_CHANGE, LiveChange
 from lsm_engine.plan.row_ids import with_row_ids
 from lsm_engine.plan.snapshot_time import is_far_ahead
-
-BucketKey = tuple[bytes, int]
-"""(partition as a stored row, bucket): one LSM tree."""
-
-
-@record
-class LiveScope:
-    """Whose live entries a check has to see: whole partitions, and single buckets."""
-
-    partitions: frozenset[bytes] = frozenset()
-    buckets: frozenset[BucketKey] = frozenset()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has to be read."""
-        return not (self.partitions or self.buckets)
-
-    def holds(self, partition: bytes, bucket: int) -> bool:
-        """Whether entries of this bucket are asked for."""
-        return partition in self.partitions or (partition, bucket) in self.buckets
 
 
 @record
@@ -58,8 +38,8 @@ class CommitPlan:
     base: Snapshot | None
     change: LiveChange
     delta: tuple[ManifestEntry, ...]
-    overwritten: frozenset[BucketKey]
-    scope: LiveScope
+    overwritten: frozenset[Bucket]
+    scope: BucketScope
     delta_record_count: int
     total_record_count: int | None
     changelog_record_count: int
@@ -257,9 +237,9 @@ def _scope(
     planned_on: Snapshot | None,
     since: Sequence[Snapshot] | None,
     delta: Sequence[ManifestEntry],
-) -> LiveScope:
+) -> BucketScope:
     if same_state(base, planned_on) or not (step.delta or step.index_changes):
-        return LiveScope()  # what was chosen on the base cannot be in its way
+        return BucketScope()  # what was chosen on the base cannot be in its way
     marked = frozenset(
         (change.partition, change.bucket)
         for change in step.index_changes
@@ -268,9 +248,9 @@ def _scope(
     buckets = marked | frozenset((entry.partition, entry.bucket) for entry in delta)
     if step.kind is CommitKind.OVERWRITE:
         # It may change the number of buckets: what others put beside them has to be seen.
-        return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
+        return BucketScope(partitions=frozenset(partition for partition, _ in buckets))
     if step.kind is not CommitKind.APPEND:
-        return LiveScope(buckets=buckets)
+        return BucketScope(buckets=buckets)
     contended = marked | frozenset(
         (entry.partition, entry.bucket)
         for entry in delta
@@ -283,9 +263,9 @@ def _scope(
         if entry.file.first_row_id is not None
     )
     if not _bucket_count_may_differ(planned_on, since):
-        return LiveScope(buckets=contended)
+        return BucketScope(buckets=contended)
     # Any bucket of the partition may record the new count, not only those written to.
-    return LiveScope(partitions=frozenset(partition for partition, _ in buckets))
+    return BucketScope(partitions=frozenset(partition for partition, _ in buckets))
 
 
 def _bucket_count_may_differ(planned_on: Snapshot | None, since: Sequence[Snapshot] | None) -> bool:

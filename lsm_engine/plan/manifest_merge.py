@@ -1,16 +1,21 @@
 """Which manifests become one, so that neither the base list nor a commit grows with the table.
 
 Two shapes. Minor: neighbouring small manifests are joined, the newest first and older ones only
-while they are no bigger than what has been gathered; so each entry is rewritten a logarithmic
+while they are no bigger than twice what has been gathered; so each entry is rewritten a logarithmic
 number of times and no commit rewrites the whole tail. Full: once manifests with DELETE entries weigh
 more than a threshold, they are rewritten together with those whose files they delete.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
-from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.meta.manifest import FileIdentity, ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+
+Place = tuple[bytes, int, int]
+"""(partition, bucket, level)."""
+ENTRIES_MAX = 50_000
+"""Entries that a merged manifest gets at most: readers decode one as a whole."""
+_MORE = 2  # times as many bytes as were gathered may an older manifest have
 
 
 @record
@@ -55,15 +60,15 @@ def plan_manifest_merge(
 ) -> ManifestMerge:
     """Plan the minor merge of a base list (previous base, then previous delta, oldest first).
 
-    Manifests without entries are left out. Small ones (below `target_size_bytes`) next to each other
-    are joined once they fill a manifest, or once there are `min_count` of them.
+    Manifests without entries are left out. Small ones (below `target_size_bytes`, and below ENTRIES_MAX)
+    next to each other are joined once they fill a manifest, or once there are `min_count` of them.
     """
     parts: list[Keep | MergeGroup] = []
     small: list[ManifestFileMeta] = []
     for meta in metas:
         if meta.added_file_count + meta.deleted_file_count == 0:
             continue
-        if meta.file_size < target_size_bytes:
+        if _is_small(meta, target_size_bytes):
             small.append(meta)
             continue
         parts += _join(small, target_size_bytes, min_count)
@@ -75,13 +80,19 @@ def plan_manifest_merge(
     return ManifestMerge(parts=tuple(parts), reason=reason)
 
 
+def _is_small(meta: ManifestFileMeta, target_size_bytes: int) -> bool:
+    count = meta.added_file_count + meta.deleted_file_count
+    return meta.file_size < target_size_bytes and count < ENTRIES_MAX
+
+
 def _join(
     small: Sequence[ManifestFileMeta], target_size_bytes: int, min_count: int
 ) -> list[Keep | MergeGroup]:
     """Join a stretch of small manifests from its newest end, as far as that is worth its bytes."""
     gathered, count = 0, 0
     for meta in reversed(small):
-        if count >= 2 and meta.file_size > gathered:
+        is_filled = count > 1 and gathered >= target_size_bytes
+        if count and (is_filled or meta.file_size > _MORE * gathered):
             break
         gathered += meta.file_size
         count += 1
@@ -98,8 +109,8 @@ def changed_manifests(
 ) -> tuple[ManifestFileMeta, ...]:
     """Return the manifests with DELETE entries if a full merge is due, else nothing.
 
-    It is due once they weigh at least `full_threshold_bytes`. The caller reads them and hands the
-    DELETE entries that are left after folding to `plan_full_merge`.
+    It is due once they weigh at least `full_threshold_bytes`. The caller reads them and says to
+    `plan_full_merge` where the DELETE entries are that are left after folding.
     """
     changed = tuple(meta for meta in metas if meta.deleted_file_count > 0)
     due = bool(changed) and sum(meta.file_size for meta in changed) >= full_threshold_bytes
@@ -108,24 +119,23 @@ def changed_manifests(
 
 def plan_full_merge(
     metas: Sequence[ManifestFileMeta],
-    deletes: Sequence[ManifestEntry],
+    deletes: Sequence[Place],
     *,
     target_size_bytes: int,
     may_hold: Callable[[Sequence[ManifestFileMeta], Sequence[bytes]], Sequence[bool]],
 ) -> ManifestMerge:
     """Plan the rewrite of every manifest that has a DELETE, or an ADD that `deletes` may take away.
 
-    `deletes`: the DELETE entries that are left after folding the changed manifests. `may_hold`
+    `deletes`: where the DELETE entries are that are left after folding the changed manifests. `may_hold`
     returns for each manifest whether its partition range may hold one of some partitions
     (prune/partition.manifests_holding). Untouched manifests of at least `target_size_bytes` are
     kept, and come first: nothing deletes from them, so their order to the others has no meaning. Only
     rows that wait for a bucket count in the order of their entries: such manifests are never kept.
     """
-    assert all(entry.kind is EntryKind.DELETE for entry in deletes)
-    partitions = sorted({entry.partition for entry in deletes})
+    partitions = sorted({partition for partition, _, _ in deletes})
     held = may_hold(metas, partitions) if partitions else [False] * len(metas)
-    buckets = [entry.bucket for entry in deletes]
-    levels = [entry.file.level for entry in deletes]
+    buckets = sorted({bucket for _, bucket, _ in deletes})
+    levels = sorted({level for _, _, level in deletes})
     kept: list[ManifestFileMeta] = []
     rewritten: list[ManifestFileMeta] = []
     for meta, partition_held in zip(metas, held, strict=True):
@@ -134,7 +144,7 @@ def plan_full_merge(
             and _may_meet(buckets, meta.min_bucket, meta.max_bucket)
             and _may_meet(levels, meta.min_level, meta.max_level)
         )
-        small = meta.file_size < target_size_bytes
+        small = _is_small(meta, target_size_bytes)
         waits = meta.min_bucket is not None and meta.min_bucket < 0
         changes = meta.deleted_file_count > 0 or touched or small or waits
         into = rewritten if changes else kept
@@ -159,10 +169,3 @@ def roll(
     """Cut folded entries into pieces of about `target_size_bytes`, at least one entry each."""
     per_manifest = max(1, target_size_bytes // max(1, bytes_per_entry))
     return [entries[start : start + per_manifest] for start in range(0, len(entries), per_manifest)]
-
-
-def untouched(
-    entries: Iterable[ManifestEntry], deleted: frozenset[FileIdentity] | set[FileIdentity]
-) -> bool:
-    """Whether a manifest read for a full merge turns out to be clean, so that it can be kept."""
-    return all(entry.kind is EntryKind.ADD and entry.identity not in deleted for entry in entries)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from lsm_engine.base.errors import ErrorKind, InvalidInputError
 from lsm_engine.codec.binary_row import decode_columns
-from lsm_engine.meta.manifest import ManifestFileMeta
+from lsm_engine.meta.manifest import BucketScope, ManifestFileMeta
 from lsm_engine.prune.expression import matches
 from lsm_engine.prune.predicate import (
     Compare,
@@ -22,6 +22,8 @@ from lsm_engine.prune.stats import Mask
 from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_bounds, stored_mask
 from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
 from lsm_engine.schema.types import DataField
+
+_FEW = 16  # manifests: reading them costs no more than looking at their ranges
 
 
 def partition_mask(predicate: Predicate, partitions: pa.Array, fields: Sequence[DataField]) -> Mask:
@@ -112,6 +114,18 @@ def manifests_holding(
         null = ~_is_valid(values)
         holding &= np.where(null[None, :], may_be_null[:, None], inside | unknown[:, None])
     return [bool(row.any()) for row in holding]
+
+
+def manifests_in(
+    manifests: Sequence[ManifestFileMeta], scope: BucketScope, fields: Sequence[DataField]
+) -> Sequence[ManifestFileMeta]:
+    """Return the manifests that may name files of a scope. Few are returned without a look at partitions."""
+    found = [meta for meta in manifests if scope.may_be_in(meta)]
+    if len(found) <= _FEW:
+        return found
+    partitions = sorted({*scope.partitions, *(partition for partition, _ in scope.buckets)})
+    holding = manifests_holding(found, partitions, fields)
+    return [meta for meta, holds in zip(found, holding, strict=True) if holds]
 
 
 def _stats_of(manifests: Sequence[ManifestFileMeta]) -> StoredStats:

@@ -1,27 +1,26 @@
 """Manifests and manifest lists. A file of a name never changes, so what was read is kept."""
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from cachetools import LRUCache
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import check_bytes, checksum_of
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.codec.entry_checks import decode_small_manifests
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     encode_index_manifest,
-    encode_manifest,
     encode_manifest_list,
     entries_of,
 )
+from lsm_engine.codec.manifest_copies import ManifestCopier
 from lsm_engine.codec.manifest_gate import (
     GATE_COLUMNS,
     refuse_foreign_container,
@@ -36,10 +35,10 @@ from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.index_file import IndexManifestEntry
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.store.kept_manifests import CACHE_BYTES, KeptManifests
 
 T = TypeVar("T")
 Put = Callable[[str, bytes], None]
-CACHE_BYTES = 64 << 20
 BYTES_MAX = 256 << 20
 """What a manifest, a manifest list or an index manifest holds at most; writers obey it too."""
 _AHEAD = 32
@@ -47,11 +46,7 @@ _TOGETHER = 64  # manifests of at most so many bytes are decoded at once
 SMALL_BYTES = 16 << 10
 """Of so many bytes at most a manifest is decoded with others."""
 _AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
-_BYTES_PER_RECORD = 800  # what one record of a list takes, measured
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
-_EXACT_FROM_BYTES = 1 << 15
-_BYTES_PER_ARRAY = 1_400
-"""What an Arrow array takes besides its values, measured: for a few entries it is nearly all."""
 
 
 @record
@@ -65,8 +60,7 @@ class WrittenFile:
 class ManifestStore:
     """One table's manifests, manifest lists and index manifests (ManifestFile, ManifestList, …).
 
-    Keeps what it read, up to `cache_bytes`, by file name. Names hold a UUID: none is used twice. On a
-    far store all handles of a process share what they keep, up to CACHE_BYTES.
+    Keeps what it read, by file name, as KeptManifests has it. Names hold a UUID: none is used twice.
     Every read raises UnsupportedError, naming `table`, for what codec/manifest_gate refuses.
     """
 
@@ -84,10 +78,7 @@ class ManifestStore:
         self.tracks_rows = tracks_rows
         self._file_io = file_io
         self._paths = paths
-        is_far = file_io.facts.is_far
-        self._lock = _shared_lock if is_far else threading.Lock()
-        own: LRUCache[Any, Any] = LRUCache(cache_bytes, getsizeof=_size_of)
-        self._kept = _shared if is_far else own
+        self._kept = KeptManifests(file_io, cache_bytes)
 
     def read(
         self,
@@ -141,7 +132,7 @@ class ManifestStore:
 
     def _is_wanted(self, meta: ManifestFileMeta, of: Callable[[pa.Table], object] | None) -> bool:
         name = meta.file_name if of is None else _fact_name(meta, of)
-        return not (self._is_kept(name) or self._is_kept(meta.file_name))
+        return not (self._kept.holds(name) or self._kept.holds(meta.file_name))
 
     def _decoded(
         self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object] | None
@@ -161,42 +152,56 @@ class ManifestStore:
             for meta, entries in zip(small, decode_small_manifests(files) or (), strict=False):
                 if entries.num_rows == meta.added_file_count + meta.deleted_file_count:
                     self.refuse_entries(entries, file_name=meta.file_name, table=self._table)
-                    self._keep(meta.file_name, entries)
+                    self._kept.keep(meta.file_name, entries)
         return metas
 
     def expect(self, names: Iterable[str]) -> None:
         """Have manifests and lists fetched beside, where the store is far: they are going to be read."""
         for name in names:
-            if self._file_io.facts.is_far and not self._is_kept(name):
+            if self._file_io.facts.is_far and not self._kept.holds(name):
                 self._file_io.prefetch(self._paths.manifest(name))
-
-    def _key(self, name: str) -> object:
-        return (self._file_io, name) if self._file_io.facts.is_far else name
-
-    def _is_kept(self, name: str) -> bool:
-        with self._lock:
-            return self._key(name) in self._kept
 
     def read_entries(self, manifest: ManifestFileMeta) -> list[ManifestEntry]:
         """Return a manifest's entries, in order."""
         return entries_of(self.read(manifest))
 
-    def fact(self, manifest: ManifestFileMeta, of: Callable[[pa.Table], T]) -> T:
-        """Return a pure function's value for a manifest's entries, cached like the entries."""
-        name = _fact_name(manifest, of)
-        with self._lock:
-            if (key := self._key(name)) in self._kept:
-                known: T = self._kept[key]
-                return known
-        return self._keep(name, of(self.read(manifest)))
+    def fact(
+        self,
+        manifest: ManifestFileMeta,
+        of: Callable[[pa.Table], T],
+        columns: Collection[str] | None = None,
+    ) -> T:
+        """Return a pure function's value for a manifest's entries, and keep it.
 
-    def facts(self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], T]) -> Sequence[T]:
+        `columns`: those that it looks at. Of a large manifest no others are decoded, and none are kept.
+        """
+        name = _fact_name(manifest, of)
+        known: T | None = self._kept.find(name)
+        if known is not None:
+            return known
+        count = manifest.added_file_count + manifest.deleted_file_count
+        return self._kept.keep(
+            name, of(self.read(manifest, columns if count > _KEPT_ENTRIES else None))
+        )
+
+    def facts(
+        self,
+        metas: Sequence[ManifestFileMeta],
+        of: Callable[[pa.Table], T],
+        columns: Collection[str] | None = None,
+    ) -> Sequence[T]:
         """Return `fact` of each manifest; manifests without one are read as `ahead` does."""
-        with self._lock:
-            known: list[Any] = [self._kept.get(self._key(_fact_name(meta, of))) for meta in metas]
+        known: list[Any] = self._kept.find_all(_fact_name(meta, of) for meta in metas)
         if None not in known:
             return known
-        return [self.fact(meta, of) for meta in self.ahead(metas, of)]
+        return [self.fact(meta, of, columns) for meta in self.ahead(metas, of)]
+
+    def are_known(
+        self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object]
+    ) -> list[bool]:
+        """Return of which manifests the value of a function is kept."""
+        known = self._kept.find_all(_fact_name(meta, of) for meta in metas)
+        return [one is not None for one in known]
 
     def read_list(
         self,
@@ -222,7 +227,7 @@ class ManifestStore:
         """Keep a manifest list that was decoded elsewhere, unless it is one that is refused."""
         with suppress(LsmError):
             self._refuse_list(metas, file_name=name, table=self._table)
-            self._keep(name, metas)
+            self._kept.keep(name, metas)
 
     def read_index(self, name: str, checksum: int | None = None) -> list[IndexManifestEntry]:
         """Return the index files that an index manifest names: all there are, not a change."""
@@ -237,10 +242,20 @@ class ManifestStore:
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
         data = encode_manifest(entries, codec=_avro_name(codec))
-        written = self._write(name, data, decode_manifest, put)
+        written = self.write_encoded(name, data, put=put)
         if len(entries) <= _KEPT_ENTRIES:
-            self._keep(name, rows_of(entries, with_stats=True))
+            self._kept.keep(name, rows_of(entries, with_stats=True))
         return written
+
+    def copier(self, *, codec: str, target_size_bytes: int, entries_max: int) -> ManifestCopier:
+        """Return what makes manifests of entries of others."""
+        return ManifestCopier(
+            codec=_avro_name(codec), target_size_bytes=target_size_bytes, entries_max=entries_max
+        )
+
+    def write_encoded(self, name: str, data: bytes, *, put: Put | None = None) -> WrittenFile:
+        """Write a manifest as it is, such as one of copied entries (`copier`)."""
+        return self._write(name, data, decode_manifest, put)
 
     def write_list(
         self,
@@ -253,7 +268,7 @@ class ManifestStore:
         """Write a manifest list. Its decoded contents are cached."""
         data = encode_manifest_list(manifests, codec=_avro_name(codec))
         written = self._write(name, data, decode_manifest_list, put)
-        self._keep(name, list(manifests))
+        self._kept.keep(name, list(manifests))
         return written
 
     def write_index(
@@ -267,7 +282,7 @@ class ManifestStore:
         """Write an index manifest. What it holds is kept."""
         data = encode_index_manifest(entries, codec=_avro_name(codec))
         written = self._write(name, data, decode_index_manifest, put)
-        self._keep(name, list(entries))
+        self._kept.keep(name, list(entries))
         return written
 
     def delete(self, name: str) -> bool:
@@ -277,15 +292,11 @@ class ManifestStore:
 
     def forget_all(self) -> None:
         """Keep nothing: files are to be looked at as they are now."""
-        with self._lock:
-            is_far = self._file_io.facts.is_far
-            for key in [key for key in self._kept if not is_far or key[0] == self._file_io]:
-                del self._kept[key]
+        self._kept.forget_all()
 
     def forget(self, name: str) -> None:
         """Keep nothing of a file that is about to go."""
-        with self._lock:
-            self._kept.pop(self._key(name), None)
+        self._kept.forget(name)
 
     def refuse_entries(self, entries: pa.Table, *, file_name: str, table: str) -> None:
         """Raise UnsupportedError for entries, of GATE_COLUMNS at least, that this table cannot have."""
@@ -325,14 +336,13 @@ class ManifestStore:
         keeps: bool = True,
         content: Callable[[str, int | None], bytes] | None = None,
     ) -> T:
-        with self._lock:
-            if (key := self._key(name)) in self._kept:
-                kept: T = self._kept[key]
-                return kept
+        kept: T | None = self._kept.find(name)
+        if kept is not None:
+            return kept
         path = self._paths.manifest(name)
         found = decode((content or self.content)(name, checksum), file_name=path)
         refuse(found, file_name=path, table=self._table)
-        return self._keep(name, found) if keeps else found
+        return self._kept.keep(name, found) if keeps else found
 
     def content(self, name: str, checksum: int | None) -> bytes:
         """Return the content of a metadata file, its size and checksum looked at."""
@@ -349,11 +359,6 @@ class ManifestStore:
         check_bytes(data, checksum, file_name=path)
         refuse_foreign_container(data, file_name=path, table=self._table)
         return data
-
-    def _keep(self, name: str, found: T) -> T:
-        with self._lock, suppress(ValueError):  # larger than all that may be kept
-            self._kept[self._key(name)] = found
-        return found
 
 
 def _batches(metas: Iterable[ManifestFileMeta]) -> Iterator[list[ManifestFileMeta]]:
@@ -373,19 +378,3 @@ def _fact_name(manifest: ManifestFileMeta, of: Callable[[pa.Table], object]) -> 
 
 def _avro_name(codec: str) -> str:
     return _AVRO_NAMES.get(codec, codec)
-
-
-def _size_of(kept: Any) -> int:
-    if isinstance(kept, pa.Table):
-        # Tables of entries have as many chunks in each column.
-        arrays = kept.num_columns * kept.column(0).num_chunks if kept.num_columns else 0
-        size = int(kept.get_total_buffer_size())
-        # Of manifests decoded together each is a slice of the same buffers, and counts its part.
-        if size > _EXACT_FROM_BYTES:
-            size = int(kept.nbytes)
-        return size + _BYTES_PER_ARRAY * arrays
-    return _BYTES_PER_RECORD * max(len(kept), 1)
-
-
-_shared: LRUCache[Any, Any] = LRUCache(CACHE_BYTES, getsizeof=_size_of)
-_shared_lock = threading.Lock()

@@ -13,7 +13,7 @@ from backports import zstd
 
 import lsm_engine as lsm
 from lsm_engine.codec.binary_row import encode_stored
-from lsm_engine.codec.manifest import encode_manifest
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.stats import SimpleStats
 from tests.bench.tables import new_table

@@ -3,7 +3,7 @@
 from lsm_engine.base.ids import BATCH_COMMIT_IDENTIFIER
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.plan.commit import (
-    LiveScope,
+    BucketScope,
     SnapshotFiles,
     index_entries_after,
     plan_commit,
@@ -189,14 +189,14 @@ def test_publish_outcome(check_cases):
 
 
 def test_a_scope_holds_its_partitions_and_its_buckets():
-    scope = LiveScope(partitions=frozenset({b"p"}), buckets=frozenset({(b"q", 1)}))
-    assert scope.holds(b"p", 0)
-    assert scope.holds(b"p", 7)
-    assert scope.holds(b"q", 1)
-    assert not scope.holds(b"q", 0)
-    assert not scope.holds(b"r", 1)
-    assert not LiveScope(partitions=frozenset({b"p"})).is_empty
-    assert not LiveScope(buckets=frozenset({(b"q", 1)})).is_empty
+    scope = BucketScope(partitions=frozenset({b"p"}), buckets=frozenset({(b"q", 1)}))
+    assert scope(b"p", 0)
+    assert scope(b"p", 7)
+    assert scope(b"q", 1)
+    assert not scope(b"q", 0)
+    assert not scope(b"r", 1)
+    assert not BucketScope(partitions=frozenset({b"p"})).is_empty
+    assert not BucketScope(buckets=frozenset({(b"q", 1)})).is_empty
 
 
 def test_the_same_state_is_the_same_commit():

@@ -65,7 +65,9 @@ def merge(case):
         asked.append(" ".join(place(one, 0).removesuffix("b0") or "/" for one in partitions))
         return [meta.file_name in case.get("may hold", "").split() for meta in metas]
 
-    deletes = entries(case.get("deletes", ""))
+    deletes = [
+        (one.partition, one.bucket, one.file.level) for one in entries(case.get("deletes", ""))
+    ]
     found = plan_full_merge(metas, deletes, target_size_bytes=target, may_hold=may_hold)
     return "\n".join([show(found), *(f"asked for partitions: {one}" for one in asked)])
 

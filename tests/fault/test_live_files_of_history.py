@@ -14,7 +14,7 @@ import pytest
 import lsm_engine as lsm
 from lsm_engine.base.errors import ErrorKind, StorageError
 from lsm_engine.io.local import LocalFileIO
-from lsm_engine.table.commit.commit_metadata import MetadataWriter
+from lsm_engine.table.commit.metadata_writer import MetadataWriter
 from lsm_engine.table.ddl.create import create_table
 from lsm_engine.table.ddl.open_session import load_schema
 from lsm_engine.testing.memory_file_io import MemoryFileIO

@@ -14,13 +14,13 @@ from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.avro_container import read_container, unpacked
 from lsm_engine.codec.binary_row import decode_columns, encode_rows, encode_stored
 from lsm_engine.codec.documents import decode_schema, decode_snapshot
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.codec.key_order import key_order
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     encode_index_manifest,
-    encode_manifest,
     encode_manifest_list,
     entries_of,
 )

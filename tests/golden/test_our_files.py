@@ -23,12 +23,12 @@ from lsm_engine.codec.documents import (
     encode_snapshot,
     encode_tag,
 )
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     encode_index_manifest,
-    encode_manifest,
     encode_manifest_list,
     entries_of,
 )

@@ -12,7 +12,7 @@ from lsm_engine.base.errors import InvalidInputError, NotFoundError
 from lsm_engine.base.habits import NamedElsewhere, explained
 from lsm_engine.base.record import record
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import Bucket, ManifestEntry
+from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.incremental import (
@@ -348,7 +348,7 @@ def _without_write(
 
     def known(state: Snapshot | None) -> list[ManifestEntry]:
         assert state is not None
-        live = session.live_entries(state, lambda *bucket: bucket in written.buckets)
+        live = session.live_entries(state, BucketScope(buckets=frozenset(written.buckets)))
         return live if state is before else read_files(live, mode, reach)[0]
 
     both = (before.id, snapshot.id)

@@ -269,7 +269,7 @@ class _Attempts:
 
     def _conflict(self, plan: CommitPlan, base: Snapshot) -> Conflict | None:
         session = self.session
-        live = session.live_entries(base, plan.scope.holds)
+        live = session.live_entries(base, plan.scope)
         found = find_conflict(plan.delta, live, key_order=session.key_order)
         if found is None and session.schema.evolves_data:
             planned_id = 0 if self.planned_on is None else self.planned_on.id

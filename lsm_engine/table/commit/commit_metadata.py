@@ -1,42 +1,32 @@
 """The metadata files of one commit attempt: manifests, lists, and the merging of old manifests."""
 
-import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lsm_engine.base import core_options
-from lsm_engine.base.errors import AlreadyExistsError, InvalidInputError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.codec.binary_row import decode_columns
-from lsm_engine.codec.stats import StatsCollector, StatsMode
-from lsm_engine.io.paths import SCHEMA_PREFIX
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta, fold, live_files
+from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
-from lsm_engine.meta.stats import EMPTY_STATS, SimpleStats
-from lsm_engine.plan.commit import CommitPlan, SnapshotFiles, index_entries_after, rewrites_index
+from lsm_engine.plan.commit import CommitPlan, SnapshotFiles
 from lsm_engine.plan.manifest_merge import (
     ManifestMerge,
     MergeGroup,
     changed_manifests,
     plan_full_merge,
     plan_manifest_merge,
-    roll,
 )
-from lsm_engine.plan.row_ids import row_ids_of
 from lsm_engine.plan.snapshot_time import CLOCK_DRIFT_MAX_MILLIS, is_far_ahead
 from lsm_engine.prune.partition import manifests_holding
-from lsm_engine.schema.table_schema import TableSchema
-from lsm_engine.store.manifests import WrittenFile
+from lsm_engine.table.commit.metadata_writer import MetadataWriter
+from lsm_engine.table.ground.live_files import BUCKET, FILE_NAME, KIND, LEVEL, PARTITION, standing
 from lsm_engine.table.ground.session import TableSession
 
 log = logging.getLogger(__name__)
-_WAITING_BYTES = 64 << 20
-_BYTES_PER_ENTRY = 400
-"""What an entry takes in a compressed manifest, before any has been written."""
+_PLACE_COLUMNS = (KIND, PARTITION, BUCKET, LEVEL, FILE_NAME)
 
 
 @record
@@ -64,100 +54,6 @@ class WrittenMetadata:
         """Whether a plan adds the same entries."""
         mine = self.plan
         return (mine.delta, mine.step.changelog) == (plan.delta, plan.step.changelog)
-
-
-class MetadataWriter:
-    """Writes manifests and lists under names of its own, and remembers them."""
-
-    def __init__(self, session: TableSession) -> None:
-        self._session = session
-        self._unique = session.ids.new_id()
-        self._manifests = 0
-        self._lists = 0
-        self._codec = session.options[core_options.MANIFEST_COMPRESSION]
-        self._waiting: dict[str, bytes] = {}
-        self._put = self._waiting.__setitem__ if session.file_io.facts.is_far else None
-        self.paths: list[str] = []
-        self.checksums: dict[str, int] = {}  # of what snapshots name, by file name
-        self.lists: dict[str, bytes] = {}  # what lists hold that are to be written from afar
-        if session.schema_checksum is not None:
-            self.checksums[f"{SCHEMA_PREFIX}{session.schema.id}"] = session.schema_checksum
-
-    def manifests(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
-        """Write entries as manifests of about the target size."""
-        pieces = roll(
-            entries,
-            bytes_per_entry=_BYTES_PER_ENTRY,
-            target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
-        )
-        return [meta for piece in pieces for meta in self._manifests_of(piece)]
-
-    def write_waiting(self) -> None:
-        """Write at once what a far store has been spared until now."""
-        if self._waiting:
-            waiting = dict(self._waiting)
-            self._waiting.clear()
-            self._session.file_io.write_many(waiting)
-
-    def _write_if_large(self) -> None:
-        if sum(map(len, self._waiting.values())) > _WAITING_BYTES:
-            self.write_waiting()
-
-    def list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
-        """Write a manifest list; return its name and size."""
-        name = f"manifest-list-{self._unique}-{self._lists}"
-        self._lists += 1
-        with self._own(name):
-            written = self._session.manifests.write_list(
-                name, manifests, codec=self._codec, put=self._put
-            )
-        self.checksums[name] = written.checksum
-        if self._put is not None:
-            self.lists[name] = self._waiting[self._session.paths.manifest(name)]
-        return name, written.size
-
-    def index(self, plan: CommitPlan) -> str | None:
-        """Write the index manifest if the commit changes it; return its name."""
-        if not rewrites_index(plan):
-            return None
-        existing = [] if plan.base is None else self._session.index_entries(plan.base)
-        name = f"index-manifest-{self._unique}-0"
-        entries = index_entries_after(existing, plan)
-        with self._own(name):
-            written = self._session.manifests.write_index(
-                name, entries, codec=self._codec, put=self._put
-            )
-        self.checksums[name] = written.checksum
-        return name
-
-    def _manifests_of(self, entries: Sequence[ManifestEntry]) -> Sequence[ManifestFileMeta]:
-        """Write entries as one manifest, or as several where readers would refuse one so large."""
-        try:
-            return [self._manifest(entries)]
-        except InvalidInputError:
-            if len(entries) == 1:
-                raise
-            half = len(entries) // 2
-            return [*self._manifests_of(entries[:half]), *self._manifests_of(entries[half:])]
-
-    def _manifest(self, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
-        name = f"manifest-{self._unique}-{self._manifests}"
-        self._manifests += 1
-        with self._own(name):
-            written = self._session.manifests.write(name, entries, codec=self._codec, put=self._put)
-            self._write_if_large()
-        return manifest_meta(self._session.schema, name, written, entries)
-
-    @contextlib.contextmanager
-    def _own(self, name: str) -> Iterator[None]:
-        """Remember a file as ours, also half written; but not one that somebody else has written."""
-        path = self._session.paths.manifest(name)
-        self.paths.append(path)
-        try:
-            yield
-        except (AlreadyExistsError, InvalidInputError):  # ours is not there
-            self.paths.remove(path)
-            raise
 
 
 def write_metadata(
@@ -239,48 +135,6 @@ def discard_metadata(session: TableSession, written: WrittenMetadata | None) -> 
         _delete(session, written.paths)
 
 
-def manifest_meta(
-    schema: TableSchema, name: str, written: WrittenFile, entries: Sequence[ManifestEntry]
-) -> ManifestFileMeta:
-    """Return what a manifest list records about a manifest of these entries."""
-    deleted = sum(entry.kind.value for entry in entries)
-    buckets = [entry.bucket for entry in entries]
-    levels = [entry.file.level for entry in entries]
-    totals = {entry.total_buckets for entry in entries}
-    ids = [
-        row_ids_of(entry.file) if entry.file.first_row_id is not None else None for entry in entries
-    ]
-    known = [some for some in ids if some is not None]
-    has_ids = bool(known) and len(known) == len(entries)
-    return ManifestFileMeta(
-        file_name=name,
-        file_size=written.size,
-        checksum=written.checksum,
-        added_file_count=len(entries) - deleted,
-        deleted_file_count=deleted,
-        partition_stats=_partition_stats(schema, entries),
-        schema_id=schema.id,
-        min_bucket=min(buckets),
-        max_bucket=max(buckets),
-        min_level=min(levels),
-        max_level=max(levels),
-        min_row_id=min(some.start for some in known) if has_ids else None,
-        max_row_id=max(some.stop - 1 for some in known) if has_ids else None,
-        total_buckets=totals.pop() if len(totals) == 1 else None,
-    )
-
-
-def _partition_stats(schema: TableSchema, entries: Iterable[ManifestEntry]) -> SimpleStats:
-    fields = schema.select(schema.partition_keys)
-    if not fields:
-        return EMPTY_STATS
-    types = [field.type for field in fields]
-    partitions = pa.array([entry.partition for entry in entries], pa.binary())
-    collector = StatsCollector(types, [StatsMode.parse("full")] * len(types))
-    collector.update(decode_columns(partitions, types))
-    return collector.result()
-
-
 def _base(
     session: TableSession, plan: CommitPlan, writer: MetadataWriter
 ) -> list[ManifestFileMeta]:
@@ -294,7 +148,7 @@ def _base(
     base: list[ManifestFileMeta] = []
     for part in merge.parts:
         if isinstance(part, MergeGroup):
-            base += writer.manifests(_folded(session, part))
+            base += writer.merged(part)
         else:
             base.append(part.meta)
     return base
@@ -333,19 +187,22 @@ def _planned_merge(session: TableSession, metas: Sequence[ManifestFileMeta]) -> 
             target_size_bytes=target,
             min_count=options[core_options.MANIFEST_MERGE_MIN_COUNT],
         )
-    folded = fold(entry for meta in changed for entry in session.manifests.read_entries(meta))
+    entries = pa.concat_tables(
+        session.manifests.read(meta, _PLACE_COLUMNS, keeps=False)
+        for meta in session.manifests.ahead(changed)
+    )
+    left = entries.filter(
+        pa.array(standing(entries) & (entries.column(KIND).to_numpy() == EntryKind.DELETE))
+    )
     fields = session.schema.select(session.schema.partition_keys)
     return plan_full_merge(
         metas,
-        [entry for entry in folded if entry.kind.value],
+        list(
+            zip(*(left.column(one).to_pylist() for one in (PARTITION, BUCKET, LEVEL)), strict=True)
+        ),
         target_size_bytes=target,
         may_hold=lambda some, partitions: manifests_holding(some, partitions, fields),
     )
-
-
-def _folded(session: TableSession, group: MergeGroup) -> list[ManifestEntry]:
-    entries = (entry for meta in group.metas for entry in session.manifests.read_entries(meta))
-    return live_files(entries) if group.is_complete else fold(entries)
 
 
 def _delete(session: TableSession, paths: Iterable[str]) -> None:

@@ -17,8 +17,9 @@ from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.schema.table_schema import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_engine.table.ground.live_files import newest_sequence_numbers
+from lsm_engine.table.ground.bucket_levels import NewestNumbers
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import bucket_levels
 from lsm_engine.table.read.split_read import BucketReader
 
 _HEADROOM = 1 << 16
@@ -44,7 +45,7 @@ def rebase_step(
         return step  # rows of no bucket have no order
     if session.schema.orders_by_snapshot:
         return step  # the commit numbers them, without touching the files
-    newest = newest_sequence_numbers(session.manifests, session.manifest_metas(base))
+    newest = NewestNumbers(bucket_levels(session, base))
     lowest: dict[tuple[bytes, int], int] = {}
     for entry in new:
         bucket = (entry.partition, entry.bucket)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from lsm_engine.base.errors import CommitUnknownError, LsmError
 from lsm_engine.codec.documents import encode_snapshot
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.live_snapshots import is_beside_others, is_built_on, is_of_another_client
 from lsm_engine.plan.ownership import same_state
@@ -63,7 +63,7 @@ def require_not_built_on(
     if not names or base is None:
         return
     places = {name[:2] for name in names}
-    live = session.live_entries(base, lambda *place: place in places)
+    live = session.live_entries(base, BucketScope(buckets=frozenset(places)))
     if any((one.partition, one.bucket, one.file.file_name) in names for one in live):
         raise CommitUnknownError(
             "another client replaced the snapshot of this commit, and one built on it before: its "

@@ -9,6 +9,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CommitConflictError, InvalidInputError, LsmError
 from lsm_engine.base.ids import FIRST_SNAPSHOT_ID
 from lsm_engine.base.modes import CommitKind
+from lsm_engine.meta.manifest import BucketScope
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import emits_moves
 from lsm_engine.table.commit.commit import CommitIdentity, commit, committed_before, upkeep_of
@@ -148,7 +149,7 @@ class Compaction:
             if base is None:
                 return None
             full = session.schema.has_primary_key and self._full_is_due()
-            holds = None if full or emits_moves(session.schema) else _in(touched)
+            holds = None if full or emits_moves(session.schema) else BucketScope(buckets=touched)
             try:
                 return self._of(base, holds, full=full)
             except CommitConflictError as conflict:
@@ -232,7 +233,3 @@ def _chosen(
     return lambda partition, bucket: (
         (chosen is None or bucket in chosen) and (covers is None or covers(partition))
     )
-
-
-def _in(buckets: Buckets) -> HoldsBucket:
-    return lambda partition, bucket: (partition, bucket) in buckets

@@ -1,6 +1,6 @@
 """What to compact: for each bucket a pick, and the steps that carry it out. Nothing is read but facts."""
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -19,15 +19,15 @@ from lsm_engine.mergetree.sorted_run import LevelSortedRun, SortedRun
 from lsm_engine.mergetree.universal import UniversalCompaction
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, vector_places
-from lsm_engine.meta.manifest import by_bucket
+from lsm_engine.meta.manifest import BucketScope, by_bucket
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_moves import emits_moves
 from lsm_engine.prune.stored_stats import stored_bounds
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.compact.first_row_keys import may_hold_older_keys, older_than, overlaps
-from lsm_engine.table.ground.live_files import sorted_run_counts
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, merge_rules
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import bucket_levels
 from lsm_engine.table.ground.value_stats import stats_layouts
 
 
@@ -75,10 +75,6 @@ def plan_compaction(
 ) -> list[BucketWork]:
     """Decide what to do in each bucket of a snapshot; buckets in shape are left out."""
     return _Planner(session, full=full).work(base, holds)
-
-
-def _in(buckets: Container[tuple[bytes, int]]) -> Callable[[bytes, int], bool]:
-    return lambda partition, bucket: (partition, bucket) in buckets
 
 
 @record
@@ -130,11 +126,13 @@ class _Planner:
         """Return what to do in each bucket of a snapshot."""
         session = self._session
         if (fewest := self.fewest_runs) > 1:
-            counts = sorted_run_counts(session.manifests, session.manifest_metas(base))
+            is_listed = isinstance(holds, BucketScope) and not holds.partitions
+            chosen = holds.buckets if isinstance(holds, BucketScope) and is_listed else None
+            counts = bucket_levels(session, base).run_counts(chosen)
             due = {key for key, n in counts.items() if n >= fewest and (not holds or holds(*key))}
             if not due:
                 return []
-            holds = _in(due)
+            holds = BucketScope(buckets=frozenset(due))
         vectors = session.vector_files(base)
         count = session.options.level_count
         work = []

@@ -35,12 +35,13 @@ from lsm_engine.table.compact.compact import carry_out
 from lsm_engine.table.compact.compact_plan import plan_compaction
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes
+from lsm_engine.table.ground.bucket_levels import BucketTotals
 from lsm_engine.table.ground.merge_rules import merge_rules, read_mode
 from lsm_engine.table.ground.partition_specs import PartitionTest
 from lsm_engine.table.ground.run_tasks import run_tasks
 from lsm_engine.table.ground.schema_keys import key_order_of
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.staging import partition_totals
+from lsm_engine.table.ground.staging import bucket_levels
 from lsm_engine.table.read.merge_stream import Batches, merge_runs
 from lsm_engine.table.read.split_read import BucketReader
 
@@ -203,7 +204,7 @@ def _unlike(session: TableSession, base: Snapshot | None, buckets: int) -> dict[
     """Return the partitions with another number of buckets, and that number."""
     if base is None:
         return {}
-    totals = partition_totals(session, base)
+    totals = BucketTotals(bucket_levels(session, base))
     return {partition: total for partition, total in totals.items() if total != buckets}
 
 

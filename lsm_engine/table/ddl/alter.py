@@ -32,8 +32,8 @@ from lsm_engine.schema.options_of_columns import names_column
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.schema.types import DataField, ScalarType, type_text
 from lsm_engine.table.ddl.create import check_columns, check_keys, check_options
-from lsm_engine.table.ground.live_files import sorted_run_counts
 from lsm_engine.table.ground.session import PlannedSchema, TableSession
+from lsm_engine.table.ground.staging import bucket_levels
 from lsm_engine.table.read.prune_files import prune_files
 
 _RACES = 20
@@ -167,9 +167,7 @@ def _require_no_deletes(session: TableSession, key: str) -> None:
 
 def _require_merged(session: TableSession, key: str) -> None:
     """Refuse to combine older rows otherwise: some have been combined already, and who knows which."""
-    latest = session.snapshots.latest()
-    metas = [] if latest is None else session.manifest_metas(latest)
-    counts = sorted_run_counts(session.manifests, metas)
+    counts = bucket_levels(session, session.snapshots.latest()).run_counts()
     # Rows without a bucket (below 0) are merged with those that have one.
     waiting = sum(1 for (_, bucket), count in counts.items() if count > (bucket >= 0))
     if session.schema.has_primary_key and waiting:

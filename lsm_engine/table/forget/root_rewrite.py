@@ -17,7 +17,7 @@ from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.plan.proposal import CommitIdentity, LiveChange, Proposal, SameState
 from lsm_engine.table.commit.commit import propose
-from lsm_engine.table.commit.commit_metadata import MetadataWriter
+from lsm_engine.table.commit.metadata_writer import MetadataWriter
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys
 from lsm_engine.table.forget.state_rewrite import KeyFiles, StateChange, change_state
 from lsm_engine.table.ground.session import TableSession

@@ -171,6 +171,11 @@ class Staging:
     buckets: BucketFacts = BucketFacts()
     snapshot_id: int | None = None
 
+    def settled(self) -> "Staging":
+        """Return this with all that is known of buckets at hand: what was written on may expire meanwhile."""
+        buckets = replace(self.buckets, totals=dict(self.buckets.totals))
+        return replace(self, newest=dict(self.newest), buckets=buckets)
+
     def writing_behind(self) -> "Staging":
         """Return this for rows that a commit follows in this process (BucketContext.writing_behind)."""
         return replace(self, context=self.context.writing_behind())

@@ -1,13 +1,13 @@
 """The files of a snapshot: manifests read as columns, pruned, folded, and only then made objects."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest import entries_of
@@ -154,61 +154,37 @@ def live_entries(
     return [] if rows is None else entries_of(rows)
 
 
-def newest_sequence_numbers(
-    manifests: ManifestStore, metas: Sequence[ManifestFileMeta]
-) -> dict[tuple[bytes, int], int]:
-    """Return the greatest sequence number that each bucket has ever seen in these manifests."""
-    newest: dict[tuple[bytes, int], int] = {}
-    for facts in manifests.facts(metas, level_facts):
-        for (partition, bucket, _), fact in facts.items():
-            newest[partition, bucket] = max(fact[1], newest.get((partition, bucket), -1))
-    return newest
+def standing(entries: pa.Table) -> Mask:
+    """Return which of some ADD and DELETE entries, oldest first, are left once they are folded.
 
-
-def sorted_run_counts(
-    manifests: ManifestStore, metas: Sequence[ManifestFileMeta]
-) -> dict[tuple[bytes, int], int]:
-    """Return how many sorted runs each bucket has: its level-0 files, and the deeper levels in use.
-
-    From what is kept of each manifest: no entry is decoded again, none becomes an object.
+    Of an ADD and a later DELETE of the same file neither is; a DELETE whose ADD is not among `entries` is left, as
+    it belongs to a file of an older manifest. Raises CommitConflictError where a live file is added twice.
     """
-    files: Counter[tuple[bytes, int, int]] = Counter()
-    for facts in manifests.facts(metas, level_facts):
-        for place, fact in facts.items():
-            files[place] += fact[0]
-    runs: Counter[tuple[bytes, int]] = Counter()
-    for (partition, bucket, level), count in files.items():
-        runs[partition, bucket] += count if level == 0 else min(count, 1)
-    return dict(runs)
-
-
-LevelFacts = dict[tuple[bytes, int, int], tuple[int, int, int, int]]
-"""By partition, bucket and level: files added less deleted, greatest sequence number, and the least
-and the greatest number of buckets that a file was written for."""
-
-
-def level_facts(entries: pa.Table) -> LevelFacts:
-    """Return what writers and compactions ask of a manifest, for `ManifestStore.fact` to keep."""
-    if not entries.num_rows:
-        return {}
-    pairs, of_row = bucket_pairs(entries)
-    levels = entries.column(LEVEL).to_numpy().astype(np.int64)
-    places, first, of_row = np.unique(
-        (of_row << 32) + levels, return_index=True, return_inverse=True
-    )
-    of_row = of_row.reshape(-1)
-    added = entries.column(KIND).to_numpy() != EntryKind.DELETE
-    counts = np.bincount(of_row, np.where(added, 1, -1)).astype(np.int64)
-    numbers = entries.column(MAX_SEQUENCE_NUMBER).to_numpy()
-    totals = entries.column(TOTAL_BUCKETS).to_numpy()
-    greatest, least_total, most_total = numbers[first], totals[first], totals[first]
-    np.maximum.at(greatest, of_row, numbers)
-    np.minimum.at(least_total, of_row, totals)
-    np.maximum.at(most_total, of_row, totals)
-    keys = [(*pairs[place >> 32], place & _LOW_BITS) for place in places.tolist()]
-    columns = (counts, greatest, least_total, most_total)
-    facts = zip(*(column.tolist() for column in columns), strict=True)
-    return dict(zip(keys, facts, strict=True))
+    stands = np.ones(entries.num_rows, np.bool_)
+    counted = pc.value_counts(entries.column(FILE_NAME).combine_chunks())
+    often = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if not len(often):
+        return stands
+    named = pc.is_in(entries.column(FILE_NAME), value_set=often).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(named)
+    suspects = entries.take(pa.array(rows))
+    kinds = suspects.column(KIND).to_numpy()
+    left: dict[tuple[bytes, int, int, str], int] = {}
+    for number, identity in enumerate(_identities(suspects)):
+        before = left.pop(identity, None)
+        if before is not None:
+            stands[rows[before]] = False
+        was_added = before is not None and kinds[before] == EntryKind.ADD
+        if kinds[number] == EntryKind.ADD:
+            if was_added:
+                raise CommitConflictError(
+                    "a file is added twice; reload the table and try again", file=identity[3]
+                )
+        elif was_added:
+            stands[rows[number]] = False
+            continue
+        left[identity] = number
+    return stands
 
 
 def _folded(entries: pa.Table) -> pa.Table:

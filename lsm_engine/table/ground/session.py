@@ -17,11 +17,12 @@ from lsm_engine.io.clock import Clock, IdSource
 from lsm_engine.io.file_io import FileIO
 from lsm_engine.io.paths import SCHEMA_PREFIX, TablePaths
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry, VectorPlace
-from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.commit_steps import CommitStep
 from lsm_engine.plan.live_snapshots import adds_up, follows
 from lsm_engine.plan.named_manifests import copied_lists, lists_to_fetch, named_manifests
+from lsm_engine.prune.partition import manifests_in
 from lsm_engine.schema.changes import SchemaChange
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.store.changelogs import ChangelogStore
@@ -295,8 +296,14 @@ class TableSession:
     def live_entries(
         self, snapshot: Snapshot, holds: Callable[[bytes, int], bool] | None = None
     ) -> list[ManifestEntry]:
-        """Return a snapshot's live files, those in buckets that `holds(partition, bucket)` or all."""
-        return live_entries(self.manifests, self.manifest_metas(snapshot), holds)
+        """Return a snapshot's live files, those in buckets that `holds(partition, bucket)` or all.
+
+        Of a BucketScope no more manifests are read than may name its files.
+        """
+        metas: Sequence[ManifestFileMeta] = self.manifest_metas(snapshot)
+        if isinstance(holds, BucketScope):
+            metas = manifests_in(metas, holds, self.schema.select(self.schema.partition_keys))
+        return live_entries(self.manifests, metas, holds)
 
     def live_rows(self, snapshot: Snapshot) -> pa.Table | None:
         """Return a snapshot's live files as columns (table/ground/live_files); None if there are none.

@@ -1,6 +1,5 @@
 """What writing on top of a snapshot needs to know: sequence numbers, and where buckets are."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -9,16 +8,12 @@ import pyarrow as pa
 from lsm_engine.base.modes import BucketMode
 from lsm_engine.codec.manifest_gate import refuse_row_ids
 from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
-from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.snapshot_order import id_after
 from lsm_engine.table.ground.bucket_context import BucketFacts, Staging
-from lsm_engine.table.ground.live_files import (
-    bucket_pairs,
-    level_facts,
-    live_entries,
-    newest_sequence_numbers,
-)
+from lsm_engine.table.ground.bucket_levels import BucketLevels, BucketTotals, NewestNumbers
+from lsm_engine.table.ground.live_files import BUCKET, PARTITION, bucket_pairs, live_entries
 from lsm_engine.table.ground.session import TableSession
 
 
@@ -45,13 +40,10 @@ def require_writable(session: TableSession, base: Snapshot | None = None) -> Non
         session.index_entries(base)  # refuses indexes that new rows would not be in
 
 
-def partition_totals(session: TableSession, base: Snapshot) -> dict[bytes, int]:
-    """Return how many buckets the live files of each partition were written for.
-
-    Waiting rows (bucket -2) do not count, and partitions without a file are not among them. Where no
-    partition was rescaled nothing is folded.
-    """
-    return _Base(session, base).totals()
+def bucket_levels(session: TableSession, base: Snapshot | None) -> BucketLevels:
+    """Return the levels of a snapshot's buckets."""
+    metas = () if base is None else session.manifest_metas(base)
+    return BucketLevels(session.manifests, metas, session.schema)
 
 
 class _Base:
@@ -73,7 +65,9 @@ class _Base:
         return Staging(
             context=session.context(entry.file.schema_id for entry in unindexed),
             # Where the commit gives the numbers, what others have numbered does not matter.
-            newest={} if by_snapshot else self._newest(),
+            newest={}
+            if by_snapshot or self._mode.policy.is_unaware
+            else NewestNumbers(self._levels),
             deletes=deletes,
             replaces=replaces,
             buckets=buckets,
@@ -84,10 +78,9 @@ class _Base:
     def _metas(self) -> Sequence[ManifestFileMeta]:
         return () if self._base is None else self._session.manifest_metas(self._base)
 
-    def _newest(self) -> dict[Bucket, int]:
-        if self._mode.policy.is_unaware:
-            return {}
-        return newest_sequence_numbers(self._session.manifests, self._metas)
+    @cached_property
+    def _levels(self) -> BucketLevels:
+        return BucketLevels(self._session.manifests, self._metas, self._session.schema)
 
     def _buckets(self) -> BucketFacts:
         """Return what writers of the table have to know about its buckets."""
@@ -95,7 +88,7 @@ class _Base:
             return BucketFacts()
         match self._mode:
             case BucketMode.FIXED | BucketMode.POSTPONE:
-                return BucketFacts(totals=self.totals())
+                return BucketFacts(totals=BucketTotals(self._levels))
             case BucketMode.DYNAMIC:
                 indexes = indexes_by_partition(self._session.index_entries(self._base))
                 return BucketFacts(indexes=indexes, unindexed=self._unindexed(indexes))
@@ -104,35 +97,19 @@ class _Base:
             case BucketMode.UNAWARE:
                 return BucketFacts()
 
-    def totals(self) -> dict[bytes, int]:
-        """Return how many buckets each partition has, by its files."""
-        manifests = self._session.manifests
-        known: dict[bytes, set[int]] = {}
-        files: Counter[bytes] = Counter()
-        for facts in manifests.facts(self._metas, level_facts):
-            for (partition, bucket, _), fact in facts.items():
-                if bucket >= 0:
-                    files[partition] += fact[0]
-                    known.setdefault(partition, set()).update(fact[2:])
-        known = {partition: totals for partition, totals in known.items() if files[partition]}
-        if any(len(totals) > 1 for totals in known.values()):
-            entries = live_entries(manifests, self._metas, lambda _, bucket: bucket >= 0)
-            known = {entry.partition: {entry.total_buckets} for entry in entries}
-        return {partition: max(totals) for partition, totals in known.items()}
-
     def _unindexed(
         self, indexes: Mapping[bytes, tuple[tuple[int, IndexFileMeta], ...]]
     ) -> dict[bytes, tuple[ManifestEntry, ...]]:
         manifests = self._session.manifests
         indexed = {(partition, bucket) for partition, has in indexes.items() for bucket, _ in has}
         named: set[Bucket] = set()
-        for pairs in manifests.facts(self._metas, _buckets_of):
+        for pairs in manifests.facts(self._metas, _buckets_of, (PARTITION, BUCKET)):
             named.update(pairs)
         missing = {pair for pair in named - indexed if pair[1] >= 0}
         if not missing:
             return {}
         found: dict[bytes, list[ManifestEntry]] = {}
-        for entry in live_entries(manifests, self._metas, lambda *bucket: bucket in missing):
+        for entry in live_entries(manifests, self._metas, BucketScope(buckets=frozenset(missing))):
             found.setdefault(entry.partition, []).append(entry)
         return {partition: tuple(entries) for partition, entries in found.items()}
 

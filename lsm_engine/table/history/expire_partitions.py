@@ -9,7 +9,7 @@ from lsm_engine.base.modes import CommitKind
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted, parse_age
 from lsm_engine.codec.binary_row import decode_row
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.partition_age import PartitionAge, PartitionClock, expired_partitions
 from lsm_engine.plan.proposal import CommitIdentity, Proposal, overwriting
@@ -55,7 +55,9 @@ def expire_partitions(
     def dropped(on: Snapshot | None) -> Sequence[ManifestEntry]:
         # Computed anew on the base that it lands on: rows that came meanwhile may keep a partition.
         still = {one.partition for one in _over(session, on, age)} & planned_partitions
-        return () if on is None else session.live_entries(on, lambda found, _: found in still)
+        return (
+            () if on is None else session.live_entries(on, BucketScope(partitions=frozenset(still)))
+        )
 
     choose = overwriting(dropped)
     made = propose(session, Proposal(identity=identity, kind=CommitKind.OVERWRITE, choose=choose))

@@ -16,7 +16,7 @@ from lsm_engine.merge.rule_texts import column_rule_texts, row_rule_text
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import Bucket
+from lsm_engine.meta.manifest import Bucket, BucketScope
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.key_history import FACTS, POSITION, KeyExplanation
 from lsm_engine.plan.scan import ReadMode
@@ -117,7 +117,7 @@ def _buckets(session: TableSession, snapshot: Snapshot, keys: pa.RecordBatch) ->
     predicate = _predicate(session.schema, keys)
     held = prune_files(session, snapshot, predicate, predicate).entries
     places = {(entry.partition, entry.bucket) for entry in held}
-    live = session.live_entries(snapshot, lambda *place: place in places) if places else []
+    live = session.live_entries(snapshot, BucketScope(buckets=frozenset(places)))
     vectors = session.vector_places(snapshot)
     found = []
     for place in sorted(places):

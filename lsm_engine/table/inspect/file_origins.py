@@ -18,14 +18,17 @@ from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import Bucket, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.table.ground.live_files import (
+    BUCKET,
     FILE_NAME,
     KIND,
     MAX_SEQUENCE_NUMBER,
+    PARTITION,
     bucket_pairs,
 )
 from lsm_engine.table.ground.session import TableSession
 
 """(partition, bucket)."""
+_FILE_COLUMNS = (KIND, PARTITION, BUCKET, FILE_NAME, MAX_SEQUENCE_NUMBER)
 BISECTED_FROM = 200
 """Snapshots from which on bisection reads less than all deltas are."""
 
@@ -148,7 +151,7 @@ class _Bisection:
         newest, names = -1, Counter[str]()
         for meta in session.manifest_metas(session.snapshots.load(snapshot_id)):
             if _may_hold(meta, self._place[1]):
-                greatest, moved = session.manifests.fact(meta, _file_facts).get(
+                greatest, moved = session.manifests.fact(meta, _file_facts, _FILE_COLUMNS).get(
                     self._place, (-1, {})
                 )
                 newest = max(newest, greatest)

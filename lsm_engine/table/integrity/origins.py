@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lsm_engine.base.errors import LsmError
 from lsm_engine.base.modes import CommitKind, EntryKind
 from lsm_engine.base.record import record
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.ownership import same_state
 from lsm_engine.store.trash import TrashStore
@@ -188,6 +188,6 @@ def _live(
     if snapshot is None:
         return []
     try:
-        return session.live_entries(snapshot, lambda *one: one == bucket)
+        return session.live_entries(snapshot, BucketScope(buckets=frozenset({bucket})))
     except LsmError:
         return None

@@ -5,7 +5,7 @@ Roots are the snapshots, tags and long-lived changelogs of main and of every bra
 the trash.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -16,7 +16,7 @@ from lsm_engine.base import core_options
 from lsm_engine.base.errors import CorruptFileError, NotFoundError
 from lsm_engine.base.modes import CommitKind
 from lsm_engine.codec.manifest import entries_of
-from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
+from lsm_engine.meta.manifest import BucketScope, ManifestEntry, ManifestFileMeta
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.tag import Tag
 from lsm_engine.meta.trash import TrashRecord
@@ -29,7 +29,7 @@ from lsm_engine.store.trash import TrashStore, kept_by_record
 from lsm_engine.table.ground.live_files import joined
 from lsm_engine.table.ground.session import TableSession
 
-Buckets = Container[tuple[bytes, int]] | None
+Buckets = Collection[tuple[bytes, int]] | None
 """Partition and bucket of the entries that are asked for; None: all."""
 _TOGETHER = 16  # snapshots whose lists are fetched at once
 _EXPECTED = 32  # manifests of them
@@ -334,7 +334,7 @@ class Roots:
             yield replace(root, name=f"{root.name} in {one.name}")
 
     def _live(self, snapshot: Snapshot, buckets: Buckets) -> list[ManifestEntry]:
-        holds = None if buckets is None else lambda *bucket: bucket in buckets
+        holds = None if buckets is None else BucketScope(buckets=frozenset(buckets))
         return self._session.live_entries(snapshot, holds)
 
     def _delta(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:

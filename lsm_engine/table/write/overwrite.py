@@ -6,7 +6,7 @@ from typing import Any
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import InvalidInputError
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.meta.manifest import BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
 from lsm_engine.plan.overwrite import (
@@ -93,7 +93,7 @@ def _replaced(
     if base is None:
         return ()
     if isinstance(scope, DynamicPartitions):
-        live = session.live_entries(base, lambda partition, _: partition in scope.partitions)
+        live = session.live_entries(base, BucketScope(partitions=frozenset(scope.partitions)))
     else:
         live = session.live_entries(base, lambda partition, _: bool(in_scope([partition], scope)))
     return overwritten(live, scope)

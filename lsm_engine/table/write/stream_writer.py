@@ -174,7 +174,7 @@ class StreamWriter(NamedElsewhere):
 
     def _begun(self) -> _Staged:
         base = Write(self._session, self._identity).base()
-        return _Staged(writer=TableWriter(staging_on(self._session, base)), base=base)
+        return _Staged(writer=TableWriter(staging_on(self._session, base).settled()), base=base)
 
     def _drop(self) -> None:
         staged, self._staged = self._staged, None

@@ -19,7 +19,7 @@ from lsm_engine.base.errors import (
 )
 from lsm_engine.base.modes import CommitKind, LookupCompact
 from lsm_engine.meta.commit_message import CommitMessage
-from lsm_engine.meta.manifest import Bucket
+from lsm_engine.meta.manifest import Bucket, BucketScope
 from lsm_engine.meta.row_counts import row_counts_of
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.write_result import WriteResult
@@ -37,12 +37,12 @@ from lsm_engine.table.commit.commit import (
 from lsm_engine.table.compact.compact import compact_due
 from lsm_engine.table.compact.postponed_buckets import PostponedRows
 from lsm_engine.table.ground.bucket_context import Staging
+from lsm_engine.table.ground.bucket_levels import NewestNumbers
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.incoming import IncomingRows
-from lsm_engine.table.ground.live_files import newest_sequence_numbers
 from lsm_engine.table.ground.merge_rules import looks_up_older_rows, read_mode
 from lsm_engine.table.ground.session import TableSession
-from lsm_engine.table.ground.staging import staging_on
+from lsm_engine.table.ground.staging import bucket_levels, staging_on
 from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.stage.bucket_routing import POSTPONED
 from lsm_engine.table.stage.writers import stage_incoming, stage_rows
@@ -101,8 +101,15 @@ def stage(
     with an option that writers would have to support and we do not.
     """
     staging = staging_on(session, base, deletes=deletes, replaces=replaces)
+    if not _are_read_again(rows):
+        staging = staging.settled()
     messages = session.components.executor.stage(staging, rows)
     return stage_rows(staging.writing_behind(), rows) if messages is None else messages
+
+
+def _are_read_again(rows: Any) -> bool:
+    """Whether rows can be read a second time: frames have a length, lazy ones `collect`; a stream ends."""
+    return hasattr(rows, "__len__") or hasattr(rows, "collect")
 
 
 class Write:
@@ -132,10 +139,9 @@ class Write:
     def staged_again(self, rows: Any, attempt: Callable[[int], T]) -> T:
         """Return what an attempt does, made anew where the state that it looked into is not the newest any more.
 
-        Rows that cannot be read a second time have one attempt: frames have a length, lazy ones `collect`,
-        and a stream would be at its end.
+        Rows that cannot be read a second time have one attempt.
         """
-        if not (hasattr(rows, "__len__") or hasattr(rows, "collect")):
+        if not _are_read_again(rows):
             return attempt(0)
         return self.again(attempt, only=ErrorKind.ROWS_CHANGED)
 
@@ -324,7 +330,7 @@ class _CommittedRows:
             return buckets
         try:
             latest = self._session.snapshots.latest() or self._made
-            live = self._session.live_entries(latest, lambda partition, _: partition in new)
+            live = self._session.live_entries(latest, BucketScope(partitions=frozenset(new)))
         except LsmError as error:
             log.warning("could not look which buckets the rows of a write have: %s", error)
             return buckets
@@ -334,7 +340,7 @@ class _CommittedRows:
     def _wait_in(self, at: Snapshot, reach: Reach) -> bool:
         """Whether rows of the write are in files of `at` that a read of this reach leaves out."""
         live = self._session.live_entries(
-            at, lambda *bucket: bucket in self.buckets and bucket[1] != POSTPONED
+            at, BucketScope(buckets=frozenset(one for one in self.buckets if one[1] != POSTPONED))
         )
         _, unseen = read_files(live, self._mode, reach)
         newest = self._newest() if unseen else {}
@@ -351,6 +357,7 @@ class _CommittedRows:
         """
         session = self._session
         try:
-            return newest_sequence_numbers(session.manifests, session.manifest_metas(self._made))
+            found = NewestNumbers(bucket_levels(session, self._made))
+            return {place: found[place] for place in self.buckets if place in found}
         except NotFoundError:
             return {}

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from lsm_engine.base.errors import CorruptFileError, UnsupportedError
 from lsm_engine.base.modes import EntryKind, FileSource
 from lsm_engine.codec.avro_schemas import INDEX_MANIFEST, MANIFEST, MANIFEST_LIST
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.codec.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
     decode_manifest_list_table,
-    encode_manifest,
     encode_manifest_list,
     entries_of,
 )

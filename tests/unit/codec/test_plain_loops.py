@@ -9,7 +9,7 @@ from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.avro import decode_table
 from lsm_engine.codec.avro_loop import _number
 from lsm_engine.codec.byte_copies import copy_pieces, read_only
-from lsm_engine.codec.manifest import encode_manifest
+from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.stats import SimpleStats

@@ -18,8 +18,8 @@ from lsm_engine.meta.index_file import HASH, IndexFileMeta, IndexManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.meta.stats import EMPTY_ROW
 from lsm_engine.plan.commit import (
+    BucketScope,
     CommitPlan,
-    LiveScope,
     SnapshotFiles,
     index_entries_after,
     plan_commit,
@@ -163,27 +163,27 @@ BUCKETS = frozenset({(EMPTY_ROW, 0)})
     ("data", "compact", "base", "planned_on", "since", "expected"),
     [
         # nothing has happened since: whoever planned has seen it all
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(3), snapshot(3), (), LiveScope()),
-        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3), snapshot(3), (), LiveScope()),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(3), snapshot(3), (), BucketScope()),
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3), snapshot(3), (), BucketScope()),
         # the same id after a rollback is another state
-        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3, uuid="new"), snapshot(3), (), LiveScope(buckets=BUCKETS)),
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(3, uuid="new"), snapshot(3), (), BucketScope(buckets=BUCKETS)),
         # plain appends never meet
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope()),
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.COMPACT),), LiveScope()),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), BucketScope()),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.COMPACT),), BucketScope()),
         # unless a partition may have been rescaled in between
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.OVERWRITE),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, schema_id=1),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), None, LiveScope(partitions=frozenset({EMPTY_ROW}))),
-        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(1), None, (snapshot(1),), LiveScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, CommitKind.OVERWRITE),), BucketScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4, schema_id=1),), BucketScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), None, BucketScope(partitions=frozenset({EMPTY_ROW}))),
+        (DataIncrement(new_files=(A,)), CompactIncrement(), snapshot(1), None, (snapshot(1),), BucketScope(partitions=frozenset({EMPTY_ROW}))),
         # or it takes files away, or puts them below level 0
-        (DataIncrement(new_files=(B,), deleted_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
-        (DataIncrement(new_files=(C,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
-        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(4), snapshot(3), (snapshot(4),), LiveScope(buckets=BUCKETS)),
+        (DataIncrement(new_files=(B,), deleted_files=(A,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), BucketScope(buckets=BUCKETS)),
+        (DataIncrement(new_files=(C,)), CompactIncrement(), snapshot(4), snapshot(3), (snapshot(4),), BucketScope(buckets=BUCKETS)),
+        (DataIncrement(), CompactIncrement(before=(A,), after=(C,)), snapshot(4), snapshot(3), (snapshot(4),), BucketScope(buckets=BUCKETS)),
     ],
 )  # fmt: skip
 def test_what_has_to_be_checked(
     data: DataIncrement, compact: CompactIncrement, base: Snapshot, planned_on: Snapshot | None,
-    since: tuple[Snapshot, ...] | None, expected: LiveScope,
+    since: tuple[Snapshot, ...] | None, expected: BucketScope,
 ) -> None:  # fmt: skip
     (step,) = steps(committable(data, compact))
     assert plan_commit(step, base, planned_on=planned_on, since=since).scope == expected
@@ -334,7 +334,7 @@ def test_new_columns_of_old_rows_are_checked_against_them() -> None:
     plan = plan_commit(
         step, snapshot(4), planned_on=snapshot(3), since=(snapshot(4),), tracks_rows=True
     )
-    assert plan.scope == LiveScope(buckets=frozenset({(b"p", 3)}))
+    assert plan.scope == BucketScope(buckets=frozenset({(b"p", 3)}))
     unchanged = plan_commit(step, snapshot(4), planned_on=snapshot(4), tracks_rows=True)
     assert unchanged.scope.is_empty
 

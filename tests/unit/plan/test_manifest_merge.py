@@ -4,20 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_engine.base.modes import EntryKind
 from lsm_engine.meta.manifest import ManifestFileMeta
 from lsm_engine.plan.manifest_merge import (
+    ENTRIES_MAX,
     Keep,
     ManifestMerge,
     changed_manifests,
     plan_full_merge,
     plan_manifest_merge,
     roll,
-    untouched,
 )
 from tests.unit.plan.facts import entry, manifest
 
-DELETE = EntryKind.DELETE
+GONE = (entry("x").partition, entry("x").bucket, entry("x").file.level)
 
 
 def manifests(sizes: str) -> list[ManifestFileMeta]:
@@ -49,12 +48,26 @@ def told(merge: ManifestMerge) -> str:
         ("60 1 1", "60 1 1"),
         ("60 1 1 1", "60 [1 1 1]"),  # the old one is too big to be rewritten for three small ones
         ("60 3 2 1 1", "60 [3 2 1 1]"),
-        ("99 99 1", "[99 99 1]"),
+        ("99 99 1", "99 99 1"),  # nor are large ones for the sake of a small one
+        ("99 99 60", "99 [99 60]"),  # what is filled takes in no more
+        ("9 9 9 9 1", "9 9 9 9 1"),
+        ("9 9 9 9 1 1 1 1 1", "[9 9 9 9 1 1 1 1 1]"),
     ],
 )
 def test_minor(sizes: str, expected: str) -> None:
     merge = plan_manifest_merge(manifests(sizes), target_size_bytes=100, min_count=4)
     assert told(merge) == expected
+
+
+def test_a_manifest_of_as_many_entries_as_one_may_have_is_not_joined() -> None:
+    metas = [manifest("m", 10, added=ENTRIES_MAX), *manifests("10 10 10 10")]
+    assert (
+        told(plan_manifest_merge(metas, target_size_bytes=100, min_count=4)) == "10 [10 10 10 10]"
+    )
+    merge = plan_full_merge(
+        [*metas, manifest("d", 10, deleted=1)], [], target_size_bytes=100, may_hold=held()
+    )
+    assert told(merge) == "10 [10 10 10 10 10]"
 
 
 def test_manifests_without_entries_go() -> None:
@@ -111,13 +124,13 @@ def test_full_is_due_by_the_bytes_that_changed() -> None:
     ("metas", "deletes", "expected"),
     [
         # a holds a deleted file's partition; b does not; d is the delete itself
-        ([manifest("a", 900), manifest("b", 900), manifest("d", 900, deleted=1)], [entry("x", kind=DELETE)], "900 [900 900]"),
+        ([manifest("a", 900), manifest("b", 900), manifest("d", 900, deleted=1)], [GONE], "900 [900 900]"),
         # nothing left to delete: only the manifests with deletes are written anew
         ([manifest("a", 900), manifest("d", 900, deleted=1)], [], "900 [900]"),
         # bucket and level ranges narrow it down
-        ([manifest("a", 900, buckets=(1, 4)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "900 [500]"),
-        ([manifest("a", 900, buckets=(0, 4)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "[900 500]"),
-        ([manifest("a", 900, levels=(4, 5)), manifest("d", 500, deleted=1)], [entry("x", kind=DELETE)], "900 [500]"),
+        ([manifest("a", 900, buckets=(1, 4)), manifest("d", 500, deleted=1)], [GONE], "900 [500]"),
+        ([manifest("a", 900, buckets=(0, 4)), manifest("d", 500, deleted=1)], [GONE], "[900 500]"),
+        ([manifest("a", 900, levels=(4, 5)), manifest("d", 500, deleted=1)], [GONE], "900 [500]"),
         # rows that wait for a bucket stay in their order
         ([manifest("w", 900, buckets=(-2, 0)), manifest("d", 500, deleted=1)], [], "[900 500]"),
         # small ones come along
@@ -136,10 +149,3 @@ def test_rolling() -> None:
     assert [len(piece) for piece in pieces] == [3, 3, 1]
     assert len(roll(entries, bytes_per_entry=100, target_size_bytes=30)) == 7
     assert roll([], bytes_per_entry=1, target_size_bytes=1) == []
-
-
-def test_a_manifest_that_turns_out_clean_can_stay() -> None:
-    entries = [entry("a"), entry("b")]
-    assert untouched(entries, {entry("c").identity})
-    assert not untouched(entries, {entry("b").identity})
-    assert not untouched([entry("a", kind=DELETE)], set())

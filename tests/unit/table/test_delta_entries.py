@@ -19,7 +19,7 @@ def test_deltas_that_stay_are_decoded_once(keeps, times, monkeypatch):
         story.put(k1=value)
     session = story.table.session
     snapshots = session.snapshots.all()
-    session.manifests._kept.clear()
+    session.manifests.forget_all()
     monkeypatch.setattr(manifests, "decode_manifest", counted)
     first = list(Roots(session).delta_entries(snapshots, keeps=keeps))
     assert list(Roots(session).delta_entries(snapshots, keeps=keeps)) == first

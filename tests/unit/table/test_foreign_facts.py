@@ -11,7 +11,8 @@ import pytest
 from pyarrow import orc
 
 import lsm_engine as lsm
-from lsm_engine.codec.manifest import encode_index_manifest, encode_manifest, encode_manifest_list
+from lsm_engine.codec.entry_bytes import encode_manifest
+from lsm_engine.codec.manifest import encode_index_manifest, encode_manifest_list
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import IndexFileMeta, IndexManifestEntry
 from lsm_engine.meta.manifest import EntryKind, ManifestFileMeta

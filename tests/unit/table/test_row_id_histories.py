@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lsm_engine as lsm
-from lsm_engine.codec.manifest import encode_manifest
+from lsm_engine.codec.entry_bytes import encode_manifest
 from tests.foreign_documents import forget_checksums
 from tests.unit.table.test_row_ids import (
     DELETING,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_engine.mergetree.levels import Levels
-from lsm_engine.table.ground.live_files import sorted_run_counts
+from lsm_engine.table.ground.staging import bucket_levels
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema(
@@ -41,8 +41,7 @@ def test_counts_are_those_of_the_levels(seed):
         if chance.random() < 0.1:
             story.table.overwrite([{"id": 1, "p": 0}], partition={"p": 0})
         session = story.reopened().session
-        metas = session.manifest_metas(session.snapshots.latest())
-        counts = sorted_run_counts(session.manifests, metas)
+        counts = bucket_levels(session, session.snapshots.latest()).run_counts()
         assert {place: n for place, n in counts.items() if n} == counted_from_files(session)
 
 
