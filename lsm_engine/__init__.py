@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lsm_engine.io.process_directory import default_root as default_cache_root
     from lsm_engine.io.process_directory import processes_of as processes_of_directory
     from lsm_engine.io.process_directory import sweep as sweep_process_directories
+    from lsm_engine.io.shared_cache import ManifestCache, clear_manifest_cache, manifest_cache
     from lsm_engine.meta.commit_message import CommitMessage
     from lsm_engine.meta.compaction_metrics import CompactionMetrics, compaction_metrics_of
     from lsm_engine.meta.row_counts import RowCounts, row_counts_of
@@ -127,16 +128,16 @@ __all__ = [
     "Discard", "DropColumn", "ErrorKind", "Executor", "ExpiredError", "ExpiryReport", "FileCommit",
     "FileExplanation", "Follower", "ForgetPlan", "ForgetReport", "HealthReport",
     "InvalidInputError", "InvalidOptionError", "LeftFiles", "Lineage", "LineageInput",
-    "LineageOrigin", "LineageRun", "LocalExecutor", "LsmError", "MoveColumn", "NotFoundError",
+    "LineageOrigin", "LineageRun", "LocalExecutor", "LsmError", "ManifestCache", "MoveColumn", "NotFoundError",
     "OrphanReport", "Predicate", "PruneCounts", "RemoveOption", "RenameColumn", "RepairReport",
     "RestoreReport", "RetentionSimulation", "RowCounts", "RowKind", "ScalarType", "Scan",
     "SchemaChange", "SetColumnComment", "SetColumnDefault", "SetComment", "SetNullable",
     "SetOption", "Snapshot", "SnapshotDiff", "Staging", "StartMode", "StorageError", "StreamWriter",
     "SystemClock", "SystemIds", "Table", "TableName", "TableSchema", "Tag", "TreeRun",
     "UnsafePathError", "UnsupportedError", "VerifyReport", "WriteResult", "__version__",
-    "absolute_warehouse", "arrow_fields", "arrow_type", "choose_rows", "col", "columns_of_text",
+    "absolute_warehouse", "arrow_fields", "arrow_type", "choose_rows", "clear_manifest_cache", "col", "columns_of_text",
     "compaction_metrics_of", "core_options", "default_cache_root", "default_catalog_url", "doctor",
-    "format_bytes", "format_millis", "given_options", "lineage_page", "millis_of", "open_catalog",
+    "format_bytes", "format_millis", "given_options", "lineage_page", "manifest_cache", "millis_of", "open_catalog",
     "open_rows", "open_table", "openlineage_events", "parse_millis", "processes_of_directory",
     "provenance_properties", "record", "row_counts_of", "set_damaged_file_aside", "snapshot_ranges",
     "sql_field", "sweep_process_directories", "type_of_field", "type_of_text", "type_text",
@@ -170,6 +171,7 @@ _HOMES = {
         "io.process_directory": """
             LeftFiles default_cache_root processes_of_directory sweep_process_directories
         """,
+        "io.shared_cache": "ManifestCache clear_manifest_cache manifest_cache",
         "meta.commit_message": "CommitMessage",
         "meta.compaction_metrics": "CompactionMetrics compaction_metrics_of",
         "meta.row_counts": "RowCounts row_counts_of",

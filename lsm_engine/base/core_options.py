@@ -422,6 +422,10 @@ MANIFEST_MERGE_MIN_COUNT = Option(
     key="manifest.merge-min-count", parse=at_least(2), default=30,
     doc="Small manifests that are merged into one by a commit.",
 )  # fmt: skip
+MANIFEST_CACHE_MAX_DISK_SIZE = Option(
+    key="manifest.cache-max-disk-size", parse=parse_bytes, default=512 << 20, default_text="512 mb",
+    doc="Bytes of local disk for decoded manifests of 1,024 entries and more, which all processes of a user share, in the directory for temporary files; 0: none are stored. Not an option of other clients.",
+)  # fmt: skip
 MANIFEST_FULL_COMPACTION_SIZE = Option(
     key="manifest.full-compaction-threshold-size", parse=parse_bytes, default=16 << 20,
     doc="Bytes of changed manifests that make a commit rewrite them without their deleted entries.",

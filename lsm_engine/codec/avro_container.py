@@ -18,6 +18,7 @@ from lsm_engine.base.record import record
 MAGIC = b"Obj\x01"
 CODECS = ("null", "deflate", "snappy", "zstandard")
 CODECS_WRITTEN = ("zstandard", "deflate", "null")
+_NAMES = {"zstd": "zstandard", "none": "null"}
 _SYNC_BYTES = 16
 _SCHEMA_BYTES_MAX = 4 << 20
 BLOCK_BYTES_WRITTEN = 256 << 10
@@ -356,6 +357,11 @@ class GrowingContainer:
         made = EncodedContainer(b"".join(self._parts))
         made.content_bytes = self.content_bytes
         return made
+
+
+def codec_named(name: str) -> str:
+    """Return the codec that the option manifest.compression names."""
+    return _NAMES.get(name, name)
 
 
 def _pack(data: bytes, codec: str, level: int | None) -> bytes:

@@ -40,7 +40,7 @@ class ProcessDirectory:
         self._count_lock = threading.Lock()
         try:
             os.makedirs(root, mode=0o700, exist_ok=True)
-            _check_private(root)
+            check_private(root)
             with _locked(os.path.join(root, "lock")):
                 sweep_dead(root, _PROCESS)
                 self.path = tempfile.mkdtemp(prefix=_PROCESS, dir=root)
@@ -135,7 +135,7 @@ def sweep(root: str | None = None) -> None:
     """Remove what dead processes left under a root."""
     root = root or default_root()
     if os.path.isdir(root):
-        _check_private(root)
+        check_private(root)
         with _locked(os.path.join(root, "lock")):
             sweep_dead(root, _PROCESS)
 
@@ -155,7 +155,7 @@ def _is_alive(path: str) -> bool:
         os.close(descriptor)
 
 
-def _check_private(root: str) -> None:
+def check_private(root: str) -> None:
     found = os.lstat(root)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise StorageError(

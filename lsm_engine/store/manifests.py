@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lsm_engine.base.errors import CorruptFileError, InvalidInputError, LsmError
 from lsm_engine.base.record import record
+from lsm_engine.codec.avro_container import codec_named
 from lsm_engine.codec.checksum import check_bytes, checksum_of
 from lsm_engine.codec.entry_bytes import encode_manifest
 from lsm_engine.codec.entry_checks import decode_small_manifests
@@ -20,7 +21,6 @@ from lsm_engine.codec.manifest import (
     encode_manifest_list,
     entries_of,
 )
-from lsm_engine.codec.manifest_copies import ManifestCopier
 from lsm_engine.codec.manifest_gate import (
     GATE_COLUMNS,
     refuse_foreign_container,
@@ -36,6 +36,7 @@ from lsm_engine.io.paths import TablePaths
 from lsm_engine.meta.index_file import IndexManifestEntry
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.store.kept_manifests import CACHE_BYTES, KeptManifests
+from lsm_engine.store.mapped_manifests import ENTRIES_FROM, MappedManifests
 
 T = TypeVar("T")
 Put = Callable[[str, bytes], None]
@@ -45,7 +46,6 @@ _AHEAD = 32
 _TOGETHER = 64  # manifests of at most so many bytes are decoded at once
 SMALL_BYTES = 16 << 10
 """Of so many bytes at most a manifest is decoded with others."""
-_AVRO_NAMES = {"zstd": "zstandard", "none": "null"}  # names of the option manifest.compression
 _KEPT_ENTRIES = 256  # a manifest of more is decoded when it is asked for
 
 
@@ -72,13 +72,15 @@ class ManifestStore:
         cache_bytes: int = CACHE_BYTES,
         table: str = "",
         tracks_rows: bool = False,
+        mapped: MappedManifests | None = None,
     ) -> None:
-        """`tracks_rows`: the table's options know of row ids; else they are refused."""
+        """`tracks_rows`: the table's options know of row ids; else they are refused. `mapped`: of large ones."""
         self._table = table
         self.tracks_rows = tracks_rows
         self._file_io = file_io
         self._paths = paths
         self._kept = KeptManifests(file_io, cache_bytes)
+        self._mapped = mapped
 
     def read(
         self,
@@ -91,22 +93,36 @@ class ManifestStore:
 
         `columns`: only these are decoded and returned; such an answer is not kept.
         """
-        count = manifest.added_file_count + manifest.deleted_file_count
         needed = None if columns is None else {*columns, *GATE_COLUMNS}
-        decode = partial(decode_manifest, columns=needed, expected_count=count)
-        refuse = self.refuse_entries
-        if columns is None:
-            return self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=keeps)
-        found = self._kept_or(manifest.file_name, decode, refuse, manifest.checksum, keeps=False)
+        decode = partial(decode_manifest, columns=needed, expected_count=_count(manifest))
+        refuse, name, checksum = self.refuse_entries, manifest.file_name, manifest.checksum
+        if columns is None or needed is None:
+            return self._kept_or(name, decode, refuse, checksum, keeps=keeps)
+        mapped = self._mapped_of(manifest)
+        found = None if mapped is None else mapped.find(manifest, needed)
+        if found is None:
+            found = self._kept_or(name, decode, refuse, checksum, keeps=False)
+            if mapped is not None:
+                mapped.offer(manifest, needed, found)
+        else:
+            refuse(found, file_name=self._paths.manifest(name), table=self._table)
         return found.select([name for name in found.column_names if name in columns])
 
+    def _mapped_of(self, manifest: ManifestFileMeta) -> MappedManifests | None:
+        """Return where columns of a manifest may be stored: it is large, and not kept in memory."""
+        is_large = _count(manifest) >= ENTRIES_FROM and not self._kept.holds(manifest.file_name)
+        return self._mapped if is_large else None
+
     def ahead(
-        self, metas: Iterable[ManifestFileMeta], of: Callable[[pa.Table], object] | None = None
+        self,
+        metas: Iterable[ManifestFileMeta],
+        of: Callable[[pa.Table], object] | None = None,
+        columns: Collection[str] | None = None,
     ) -> Iterator[ManifestFileMeta]:
         """Yield manifests in order; of a far store the next ones are being fetched meanwhile.
 
-        Small ones are decoded together, and kept. `of`: only a fact of each will be asked for. What is
-        fetched ahead is at most 64 MB, or one file.
+        Small ones are decoded together, and kept. `of`, `columns`: only a fact of each will be asked for, or
+        these columns. What is fetched ahead is at most 64 MB, or one file.
         """
         if not self._file_io.facts.is_far:
             for batch in _batches(metas):
@@ -116,7 +132,7 @@ class ManifestStore:
         ready: list[ManifestFileMeta] = []
         try:
             for meta in metas:
-                if self._is_wanted(meta, of):
+                if self._is_wanted(meta, of) and not self._is_mapped(meta, columns):
                     self._file_io.prefetch(self._paths.manifest(meta.file_name))
                 waiting.append(meta)
                 if len(waiting) > _AHEAD or sum(one.file_size for one in waiting) > CACHE_BYTES:
@@ -134,6 +150,10 @@ class ManifestStore:
         name = meta.file_name if of is None else _fact_name(meta, of)
         return not (self._kept.holds(name) or self._kept.holds(meta.file_name))
 
+    def _is_mapped(self, meta: ManifestFileMeta, columns: Collection[str] | None) -> bool:
+        mapped = None if columns is None else self._mapped_of(meta)
+        return mapped is not None and mapped.holds(meta, {*(columns or ()), *GATE_COLUMNS})
+
     def _decoded(
         self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object] | None
     ) -> Sequence[ManifestFileMeta]:
@@ -150,7 +170,7 @@ class ManifestStore:
                 for meta in small
             }
             for meta, entries in zip(small, decode_small_manifests(files) or (), strict=False):
-                if entries.num_rows == meta.added_file_count + meta.deleted_file_count:
+                if entries.num_rows == _count(meta):
                     self.refuse_entries(entries, file_name=meta.file_name, table=self._table)
                     self._kept.keep(meta.file_name, entries)
         return metas
@@ -179,10 +199,8 @@ class ManifestStore:
         known: T | None = self._kept.find(name)
         if known is not None:
             return known
-        count = manifest.added_file_count + manifest.deleted_file_count
-        return self._kept.keep(
-            name, of(self.read(manifest, columns if count > _KEPT_ENTRIES else None))
-        )
+        wanted = columns if _count(manifest) > _KEPT_ENTRIES else None
+        return self._kept.keep(name, of(self.read(manifest, wanted)))
 
     def facts(
         self,
@@ -194,7 +212,7 @@ class ManifestStore:
         known: list[Any] = self._kept.find_all(_fact_name(meta, of) for meta in metas)
         if None not in known:
             return known
-        return [self.fact(meta, of, columns) for meta in self.ahead(metas, of)]
+        return [self.fact(meta, of, columns) for meta in self.ahead(metas, of, columns)]
 
     def are_known(
         self, metas: Sequence[ManifestFileMeta], of: Callable[[pa.Table], object]
@@ -241,20 +259,14 @@ class ManifestStore:
         A small one is kept as if it had been read: the next commit will ask for it. `put` takes the
         file, by its path, to be written later with others; the same of lists and index manifests.
         """
-        data = encode_manifest(entries, codec=_avro_name(codec))
+        data = encode_manifest(entries, codec=codec_named(codec))
         written = self.write_encoded(name, data, put=put)
         if len(entries) <= _KEPT_ENTRIES:
             self._kept.keep(name, rows_of(entries, with_stats=True))
         return written
 
-    def copier(self, *, codec: str, target_size_bytes: int, entries_max: int) -> ManifestCopier:
-        """Return what makes manifests of entries of others."""
-        return ManifestCopier(
-            codec=_avro_name(codec), target_size_bytes=target_size_bytes, entries_max=entries_max
-        )
-
     def write_encoded(self, name: str, data: bytes, *, put: Put | None = None) -> WrittenFile:
-        """Write a manifest as it is, such as one of copied entries (`copier`)."""
+        """Write a manifest as it is, such as one of copied entries."""
         return self._write(name, data, decode_manifest, put)
 
     def write_list(
@@ -266,7 +278,7 @@ class ManifestStore:
         put: Put | None = None,
     ) -> WrittenFile:
         """Write a manifest list. Its decoded contents are cached."""
-        data = encode_manifest_list(manifests, codec=_avro_name(codec))
+        data = encode_manifest_list(manifests, codec=codec_named(codec))
         written = self._write(name, data, decode_manifest_list, put)
         self._kept.keep(name, list(manifests))
         return written
@@ -280,7 +292,7 @@ class ManifestStore:
         put: Put | None = None,
     ) -> WrittenFile:
         """Write an index manifest. What it holds is kept."""
-        data = encode_index_manifest(entries, codec=_avro_name(codec))
+        data = encode_index_manifest(entries, codec=codec_named(codec))
         written = self._write(name, data, decode_index_manifest, put)
         self._kept.keep(name, list(entries))
         return written
@@ -291,8 +303,9 @@ class ManifestStore:
         return self._file_io.delete(self._paths.manifest(name))
 
     def forget_all(self) -> None:
-        """Keep nothing: files are to be looked at as they are now."""
+        """Keep nothing, and believe nothing on local disk: files are to be looked at as they are now."""
         self._kept.forget_all()
+        self._mapped = None
 
     def forget(self, name: str) -> None:
         """Keep nothing of a file that is about to go."""
@@ -376,5 +389,5 @@ def _fact_name(manifest: ManifestFileMeta, of: Callable[[pa.Table], object]) -> 
     return f"{manifest.file_name} {of.__module__}.{of.__qualname__}"
 
 
-def _avro_name(codec: str) -> str:
-    return _AVRO_NAMES.get(codec, codec)
+def _count(manifest: ManifestFileMeta) -> int:
+    return manifest.added_file_count + manifest.deleted_file_count

@@ -18,6 +18,10 @@ class OursDriver:
         schema = protocol.load_table(rows).schema
         self.table = catalog.create_table("bench.t", schema, primary_key=["k"], options=options)
 
+    def do_reopen(self, path):
+        """Take a table that is there."""
+        self.table = lsm.open_table(path)
+
     def do_upsert(self, rows):
         """Upsert rows in one commit."""
         self.table.upsert(protocol.load_table(rows))

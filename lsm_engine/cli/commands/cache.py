@@ -1,11 +1,11 @@
-"""The local lookup files: what each process keeps, how well that serves it, and what dead ones left."""
+"""The local lookup files: what each process keeps, how well that serves it, and what dead ones left; decoded manifests."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from lsm_engine import LeftFiles, format_bytes
+from lsm_engine import LeftFiles, clear_manifest_cache, format_bytes, manifest_cache
 from lsm_engine import default_cache_root as default_root
 from lsm_engine import processes_of_directory as processes_of
 from lsm_engine import sweep_process_directories as sweep
@@ -15,12 +15,22 @@ from lsm_engine.cli.safe_text import utc_text
 from lsm_engine.cli.verb import verb
 
 
-@verb("lsm cache", "lsm cache --files", "lsm cache --json | jq .evictions", "lsm cache --sweep")
+@verb(
+    "lsm cache",
+    "lsm cache --files",
+    "lsm cache --json | jq .evictions",
+    "lsm cache --sweep",
+    "lsm cache --manifests",
+)
 @click.option("--directory", metavar="PATH", help="Of lookup files.  [default: this user's]")
 @click.option("--files", "by_file", is_flag=True,
               help="List lookup files: keys asked for, keys found, and why a file was removed.")  # fmt: skip
 @click.option("--sweep", "sweeps", is_flag=True, help="Remove what processes left that have died.")
-def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> None:
+@click.option("--manifests", "of_manifests", is_flag=True,
+              help="Of decoded manifests, which all processes share; with --sweep they are removed.")  # fmt: skip
+def cache(
+    call: Call, *, directory: str | None, by_file: bool, sweeps: bool, of_manifests: bool
+) -> None:
     """Show the local files that lookups have built: hits, misses, evictions by cause, bytes by table.
 
     With --files, of each process the hundred lookup files that were asked most, and the last hundred that
@@ -29,7 +39,13 @@ def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> 
     dead processes left go when the next process starts to look keys up, or now with --sweep.
     Workers of Spark keep theirs where Spark has its own (SPARK_LOCAL_DIRS): name one of those by
     --directory.
+
+    Large manifests that were asked for twice are kept decoded for all processes of a user (option
+    manifest.cache-max-disk-size): --manifests tells where, how many and how large.
     """
+    if of_manifests:
+        _show_manifests(call, sweeps=sweeps)
+        return
     root = directory or default_root()
     found = processes_of(root)
     if sweeps:
@@ -52,6 +68,15 @@ def cache(call: Call, *, directory: str | None, by_file: bool, sweeps: bool) -> 
     if call.out.as_json:
         rows = [_facts(each) for each in found]
     call.out.rows(columns, rows, empty=f"no lookup files in {root}")
+
+
+def _show_manifests(call: Call, *, sweeps: bool) -> None:
+    """Show the decoded manifests that processes share, or remove them."""
+    found = clear_manifest_cache() if sweeps else manifest_cache()
+    facts = {"directory": found.path, "files": found.file_count, "bytes": found.byte_count}
+    done = "removed" if sweeps else f"in {found.path}"
+    size_text = format_bytes(found.byte_count)
+    call.out.report(f"{counted(found.file_count, 'decoded manifest')}, {size_text}, {done}", facts)
 
 
 _FILE_COLUMNS = [

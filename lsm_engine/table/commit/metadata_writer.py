@@ -9,6 +9,7 @@ import pyarrow as pa
 from lsm_engine.base import core_options
 from lsm_engine.base.errors import AlreadyExistsError, CorruptFileError, InvalidInputError
 from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.avro_container import codec_named
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.codec.manifest_copies import ManifestCopier
 from lsm_engine.codec.stats import StatsCollector, StatsMode
@@ -148,8 +149,8 @@ class MetadataWriter:
         if group.is_complete:
             _require_added(entries, stands)
         left = entries.filter(pa.array(stands))
-        copier = manifests.copier(
-            codec=self._codec,
+        copier = ManifestCopier(
+            codec=codec_named(self._codec),
             target_size_bytes=self._session.options[core_options.MANIFEST_TARGET_FILE_SIZE],
             entries_max=ENTRIES_MAX,
         )

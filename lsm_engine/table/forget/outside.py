@@ -7,6 +7,7 @@ from itertools import chain
 from lsm_engine.base.record import record
 from lsm_engine.base.units import counted
 from lsm_engine.io.process_directory import default_roots, processes_of, sweep
+from lsm_engine.io.shared_cache import clear_manifest_cache
 from lsm_engine.io.spill import sweep_spills
 from lsm_engine.table.find.lookup import process_cache
 from lsm_engine.table.forget.forgotten_keys import ForgottenKeys, shown_text
@@ -66,11 +67,12 @@ def outside_of(session: TableSession, keys: StoredKeys, traces: Iterable[Trace])
 
 
 def clear_outside(session: TableSession, keys: StoredKeys) -> None:
-    """Take keys out of the catalog; remove this process's lookup files, and what dead ones left."""
+    """Take keys out of the catalog; remove this process's lookup files, what dead ones left, and decoded manifests."""
     process_cache().close()
     for root in default_roots():
         sweep(root)
     sweep_spills()
+    clear_manifest_cache()
     for one in _holders(session):
         one.forget_keys(session.name, keys)
 

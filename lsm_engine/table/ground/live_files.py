@@ -11,6 +11,7 @@ from lsm_engine.base.errors import CommitConflictError
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.base.record import record
 from lsm_engine.codec.manifest import entries_of
+from lsm_engine.codec.narrow_entries import narrowed
 from lsm_engine.meta.manifest import ManifestEntry, ManifestFileMeta
 from lsm_engine.store.manifests import ManifestStore
 
@@ -30,7 +31,6 @@ SCHEMA_ID = "_FILE._SCHEMA_ID"
 MIN_SEQUENCE_NUMBER = "_FILE._MIN_SEQUENCE_NUMBER"
 MAX_SEQUENCE_NUMBER = "_FILE._MAX_SEQUENCE_NUMBER"
 CREATION_TIME = "_FILE._CREATION_TIME"
-EXTRA_FILES = "_FILE._EXTRA_FILES"
 _JOINED_ROWS = 1 << 16
 _LARGE_ROWS = 1 << 12
 _HALF, _LOW_BITS = 1 << 31, (1 << 32) - 1
@@ -86,36 +86,15 @@ def live_rows(
     `columns`: only these are decoded and returned. `narrow`: as `narrowed` returns them.
     """
     tables = []
-    for table in joined(manifests.read(meta, columns) for meta in manifests.ahead(metas)):
+    for table in joined(
+        manifests.read(meta, columns) for meta in manifests.ahead(metas, columns=columns)
+    ):
         kept = table if keep is None else table.filter(pa.array(keep(table)))
         if kept.num_rows:
             tables.append(narrowed(kept) if narrow else kept)
     if not tables:
         return None
     return _folded(pa.concat_tables(tables, promote_options="permissive" if narrow else "none"))
-
-
-def narrowed(entries: pa.Table) -> pa.Table:
-    """Return entries in the bytes that they need, half of what they had: to be kept in great numbers.
-
-    Numbers are no wider than the greatest of a column, partitions are dictionaries, and columns
-    without a value are left out.
-    """
-    made = {}
-    for name, column in zip(entries.column_names, entries.columns, strict=True):
-        if column.null_count == len(column):
-            continue
-        if name == EXTRA_FILES and not pc.max(pc.list_value_length(column)).as_py():
-            continue
-        if name == PARTITION:
-            column = pc.dictionary_encode(column)
-        elif pa.types.is_integer(column.type):
-            ends = pc.min_max(column)
-            least, most = ends["min"].as_py(), ends["max"].as_py()
-            kind = np.result_type(np.min_scalar_type(least), np.min_scalar_type(most))
-            column = column.cast(pa.from_numpy_dtype(kind))
-        made[name] = column
-    return pa.table(made)
 
 
 def joined(tables: Iterable[pa.Table], row_count: int = _JOINED_ROWS) -> Iterator[pa.Table]:

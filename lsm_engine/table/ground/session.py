@@ -29,6 +29,7 @@ from lsm_engine.store.changelogs import ChangelogStore
 from lsm_engine.store.consumers import ConsumerStore
 from lsm_engine.store.identity import TableIdentity
 from lsm_engine.store.manifests import ManifestStore
+from lsm_engine.store.mapped_manifests import MappedManifests
 from lsm_engine.store.newest import likely_documents
 from lsm_engine.store.schemas import SchemaStore
 from lsm_engine.store.snapshots import SnapshotStore
@@ -102,8 +103,14 @@ class TableSession:
     @cached_property
     def manifests(self) -> ManifestStore:
         """Manifests and their lists, of all branches."""
+        file_io, paths = self.file_io, self.paths
+        mapped = MappedManifests(
+            paths,
+            max_bytes=self.options[core_options.MANIFEST_CACHE_MAX_DISK_SIZE],
+            is_far=file_io.facts.is_far,
+        )
         return ManifestStore(
-            self.file_io, self.paths, table=self.name, tracks_rows=self.schema.tracks_rows
+            file_io, paths, table=self.name, tracks_rows=self.schema.tracks_rows, mapped=mapped
         )
 
     @cached_property

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from lsm_engine.io import shared_cache
 from lsm_engine.io.clock import SystemClock
 from lsm_engine.io.disk_cache import DiskCache
 from lsm_engine.table.find.lookup import TableQuery
@@ -116,3 +118,15 @@ os._exit(1)
     assert told["alive"] is False
     assert json.dumps(told["evictions"]) == '{"size": 2}'
     assert "2 size" in shell("cache", "--directory", root).stdout
+
+
+def test_decoded_manifests_are_shown_and_removed(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    root = shared_cache.manifest_cache_root()
+    shared_cache.SharedCache(root, 1 << 20).put("a", lambda sink: sink.write(bytes(996)))
+    (told,) = shell.json("cache", "--manifests")
+    assert told == {"directory": root, "files": 1, "bytes": 1000}
+    assert f"1 decoded manifest, 1000 B, in {root}" in shell("cache", "--manifests").stdout
+    assert "1 decoded manifest, 1000 B, removed" in shell("cache", "--manifests", "--sweep").stdout
+    (told,) = shell.json("cache", "--manifests")
+    assert told["files"] == 0

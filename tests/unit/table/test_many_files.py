@@ -12,12 +12,13 @@ import lsm_engine as lsm
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.codec.manifest_rows import rows_of
+from lsm_engine.codec.narrow_entries import narrowed
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.stats import EMPTY_STATS
 from lsm_engine.table.ground import many_splits
 from lsm_engine.table.ground.executor import LocalExecutor
-from lsm_engine.table.ground.live_files import bucket_pairs, narrowed
+from lsm_engine.table.ground.live_files import bucket_pairs
 from lsm_engine.table.read import prune_files
 from tests.bench.many_files import IDS_PER_FILE, many_files
 

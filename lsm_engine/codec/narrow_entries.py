@@ -1,0 +1,48 @@
+"""Entries as columns in the bytes that they need, half of what they had: to be kept in great numbers."""
+
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_engine.codec.manifest_columns import MANIFEST_COLUMNS
+
+_PARTITION, _EXTRA_FILES = "_PARTITION", "_FILE._EXTRA_FILES"
+
+
+def narrowed(entries: pa.Table) -> pa.Table:
+    """Return entries with numbers no wider than the greatest of a column, and partitions as dictionaries.
+
+    Columns without a value are left out.
+    """
+    made = {}
+    for name, column in zip(entries.column_names, entries.columns, strict=True):
+        if column.null_count == len(column):
+            continue
+        if name == _EXTRA_FILES and not pc.max(pc.list_value_length(column)).as_py():
+            continue
+        if name == _PARTITION:
+            column = pc.dictionary_encode(column)
+        elif pa.types.is_integer(column.type):
+            ends = pc.min_max(column)
+            least, most = ends["min"].as_py(), ends["max"].as_py()
+            kind = np.result_type(np.min_scalar_type(least), np.min_scalar_type(most))
+            column = column.cast(pa.from_numpy_dtype(kind))
+        made[name] = column
+    return pa.table(made)
+
+
+def widened(entries: pa.Table, columns: Collection[str]) -> pa.Table:
+    """Return narrowed entries as they were decoded: these of MANIFEST_COLUMNS, in their order.
+
+    Empty lists of extra files have become null, which means the same.
+    """
+    held = set(entries.column_names)
+    made = {}
+    for name, known in MANIFEST_COLUMNS.items():
+        if name in held:
+            made[name] = entries.column(name).cast(known.kind)
+        elif name in columns:
+            made[name] = pa.nulls(entries.num_rows, known.kind)
+    return pa.table(made)
