@@ -29,7 +29,10 @@ from lsm_engine.table.ground.live_files import (
 )
 
 _COLUMNS = (KIND, PARTITION, BUCKET, LEVEL, MAX_SEQUENCE_NUMBER, TOTAL_BUCKETS)
+_MANY = 20  # manifests from which on it pays to look at their ranges
 _ALONE = 8  # partitions that are looked for one by one; for the next one all manifests are read
+FEW_ROWS = 32
+"""Entries up to which a loop in Python is faster."""
 _BYTES_PER_LEVEL = 400  # in memory, measured
 
 
@@ -61,8 +64,8 @@ class ManifestLevels:
 
 def level_facts(entries: pa.Table) -> ManifestLevels:
     """Return what a manifest records of each level, for `ManifestStore.fact` to keep."""
-    if not entries.num_rows:
-        return ManifestLevels(partitions={}, level_count=0)
+    if entries.num_rows <= FEW_ROWS:
+        return levels_of_rows(entries)
     pairs, of_row = bucket_pairs(entries)
     levels = entries.column(LEVEL).to_numpy().astype(np.int64)
     places, first, of_row = np.unique(
@@ -84,6 +87,21 @@ def level_facts(entries: pa.Table) -> ManifestLevels:
         one = LevelFacts(bucket, place & 0xFFFFFFFF, *facts)
         found.setdefault(partition, []).append(one)
     return ManifestLevels(partitions=found, level_count=len(places))
+
+
+def levels_of_rows(entries: pa.Table) -> ManifestLevels:
+    """Return the same as `level_facts`, row by row: of a few that is ten times as fast."""
+    known: dict[tuple[bytes, int, int], tuple[int, int, int, int]] = {}
+    for kind, partition, bucket, level, newest, total in zip(
+        *(entries.column(name).to_pylist() for name in _COLUMNS), strict=True
+    ):
+        place, count = (partition, bucket, level), -1 if kind == EntryKind.DELETE.value else 1
+        before, last, least, most = known.get(place, (0, newest, total, total))
+        known[place] = (before + count, max(last, newest), min(least, total), max(most, total))
+    found: dict[bytes, list[LevelFacts]] = {}
+    for (partition, bucket, level), facts in known.items():
+        found.setdefault(partition, []).append(LevelFacts(bucket, level, *facts))
+    return ManifestLevels(partitions=found, level_count=len(known))
 
 
 class BucketLevels:
@@ -162,7 +180,9 @@ class BucketLevels:
     def _holding(self, partition: bytes) -> Sequence[ManifestFileMeta]:
         """Return the manifests that may name a partition: all, where their levels are kept."""
         metas = self._metas
-        if self._alone >= _ALONE or all(self._manifests.are_known(metas, level_facts)):
+        if len(metas) <= _MANY or self._alone >= _ALONE:
+            return metas
+        if all(self._manifests.are_known(metas, level_facts)):
             return metas
         self._alone += 1
         return manifests_in(metas, BucketScope(partitions=frozenset({partition})), self._fields)

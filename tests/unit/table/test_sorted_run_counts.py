@@ -4,9 +4,15 @@ import random
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.mergetree.levels import Levels
+from lsm_engine.table.ground.bucket_levels import FEW_ROWS, level_facts, levels_of_rows
 from lsm_engine.table.ground.staging import bucket_levels
+from tests.unit.plan.facts import entry
 from tests.unit.table.history_tables import Story
 
 COLUMNS = pa.schema(
@@ -17,8 +23,8 @@ COLUMNS = pa.schema(
 def counted_from_files(session):
     """By bucket: the runs of the levels that its live files make."""
     buckets = {}
-    for entry in session.live_entries(session.snapshots.latest()):
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+    for one in session.live_entries(session.snapshots.latest()):
+        buckets.setdefault((one.partition, one.bucket), []).append(one.file)
     return {
         place: len(Levels.of(files, level_count=6, key_order=session.key_order).runs)
         for place, files in buckets.items()
@@ -58,3 +64,26 @@ def test_a_write_whose_buckets_are_in_shape_makes_no_file_an_object(monkeypatch)
     story.put(k3="c")
     assert len(story.table.tree()[0].runs) == 1
     assert story.rows() == {1: "a", 2: "b", 3: "c"}
+
+
+@given(
+    st.lists(
+        st.builds(
+            entry, st.sampled_from("abcdef"), kind=st.sampled_from(EntryKind),
+            partition=st.sampled_from([b"p", b"q"]), bucket=st.sampled_from([-2, 0, 1]),
+            level=st.integers(0, 2), total_buckets=st.integers(1, 2), sequence=st.integers(0, 99),
+        ),
+        min_size=1, max_size=20,
+    )
+)  # fmt: skip
+def test_few_rows_and_many_give_the_same_levels(entries):
+    def told(found):
+        levels = {partition: sorted(some) for partition, some in found.partitions.items()}
+        return levels, found.level_count
+
+    again = 1 + FEW_ROWS // len(entries)  # as often as makes them many
+    rows = rows_of(entries * again)
+    levels, count = told(levels_of_rows(rows))
+    assert rows.num_rows > FEW_ROWS
+    assert told(level_facts(rows)) == (levels, count)
+    assert told(level_facts(rows_of(entries)))[1] == count
