@@ -109,7 +109,7 @@ class TableQuery(NamedElsewhere):
             blocks=BlockCache(settings.decoded_blocks_bytes),
         )
         self._refreshing = threading.Lock()
-        self._view = LookupView(snapshot=None, partitions={})
+        self._view = LookupView(snapshot=None)
         self._points: dict[LookupLevels, PointIndex | None] = {}
         self._encoder = KeyEncoder(self._schema) if self._has_points else None
         self._looked_after = 0
@@ -219,13 +219,13 @@ class TableQuery(NamedElsewhere):
         if seen.snapshot != snapshot:
             return None, 0
         rows = 0
-        for there in seen.by_bucket(self._schema, keys):
-            batch = KeyRows.of(there.keys, there.rows, self._schema).batch
-            unbuilt = there.levels.unbuilt(batch)
-            rows += sum(_FILE_ROWS + file.row_count for file in unbuilt)
-        if rows > rows_max:
-            return None, 0
         try:
+            for there in seen.by_bucket(self._schema, keys):
+                batch = KeyRows.of(there.keys, there.rows, self._schema).batch
+                unbuilt = there.levels.unbuilt(batch)
+                rows += sum(_FILE_ROWS + file.row_count for file in unbuilt)
+            if rows > rows_max:
+                return None, 0
             return self._looked_up(seen, keys, names), rows
         except CorruptFileError as error:
             self._cache.discard(self._owner, str(error.facts.get("file")))
@@ -252,9 +252,12 @@ class TableQuery(NamedElsewhere):
         if encoder is not None:
             ordered = encoder.encoded(key)
             seen = self._view
-            partition = seen.partitions.get(encoder.partition(key))
+            stored = encoder.partition(key)
+            partition = seen.known.get(stored)
             if partition is None:
-                return None
+                if seen.rest is None:
+                    return None
+                return self._got(key, columns)  # which looks at the partition
             if partition.total_buckets is not None:
                 levels = partition.buckets.get(encoder.bucket(key, partition.total_buckets))
                 if levels is None:
@@ -305,7 +308,7 @@ class TableQuery(NamedElsewhere):
 
     def _look_after(self) -> None:
         """Keep files alive that are used without being asked for, and give up damaged ones."""
-        for partition in self._view.partitions.values():
+        for partition in list(self._view.known.values()):
             for levels in partition.buckets.values():
                 index = self._points.get(levels)
                 if index is None:
@@ -333,7 +336,7 @@ class TableQuery(NamedElsewhere):
         view = self._view
         for there in view.by_bucket(self._schema, search.keys):
             self._tag_bucket(there, search, with_positions=with_positions)
-        for partition in view.partitions if everywhere else ():
+        for partition in view.partitions() if everywhere else ():
             rows = np.flatnonzero(search.may_be_in(partition, own=False) & ~search.is_there)
             keys = search.keys.take(pa.array(rows))
             for there in view.in_partition(partition, self._schema, rows, keys):

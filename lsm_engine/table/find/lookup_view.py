@@ -1,8 +1,8 @@
 """One snapshot of a table as lookups see it: the levels of each bucket, and which buckets a key may be in."""
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,14 @@ from lsm_engine.lookup.sort_store import BlockCache
 from lsm_engine.mergetree.levels import Levels
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.index_file import VectorPlace
-from lsm_engine.meta.manifest import Bucket, ManifestEntry
+from lsm_engine.meta.manifest import Bucket, BucketScope, ManifestEntry
 from lsm_engine.meta.snapshot import Snapshot
 from lsm_engine.plan.scan import ReadMode
 from lsm_engine.schema.table_schema import TableSchema
 from lsm_engine.table.ground.bucket_context import BucketContext
 from lsm_engine.table.ground.bucket_keys import bucket_hashes, partition_numbers
 from lsm_engine.table.ground.deletion_vectors import BucketVectors
+from lsm_engine.table.ground.many_splits import MANY_FILES
 from lsm_engine.table.ground.merge_rules import read_mode
 from lsm_engine.table.ground.session import TableSession
 
@@ -52,18 +53,62 @@ class BucketKeys:
     """Whether no other bucket may hold these keys."""
 
 
+NO_BUCKETS = PartitionView(total_buckets=1, buckets={})
+"""A partition without a file."""
+
+
+class RestOfView:
+    """Partitions that a view has not looked at yet: those of a table of very many files are, once they are asked for."""
+
+    def __init__(
+        self, load: Callable[[frozenset[bytes] | None], Mapping[bytes, PartitionView]]
+    ) -> None:
+        """`load` returns those of some partitions that have files, or all (None)."""
+        self._load = load
+        self._is_loaded = False
+
+    def into(self, known: dict[bytes, PartitionView], wanted: Iterable[bytes] | None) -> None:
+        """Add those of `wanted`, or all, that are not known. Threads may do so at once: the first one counts."""
+        if self._is_loaded:
+            return
+        missing = None if wanted is None else frozenset(wanted).difference(known)
+        if missing is not None and not missing:
+            return
+        for partition, found in self._load(missing).items():
+            known.setdefault(partition, found)
+        for partition in missing or ():
+            known.setdefault(partition, NO_BUCKETS)
+        self._is_loaded = missing is None
+
+
 @record
 class LookupView:
     """One snapshot, ready to be looked into. Replaced as a whole, so that threads may share it."""
 
     snapshot: Snapshot | None
-    partitions: Mapping[bytes, PartitionView]
+    known: dict[bytes, PartitionView] = field(default_factory=dict)
+    """The partitions that have been looked at: all where there is no `rest`."""
+    rest: RestOfView | None = None
     vectors: Mapping[Bucket, Mapping[str, VectorPlace]] = field(default_factory=dict)
     """Where each bucket's deletion vectors are, by data file."""
 
+    def partition(self, stored: bytes) -> PartitionView | None:
+        """Return the buckets of a partition, if it has files; NotFoundError once the snapshot has expired."""
+        found = self.known.get(stored)
+        if found is None and self.rest is not None:
+            self.rest.into(self.known, [stored])
+            found = self.known.get(stored)
+        return found
+
+    def partitions(self) -> Sequence[bytes]:
+        """Return all partitions."""
+        if self.rest is not None:
+            self.rest.into(self.known, None)
+        return list(self.known)
+
     def levels_of(self, partition: bytes, bucket: int) -> LookupLevels | None:
-        """Return a bucket's levels, if it has any."""
-        found = self.partitions.get(partition)
+        """Return a bucket's levels, if it has any and has been looked at."""
+        found = self.known.get(partition)
         return None if found is None else found.buckets.get(bucket)
 
     def by_bucket(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
@@ -75,13 +120,15 @@ class LookupView:
             return
         fields = schema.select(schema.partition_keys)
         stored, ids = partition_numbers(fields, keys)
+        if self.rest is not None:
+            self.rest.into(self.known, stored)
         for rows, part, number in _grouped(keys, ids, len(stored)):
             yield from self.in_partition(stored[number], schema, rows, part)
 
     def _everywhere(self, schema: TableSchema, keys: pa.RecordBatch) -> Iterator[BucketKeys]:
         """Yield all buckets: the keys do not hold their partition."""
         rows: Longs = np.arange(keys.num_rows, dtype=np.int64)
-        for partition in self.partitions:
+        for partition in self.partitions():
             for there in self.in_partition(partition, schema, rows, keys):
                 yield replace(there, is_alone=False)
 
@@ -89,7 +136,7 @@ class LookupView:
         self, partition: bytes, schema: TableSchema, rows: Longs, keys: pa.RecordBatch
     ) -> Iterator[BucketKeys]:
         """Yield the buckets of one partition that may hold some of the keys, numbered by `rows`."""
-        found = self.partitions.get(partition)
+        found = self.partition(partition)
         if found is None or not keys.num_rows:
             return
         total = found.total_buckets
@@ -130,17 +177,37 @@ class ViewMaker:
     blocks: BlockCache
 
     def view(self, snapshot: Snapshot | None, before: LookupView) -> LookupView:
-        """Return a snapshot's buckets; those whose files are the same stay as they are."""
+        """Return a snapshot's buckets; those whose files are the same stay as they are.
+
+        Of very many files only those of partitions are looked at that were so before.
+        """
         if snapshot is None:
-            return LookupView(snapshot=None, partitions={})
+            return LookupView(snapshot=None)
+        vectors = self.session.vector_places(snapshot)
+        metas = self.session.manifest_metas(snapshot)
+        if sum(meta.added_file_count - meta.deleted_file_count for meta in metas) < MANY_FILES:
+            known = self._partitions(snapshot, vectors, None, before)
+            return LookupView(snapshot=snapshot, known=known, vectors=vectors)
+        rest = RestOfView(partial(self._partitions, snapshot, vectors))
+        again = frozenset(before.known)
+        known = self._partitions(snapshot, vectors, again, before) if again else {}
+        return LookupView(snapshot=snapshot, known=known, rest=rest, vectors=vectors)
+
+    def _partitions(
+        self,
+        snapshot: Snapshot,
+        vectors: Mapping[Bucket, Mapping[str, VectorPlace]],
+        chosen: frozenset[bytes] | None,
+        before: LookupView | None = None,
+    ) -> dict[bytes, PartitionView]:
         buckets: dict[bytes, dict[int, list[ManifestEntry]]] = {}
         schema_ids = set()
-        for entry in self.session.live_entries(snapshot):
+        scope = None if chosen is None else BucketScope(partitions=chosen)
+        for entry in self.session.live_entries(snapshot, scope):
             if entry.bucket >= 0:  # postponed rows have no bucket yet: no reader sees them
                 buckets.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
                 schema_ids.add(entry.file.schema_id)
         context = self.session.context(schema_ids)
-        vectors = self.session.vector_places(snapshot)
         partitions = {}
         for partition, by_bucket in buckets.items():
             levels = {
@@ -151,7 +218,7 @@ class ViewMaker:
             }
             total = _total_buckets(self.session.schema, by_bucket.values())
             partitions[partition] = PartitionView(total_buckets=total, buckets=levels)
-        return LookupView(snapshot=snapshot, partitions=partitions, vectors=vectors)
+        return partitions
 
     def _levels(
         self,
@@ -159,7 +226,7 @@ class ViewMaker:
         partition: bytes,
         bucket: int,
         entries: list[ManifestEntry],
-        before: LookupView,
+        before: LookupView | None,
         vectors: Mapping[str, VectorPlace] | None,
     ) -> LookupLevels:
         session = self.session
@@ -169,16 +236,16 @@ class ViewMaker:
             level_count=session.options.level_count,
             key_order=session.key_order,
         )
-        known = before.levels_of(partition, bucket)
-        same_vectors = before.vectors.get((partition, bucket)) == vectors
-        if known is not None and known.levels.files == levels.files and same_vectors:
-            return known
+        if before is not None and before.vectors.get((partition, bucket)) == vectors:
+            known = before.levels_of(partition, bucket)
+            if known is not None and known.levels.files == levels.files:
+                return known
         path = context.partition_path(partition).replace("/", "_")
         files = DataFiles(
             file_io=context.file_io,
             read_schema=session.schema,
             schemas=context.schemas,
-            path_of=functools.partial(context.data_file, partition, bucket),
+            path_of=partial(context.data_file, partition, bucket),
             bucket_name=f"{path}-{bucket}",
         )
         opened = LookupFiles(self.cache, self.owner, self.limits, self.settings, files, self.blocks)
@@ -199,7 +266,7 @@ def bucket_totals(schema: TableSchema, entries: Iterable[ManifestEntry]) -> dict
 
 def drop_replaced(before: LookupView, now: LookupView) -> None:
     """Remove the lookup files of data files that have left their bucket."""
-    for partition, old in before.partitions.items():
+    for partition, old in list(before.known.items()):
         for bucket, levels in old.buckets.items():
             kept = now.levels_of(partition, bucket)
             if kept is levels:
