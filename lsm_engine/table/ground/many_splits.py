@@ -3,18 +3,19 @@
 A million files as objects take gigabytes; as columns they take some hundred megabytes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, islice
 from typing import overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.plan.scan import Split
-from lsm_engine.table.ground.live_files import bucket_pairs
+from lsm_engine.table.ground.live_files import DELETE_ROW_COUNT, LEVEL, ROW_COUNT, bucket_pairs
 
 MANY_FILES = 5_000
 """Files from which on splits are made when asked for, where no filter has looked at each file."""
@@ -29,8 +30,12 @@ class ManySplits(Sequence[Split]):
     have been made; asking for it makes them, and forgets them again.
     """
 
-    def __init__(self, rows: pa.Table, plan_bucket: PlanBucket) -> None:
+    def __init__(
+        self, rows: pa.Table, plan_bucket: PlanBucket, *, counts_levels: bool = False
+    ) -> None:
+        """`counts_levels`: a bucket in one level below 0 has the rows that its files have, less none."""
         self._rows = rows
+        self._counts_levels = counts_levels
         self._plan_bucket = plan_bucket
         pairs, of_row = bucket_pairs(rows)
         rank = np.empty(len(pairs), np.int64)
@@ -49,6 +54,21 @@ class ManySplits(Sequence[Split]):
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    def counted_levels(self) -> tuple[int, Iterable[Split]]:
+        """Return how many rows the buckets have that need no look at their files, and the splits of the others."""
+        rows = self._rows
+        if not self._counts_levels or DELETE_ROW_COUNT not in rows.column_names:
+            return 0, self
+        deletes = pc.fill_null(rows.column(DELETE_ROW_COUNT), 1).to_numpy()[self._order]
+        levels = rows.column(LEVEL).to_numpy()[self._order]
+        starts = self._starts[:-1]
+        least, most = (extreme.reduceat(levels, starts) for extreme in (np.minimum, np.maximum))
+        is_plain = (least == most) & (least > 0) & (np.maximum.reduceat(deletes, starts) == 0)
+        counts = rows.column(ROW_COUNT).to_numpy()[self._order].astype(np.int64)
+        count = int(np.add.reduceat(counts, starts)[is_plain].sum())
+        others = np.flatnonzero(~is_plain).tolist()
+        return count, (split for bucket in others for split in self._of(bucket))
 
     @overload
     def __getitem__(self, index: int) -> Split: ...
@@ -82,3 +102,15 @@ class ManySplits(Sequence[Split]):
             else self._rows.take(pa.array(places))
         )
         return self._plan_bucket(entries_of(rows))
+
+
+def counted(splits: Sequence[Split]) -> tuple[int, list[Split]]:
+    """Return how many rows metadata tells of splits that are read without a filter, and those that it does not."""
+    rows, rest = splits.counted_levels() if isinstance(splits, ManySplits) else (0, splits)
+    to_read = []
+    for split in rest:
+        if split.raw and split.is_counted:
+            rows += split.row_count
+        else:
+            to_read.append(split)
+    return rows, to_read

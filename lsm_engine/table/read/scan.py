@@ -19,6 +19,7 @@ from lsm_engine.prune.predicate import Predicate, columns_of
 from lsm_engine.prune.where import Filter
 from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.given_names import is_whole
+from lsm_engine.table.ground.many_splits import counted
 from lsm_engine.table.ground.session import TableSession
 from lsm_engine.table.ground.time_travel import raise_if_expired, snapshot_to_read
 from lsm_engine.table.ground.verbs_elsewhere import SCAN
@@ -202,12 +203,9 @@ class Scan(NamedElsewhere, StaysHere):
                 rows = int(found.num_rows)
                 return rows if limit is None else min(rows, limit)
             plan = self._planned
-            to_read = []
-            for split in plan.splits:
-                if self._request.where is None and split.raw and split.is_counted:
-                    rows += split.row_count
-                else:
-                    to_read.append(split)
+            to_read = plan.splits
+            if self._request.where is None:
+                rows, to_read = counted(plan.splits)
             for part in scan_parts(plan.source.narrowed(names), to_read):
                 rows += sum(batch.num_rows for batch in part())
         return rows if limit is None else min(rows, limit)

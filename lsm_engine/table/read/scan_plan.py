@@ -88,6 +88,7 @@ def plan_scan(
         found = without_partitions(found, hidden)
     mode, reach = _mode_and_reach(schema, request)
     engine = session.options[core_options.MERGE_ENGINE]
+    vectors = {} if snapshot is None else session.vector_places(snapshot)
     plan = partial(
         plan_splits,
         key_order=session.key_order or bytes,
@@ -99,12 +100,15 @@ def plan_scan(
         snapshot_id=None if snapshot is None else snapshot.id,
         value_match=found.value_match,
         merge_keeps_rows=schema.has_primary_key and not engine.policy.combines_versions,
-        vectors={} if snapshot is None else session.vector_places(snapshot),
+        vectors=vectors,
         reach=reach,
     )
     splits: Sequence[Split]
     if found.many is not None:
-        splits = ManySplits(found.many, lambda entries: plan(entries).splits)
+        is_plain = mode is ReadMode.MERGE and reach is Reach.ALL and not vectors
+        splits = ManySplits(
+            found.many, lambda entries: plan(entries).splits, counts_levels=is_plain
+        )
         levels = found.many.column(LEVEL)
         seen = pc.greater_equal(levels, first_level(mode, reach, pc.max(levels).as_py()))
         read = int(pc.sum(seen).as_py() or 0)

@@ -1,5 +1,6 @@
 """Plans of very many files: the same splits as of few, made bucket by bucket."""
 
+import random
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from lsm_engine.table.ground.executor import LocalExecutor
 from lsm_engine.table.ground.live_files import bucket_pairs
 from lsm_engine.table.read import prune_files
 from tests.bench.many_files import IDS_PER_FILE, many_files
+from tests.unit.table.history_tables import Story
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,34 @@ def test_going_through_plans_each_bucket_once(table, monkeypatch) -> None:
     assert len(splits[:5]) == 5
     assert sum(planned) <= 100
     assert splits[-2:] == tuple(splits)[-2:]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_are_counted_as_in_a_small_table(seed, monkeypatch) -> None:
+    """Buckets in one level, in several, with deletes, under vectors and in level 0 alone."""
+    chance = random.Random(seed)
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("id", "p")])
+    options = {"bucket": "2", "write-only": "true"}
+    if seed % 3 == 1:
+        options["merge-engine"] = "first-row"
+    if seed % 3 == 2:
+        options |= {"deletion-vectors.enabled": "true"}
+    story = Story(schema, key=("id", "p"), partitioned_by=("p",), options=options)
+    for _ in range(8):
+        story.clock.advance(1000)
+        rows = [{"id": chance.randrange(60), "p": chance.randrange(5)} for _ in range(12)]
+        story.table.upsert(rows)
+        if chance.random() < 0.4:
+            story.table.compact(full=chance.random() < 0.6)
+        if seed % 3 != 1 and chance.random() < 0.4:
+            story.table.delete(rows[:5])
+        few = story.reopened().scan()
+        with monkeypatch.context() as patched:
+            patched.setattr(prune_files, "MANY_FILES", 0)
+            many = story.reopened().scan()
+            counts = [many.count(), many.count(), story.reopened().scan(limit=7).count()]
+            counts.append(story.reopened().scan(where=f"p = {rows[0]['p']}").count())
+        found = few.to_arrow()
+        assert isinstance(many.splits(), many_splits.ManySplits)
+        assert counts[:3] == [found.num_rows, found.num_rows, min(7, found.num_rows)]
+        assert counts[3] == found["p"].to_pylist().count(rows[0]["p"])
