@@ -27,6 +27,7 @@ from lsm_engine.schema.types import DataField
 from lsm_engine.table.commit.commit import CommitIdentity
 from lsm_engine.table.ground.discard import discard
 from lsm_engine.table.ground.session import TableSession
+from lsm_engine.table.ground.staging import bucket_levels
 from lsm_engine.table.ground.time_travel import built_on
 from lsm_engine.table.write.write import Write, stage
 
@@ -93,7 +94,8 @@ def _replaced(
     if base is None:
         return ()
     if isinstance(scope, DynamicPartitions):
-        live = session.live_entries(base, BucketScope(partitions=frozenset(scope.partitions)))
+        partitions = frozenset(scope.partitions)
     else:
-        live = session.live_entries(base, lambda partition, _: bool(in_scope([partition], scope)))
+        partitions = in_scope([*bucket_levels(session, base).partitions()], scope)
+    live = session.live_entries(base, BucketScope(partitions=partitions))
     return overwritten(live, scope)
