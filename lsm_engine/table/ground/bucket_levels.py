@@ -118,12 +118,13 @@ class BucketLevels:
         self._fields = schema.select(schema.partition_keys)
         self._found: dict[bytes, dict[int, list[LevelFacts]]] = {}
         self._alone = 0
+        self._all: Sequence[ManifestLevels] | None = None
 
     def of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
         """Return what all manifests record of each bucket of a partition."""
         if partition not in self._found:
             by_bucket: dict[int, list[LevelFacts]] = {}
-            for facts in self._facts(self._holding(partition)):
+            for facts in self._facts_of(partition):
                 for one in facts.partitions.get(partition, ()):
                     by_bucket.setdefault(one.bucket, []).append(one)
             self._found[partition] = by_bucket
@@ -132,7 +133,7 @@ class BucketLevels:
     def partitions(self) -> Iterable[bytes]:
         """Return the partitions that manifests name; all of these are read for it."""
         names: dict[bytes, None] = {}
-        for facts in self._facts(self._metas):
+        for facts in self._facts_of_all():
             names.update(dict.fromkeys(facts.partitions))
         return names
 
@@ -168,24 +169,34 @@ class BucketLevels:
         if len(totals) > 1:
             live = live_entries(
                 self._manifests,
-                self._holding(partition),
+                manifests_in(self._metas, _only(partition), self._fields),
                 lambda part, bucket: part == partition and bucket >= 0,
             )
             totals = {entry.total_buckets for entry in live}
         return max(totals)
 
-    def _facts(self, metas: Sequence[ManifestFileMeta]) -> Sequence[ManifestLevels]:
-        return self._manifests.facts(metas, level_facts, _COLUMNS)
-
-    def _holding(self, partition: bytes) -> Sequence[ManifestFileMeta]:
-        """Return the manifests that may name a partition: all, where their levels are kept."""
+    def _facts_of(self, partition: bytes) -> Sequence[ManifestLevels]:
+        """Return what the manifests record that may name a partition: all, where that is kept."""
         metas = self._metas
-        if len(metas) <= _MANY or self._alone >= _ALONE:
-            return metas
-        if all(self._manifests.are_known(metas, level_facts)):
-            return metas
+        if (
+            self._all is not None
+            or len(metas) <= _MANY
+            or self._alone >= _ALONE
+            or all(self._manifests.are_known(metas, level_facts))
+        ):
+            return self._facts_of_all()
         self._alone += 1
-        return manifests_in(metas, BucketScope(partitions=frozenset({partition})), self._fields)
+        held = manifests_in(metas, _only(partition), self._fields)
+        return self._manifests.facts(held, level_facts, _COLUMNS)
+
+    def _facts_of_all(self) -> Sequence[ManifestLevels]:
+        if self._all is None:
+            self._all = self._manifests.facts(self._metas, level_facts, _COLUMNS)
+        return self._all
+
+
+def _only(partition: bytes) -> BucketScope:
+    return BucketScope(partitions=frozenset({partition}))
 
 
 class NewestNumbers(Mapping[Bucket, int]):

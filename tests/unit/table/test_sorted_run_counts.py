@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_engine.base.modes import EntryKind
+from lsm_engine.codec.binary_row import encode_stored
 from lsm_engine.codec.manifest_rows import rows_of
 from lsm_engine.mergetree.levels import Levels
-from lsm_engine.table.ground.bucket_levels import FEW_ROWS, level_facts, levels_of_rows
+from lsm_engine.table.ground.bucket_levels import (
+    FEW_ROWS,
+    BucketTotals,
+    NewestNumbers,
+    level_facts,
+    levels_of_rows,
+)
 from lsm_engine.table.ground.staging import bucket_levels
 from tests.unit.plan.facts import entry
 from tests.unit.table.history_tables import Story
@@ -87,3 +94,33 @@ def test_few_rows_and_many_give_the_same_levels(entries):
     assert rows.num_rows > FEW_ROWS
     assert told(level_facts(rows)) == (levels, count)
     assert told(level_facts(rows_of(entries)))[1] == count
+
+
+def test_all_buckets_take_one_pass_over_the_manifests(monkeypatch):
+    options = {"write-only": "true", "manifest.merge-min-count": "1000"}
+    story = Story(COLUMNS, key=("id", "p"), partitioned_by=("p",), options=options)
+    for part in range(60):
+        story.table.upsert([{"id": 1, "p": part}, {"id": 2, "p": part // 2}])
+    session = story.reopened().session
+    passes, facts = [], type(session.manifests).facts
+    monkeypatch.setattr(
+        type(session.manifests), "facts",
+        lambda self, metas, *more: passes.append(len(metas)) or facts(self, metas, *more),
+    )  # fmt: skip
+    levels = bucket_levels(session, session.snapshots.latest())
+    assert len(NewestNumbers(levels)) == len(dict(BucketTotals(levels))) == 60
+    assert len(levels.run_counts()) == 60
+    assert passes == [60]
+    passes.clear()
+    again = bucket_levels(story.reopened().session, session.snapshots.latest())
+    for part in range(60):
+        assert sum(map(len, again.of(levels_key(session, part)).values())) >= 1
+    assert len(passes) == 9
+    assert max(passes[:8]) <= 12
+    assert passes[8] == 60
+
+
+def levels_key(session, part):
+    """A partition as a stored row."""
+    (field,) = session.schema.select(("p",))
+    return encode_stored([pa.array([part], pa.int64())], [field.type])[0]
