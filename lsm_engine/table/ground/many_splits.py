@@ -105,7 +105,7 @@ class ManySplits(Sequence[Split]):
 
 
 def counted(splits: Sequence[Split]) -> tuple[int, list[Split]]:
-    """Return how many rows metadata tells of splits that are read without a filter, and those that it does not."""
+    """Return how many rows metadata has of splits that are read without a filter, and those that are to be read."""
     rows, rest = splits.counted_levels() if isinstance(splits, ManySplits) else (0, splits)
     to_read = []
     for split in rest:
