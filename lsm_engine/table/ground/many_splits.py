@@ -1,11 +1,12 @@
-"""Splits of very many files, made bucket by bucket when they are asked for.
+"""Splits of very many files, made for some buckets at a time when they are asked for.
 
 A million files as objects take gigabytes; as columns they take some hundred megabytes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import overload
 
 import numpy as np
@@ -13,20 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_engine.codec.manifest import entries_of
-from lsm_engine.meta.manifest import ManifestEntry
+from lsm_engine.kernels.arrow_views import Longs
+from lsm_engine.meta.manifest import ManifestEntry, by_bucket
 from lsm_engine.plan.scan import Split
-from lsm_engine.table.ground.live_files import DELETE_ROW_COUNT, LEVEL, ROW_COUNT, bucket_pairs
+from lsm_engine.table.ground.live_files import (
+    DELETE_ROW_COUNT,
+    LEVEL,
+    ROW_COUNT,
+    bucket_pairs,
+)
 
 MANY_FILES = 5_000
 """Files from which on splits are made when asked for, where no filter has looked at each file."""
 
+_ROWS_AT_FIRST, _ROWS_TOGETHER = 64, 1_000
 PlanBucket = Callable[[list[ManifestEntry]], tuple[Split, ...]]
 
 
 class ManySplits(Sequence[Split]):
     """The splits of live files given as columns, in order of partition and bucket.
 
-    Going through them costs memory for one bucket at a time. Their number is only known once all
+    Going through them costs memory for some buckets at a time. Their number is only known once all
     have been made; asking for it makes them, and forgets them again.
     """
 
@@ -49,8 +57,8 @@ class ManySplits(Sequence[Split]):
         return next(iter(self), None) is not None
 
     def __iter__(self) -> Iterator[Split]:
-        for bucket in range(len(self._starts) - 1):
-            yield from self._of(bucket)
+        for entries in self._entries(self._buckets):
+            yield from self._plan_bucket(entries)
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -67,8 +75,8 @@ class ManySplits(Sequence[Split]):
         is_plain = (least == most) & (least > 0) & (np.maximum.reduceat(deletes, starts) == 0)
         counts = rows.column(ROW_COUNT).to_numpy()[self._order].astype(np.int64)
         count = int(np.add.reduceat(counts, starts)[is_plain].sum())
-        others = np.flatnonzero(~is_plain).tolist()
-        return count, (split for bucket in others for split in self._of(bucket))
+        others = self._entries(self._buckets[~is_plain])
+        return count, chain.from_iterable(map(self._plan_bucket, others))
 
     @overload
     def __getitem__(self, index: int) -> Split: ...
@@ -89,19 +97,43 @@ class ManySplits(Sequence[Split]):
     @cached_property
     def _ends(self) -> list[int]:
         """How many splits there are before each bucket, and in all."""
-        buckets = range(len(self._starts) - 1)
-        return list(accumulate((len(self._of(bucket)) for bucket in buckets), initial=0))
+        counts: list[int] = []
+        for entries in self._entries(self._buckets):
+            found = Counter((one.partition, one.bucket) for one in self._plan_bucket(entries))
+            counts += [found[place] for place in sorted(by_bucket(entries))]
+        return list(accumulate(counts, initial=0))
 
     def _of(self, bucket: int) -> tuple[Split, ...]:
-        places = self._order[self._starts[bucket] : self._starts[bucket + 1]]
-        # Files of a bucket mostly stand together: then nothing is copied.
-        together = len(places) == int(places[-1]) - int(places[0]) + 1
-        rows = (
-            self._rows.slice(int(places[0]), len(places))
-            if together
-            else self._rows.take(pa.array(places))
-        )
-        return self._plan_bucket(entries_of(rows))
+        (entries,) = self._entries(self._buckets[bucket : bucket + 1])
+        return self._plan_bucket(entries)
+
+    @property
+    def _buckets(self) -> Longs:
+        return np.arange(len(self._starts) - 1)
+
+    def _entries(self, buckets: Longs) -> Iterator[list[ManifestEntry]]:
+        """Yield the files of some buckets: a column takes as long for a row as for many, so those of several come together.
+
+        Of few at first, as a limit may end with them.
+        """
+        ends = np.cumsum(self._starts[buckets + 1] - self._starts[buckets])
+        first, room = 0, _ROWS_AT_FIRST
+        while first < len(buckets):
+            done = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, done + room, side="right")))
+            places = np.concatenate(
+                [
+                    self._order[self._starts[one] : self._starts[one + 1]]
+                    for one in buckets[first:last]
+                ]
+            )
+            # Files of a bucket mostly stand together: then nothing is copied.
+            if (np.diff(places) == 1).all():
+                rows = self._rows.slice(int(places[0]), len(places))
+            else:
+                rows = self._rows.take(pa.array(places))
+            yield entries_of(rows)
+            first, room = last, min(2 * room, _ROWS_TOGETHER)
 
 
 def counted(splits: Sequence[Split]) -> tuple[int, list[Split]]:
