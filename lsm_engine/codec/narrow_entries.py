@@ -8,6 +8,8 @@ import pyarrow.compute as pc
 
 from lsm_engine.codec.manifest_columns import MANIFEST_COLUMNS
 
+_SIGNED = (np.int8, np.int16, np.int32, np.int64)
+_UNSIGNED = (np.uint8, np.uint16, np.uint32, np.uint64)
 _PARTITION, _EXTRA_FILES = "_PARTITION", "_FILE._EXTRA_FILES"
 
 
@@ -27,10 +29,19 @@ def narrowed(entries: pa.Table) -> pa.Table:
         elif pa.types.is_integer(column.type):
             ends = pc.min_max(column)
             least, most = ends["min"].as_py(), ends["max"].as_py()
-            kind = np.result_type(np.min_scalar_type(least), np.min_scalar_type(most))
-            column = column.cast(pa.from_numpy_dtype(kind))
+            column = column.cast(_narrowest(least, most))
         made[name] = column
     return pa.table(made)
+
+
+def _narrowest(least: int, most: int) -> pa.DataType:
+    """Return the narrowest type that holds both; of numbers with a sign one that has it."""
+    kinds = _SIGNED if least < 0 else _UNSIGNED
+    return next(
+        pa.from_numpy_dtype(kind)
+        for kind in kinds
+        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max
+    )
 
 
 def widened(entries: pa.Table, columns: Collection[str]) -> pa.Table:

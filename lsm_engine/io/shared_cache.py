@@ -1,9 +1,9 @@
 """A bounded directory of local files that all processes of a user share, each of which can be made again.
 
 <local directory>/lsm-manifests-<user>/     private to the user (0700)
-  <name>              an entry: its bytes, and their CRC-32 behind them
+  <name>              an entry: its bytes, and behind them the CRC-32 of its key and them
   <name>, empty       an entry that was asked for once: it is made when it is asked for again
-  .<process>-<n>      one that is being written
+  .<random>           one that is being written
 
 An entry is written aside and renamed, so that nobody sees half of one; what a power cut leaves has another
 checksum and counts as absent. What was used least lately goes first; whoever has it mapped keeps it.
@@ -11,7 +11,6 @@ Nothing here fails a caller: a directory that is full, missing or not ours is a 
 """
 
 import contextlib
-import itertools
 import logging
 import os
 import re
@@ -21,9 +20,10 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from lsm_engine.base.errors import StorageError
+from lsm_engine.base.errors import LsmError, NotFoundError, StorageError
 from lsm_engine.base.record import record
 from lsm_engine.codec.checksum import checksum_of
+from lsm_engine.io.clock import SystemIds
 from lsm_engine.io.local_directories import local_directories, local_directory
 from lsm_engine.io.process_directory import check_private, unlink, write_private
 
@@ -31,8 +31,7 @@ log = logging.getLogger(__name__)
 _CHECKSUM_BYTES = 4
 _ASKED_BYTES = 64 << 10  # what an empty entry counts as, so that there are not too many
 _IDLE_SECONDS = 7 * 24 * 3600
-_NAME = re.compile(r"[0-9a-f]{40}|\.[0-9]+-[0-9]+")
-_numbers = itertools.count()
+_NAME = re.compile(r"[0-9a-f]{40}|\.[0-9a-f-]{36}")
 
 
 @record
@@ -76,20 +75,19 @@ class SharedCache:
         self._root = root
         self._max_bytes = max_bytes
         self._left = 0  # bytes to be written before the directory is looked at again
-        self._is_usable = max_bytes > 0
+        self.is_usable = max_bytes > 0
 
     def find(self, key: str) -> pa.Buffer | None:
         """Return the bytes of an entry, mapped, or None."""
         path = self._path(key)
-        with contextlib.suppress(OSError):
-            if not os.stat(path).st_size:
+        with contextlib.suppress(OSError, LsmError):
+            if not self.holds(key):
                 return None
             with pa.memory_map(path) as mapped:
                 stored = mapped.read_buffer()
             content = stored.slice(0, max(0, stored.size - _CHECKSUM_BYTES))
-            if checksum_of(content).to_bytes(_CHECKSUM_BYTES, "little") != bytes(
-                stored.slice(content.size)
-            ):
+            checksum = checksum_of(content, checksum_of(key.encode()))
+            if checksum.to_bytes(_CHECKSUM_BYTES, "little") != bytes(stored.slice(content.size)):
                 unlink(path)
                 return None
             os.utime(path)
@@ -97,9 +95,12 @@ class SharedCache:
         return None
 
     def holds(self, key: str) -> bool:
-        """Whether there is such an entry."""
-        with contextlib.suppress(OSError):
-            return os.stat(self._path(key)).st_size > 0
+        """Whether there is such an entry, of this user in a directory that is private to him."""
+        with contextlib.suppress(OSError, LsmError):
+            if self._max_bytes > 0:
+                check_private(self._root)
+                found = os.lstat(self._path(key))
+                return found.st_size > 0 and found.st_uid == os.getuid()
         return False
 
     def is_asked_again(self, key: str) -> bool:
@@ -116,11 +117,13 @@ class SharedCache:
 
     def put(self, key: str, write: Callable[[BinaryIO], None]) -> None:
         """Make an entry of what `write` writes; what was used least lately makes room."""
-        aside = os.path.join(self._root, f".{os.getpid()}-{next(_numbers)}")
+        aside = os.path.join(self._root, f".{SystemIds().new_id()}")
         with self._trying():
             self._prepare()
             try:
-                write_private(aside, lambda sink: _write_checked(sink, write))
+                write_private(
+                    aside, lambda sink: _write_checked(sink, write, checksum_of(key.encode()))
+                )
                 if self._make_room(aside):
                     os.replace(aside, self._path(key))
             finally:
@@ -130,7 +133,7 @@ class SharedCache:
         return os.path.join(self._root, blake2b(key.encode(), digest_size=20).hexdigest())
 
     def _prepare(self) -> None:
-        if not self._is_usable:
+        if not self.is_usable:
             raise StorageError("the cache is off, or could not be written to", path=self._root)
         os.makedirs(self._root, mode=0o700, exist_ok=True)
         check_private(self._root)
@@ -140,10 +143,11 @@ class SharedCache:
         """Let something be written, if that works: once it has not, nothing more is tried."""
         try:
             yield
-        except (OSError, StorageError) as error:
-            if self._is_usable:
+        except (OSError, LsmError) as error:
+            if self.is_usable:
                 log.debug("decoded manifests are not kept on disk: %s", error)
-            self._is_usable = False
+            # A directory that has vanished is made again.
+            self.is_usable = self.is_usable and isinstance(error, FileNotFoundError | NotFoundError)
 
     def _make_room(self, path: str) -> bool:
         """Remove what was used least lately, or not for a week, until a new file fits; False if it never will."""
@@ -176,8 +180,8 @@ def _files(root: str) -> Iterator[tuple[str, float, int]]:
                     yield one.path, found.st_mtime, found.st_size or _ASKED_BYTES
 
 
-def _write_checked(sink: BinaryIO, write: Callable[[BinaryIO], None]) -> None:
-    checked = _Checked(sink)
+def _write_checked(sink: BinaryIO, write: Callable[[BinaryIO], None], before: int) -> None:
+    checked = _Checked(sink, before)
     write(checked)  # type: ignore[arg-type]  # it has what Arrow's writers call
     sink.write(checked.checksum.to_bytes(_CHECKSUM_BYTES, "little"))
 
@@ -185,9 +189,9 @@ def _write_checked(sink: BinaryIO, write: Callable[[BinaryIO], None]) -> None:
 class _Checked:
     """A file being written, with the checksum of what was."""
 
-    def __init__(self, sink: BinaryIO) -> None:
+    def __init__(self, sink: BinaryIO, before: int) -> None:
         self._sink = sink
-        self.checksum = 0
+        self.checksum = before
         self.closed = False
 
     def write(self, data: bytes) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_engine.base.errors import ErrorKind, InvalidInputError
+from lsm_engine.base.errors import CorruptFileError, ErrorKind, InvalidInputError
 from lsm_engine.codec.binary_row import decode_columns
 from lsm_engine.meta.manifest import BucketScope, ManifestFileMeta
 from lsm_engine.prune.expression import matches
@@ -23,6 +23,7 @@ from lsm_engine.prune.stored_stats import StoredStats, covered_columns, stored_b
 from lsm_engine.schema.arrow_types import arrow_schema, arrow_type
 from lsm_engine.schema.types import DataField
 
+_PAIRS_MAX = 1_000_000  # of manifests and partitions: comparing more takes longer than it spares
 _FEW = 16  # manifests: reading them costs no more than looking at their ranges
 
 
@@ -124,7 +125,12 @@ def manifests_in(
     if len(found) <= _FEW:
         return found
     partitions = sorted({*scope.partitions, *(partition for partition, _ in scope.buckets)})
-    holding = manifests_holding(found, partitions, fields)
+    if len(found) * len(partitions) > _PAIRS_MAX:
+        return found
+    try:
+        holding = manifests_holding(found, partitions, fields)
+    except CorruptFileError:
+        return found  # with such statistics nothing is known
     return [meta for meta, holds in zip(found, holding, strict=True) if holds]
 
 

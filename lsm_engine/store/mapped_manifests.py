@@ -39,6 +39,8 @@ class MappedManifests:
     def offer(self, meta: ManifestFileMeta, columns: Collection[str], decoded: pa.Table) -> None:
         """Take columns that were decoded, to store them if they are likely to be asked for again."""
         key = self._key(meta, columns)
+        if not self._cache.is_usable:
+            return
         if self._is_far or self._cache.is_asked_again(key):
             entries = narrowed(decoded)
 

@@ -37,8 +37,10 @@ FIRST_ROW_ID = "_FILE._FIRST_ROW_ID"
 META_COLUMNS = (KIND, PARTITION, BUCKET, TOTAL_BUCKETS, LEVEL, ROW_COUNT, FIRST_ROW_ID)
 _FOLDED_COLUMNS = (*META_COLUMNS, FILE_NAME)
 _WAITING_BYTES = 64 << 20
+_AHEAD = 16  # manifests that are fetched beside the one that is copied
 _BYTES_PER_ENTRY = 400
 """What an entry takes in a compressed manifest, before any has been written."""
+_FEW_AFAR = 5_000  # they are kept, and their bytes would have to be fetched
 _FEW_ENTRIES = 256  # those of so many are kept as they were read, and cost less as objects
 
 
@@ -129,7 +131,7 @@ class MetadataWriter:
         What would become larger than readers take goes on as it is.
         """
         count = sum(meta.added_file_count + meta.deleted_file_count for meta in group.metas)
-        if count <= _FEW_ENTRIES:
+        if count <= (_FEW_AFAR if self._put is not None else _FEW_ENTRIES):
             return self.manifests(_as_objects(self._session, group))
         try:
             return list(self._copied(group))
@@ -163,15 +165,29 @@ class MetadataWriter:
     def _pieces(
         self, group: MergeGroup, copier: ManifestCopier, stands: Sequence[Mask]
     ) -> Iterator[tuple[bytes, int]]:
-        manifests = self._session.manifests
-        for meta, some in zip(group.metas, stands, strict=True):
-            if some.any():
-                yield from copier.add(
-                    manifests.content(meta.file_name, meta.checksum),
-                    some,
-                    file_name=self._session.paths.manifest(meta.file_name),
-                )
+        left = [one for one in zip(group.metas, stands, strict=True) if one[1].any()]
+        for (meta, some), content in zip(
+            left, self._contents([meta for meta, _ in left]), strict=True
+        ):
+            path = self._session.paths.manifest(meta.file_name)
+            yield from copier.add(content, some, file_name=path)
         yield from copier.rest()
+
+    def _contents(self, metas: Sequence[ManifestFileMeta]) -> Iterator[bytes]:
+        """Yield the content of manifests, in order; of a far store the next ones are fetched meanwhile."""
+        session = self._session
+        paths = [session.paths.manifest(meta.file_name) for meta in metas]
+        ahead = _AHEAD if session.file_io.facts.is_far else 0
+        asked = 0
+        try:
+            for number, meta in enumerate(metas):
+                for path in paths[asked : number + ahead]:
+                    session.file_io.prefetch(path)
+                asked = max(asked, number + ahead)
+                yield session.manifests.content(meta.file_name, meta.checksum)
+        finally:  # left, if somebody has stopped half way
+            if ahead:
+                session.file_io.forget_prefetched(paths)
 
     def _placed(self, data: bytes, entries: pa.Table) -> ManifestFileMeta:
         """Write a manifest that is encoded already."""

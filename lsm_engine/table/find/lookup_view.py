@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_engine.base.record import record
+from lsm_engine.codec.manifest import WITHOUT_STATS
 from lsm_engine.io.cache_entries import CacheLimits
 from lsm_engine.kernels.arrow_views import Longs
 from lsm_engine.kernels.hashing import bucket_of
@@ -78,7 +79,8 @@ class RestOfView:
             known.setdefault(partition, found)
         for partition in missing or ():
             known.setdefault(partition, NO_BUCKETS)
-        self._is_loaded = missing is None
+        if missing is None:
+            self._is_loaded = True
 
 
 @record
@@ -203,7 +205,9 @@ class ViewMaker:
         buckets: dict[bytes, dict[int, list[ManifestEntry]]] = {}
         schema_ids = set()
         scope = None if chosen is None else BucketScope(partitions=chosen)
-        for entry in self.session.live_entries(snapshot, scope):
+        # Statistics are most of what entries hold, and no lookup asks for them.
+        columns = None if chosen is None else WITHOUT_STATS
+        for entry in self.session.live_entries(snapshot, scope, columns):
             if entry.bucket >= 0:  # postponed rows have no bucket yet: no reader sees them
                 buckets.setdefault(entry.partition, {}).setdefault(entry.bucket, []).append(entry)
                 schema_ids.add(entry.file.schema_id)

@@ -117,6 +117,8 @@ class BucketLevels:
         self._metas = metas
         self._fields = schema.select(schema.partition_keys)
         self._found: dict[bytes, dict[int, list[LevelFacts]]] = {}
+        self._names: list[bytes] = []
+        self._is_whole = False
         self._alone = 0
         self._all: Sequence[ManifestLevels] | None = None
 
@@ -131,11 +133,17 @@ class BucketLevels:
         return self._found[partition]
 
     def partitions(self) -> Iterable[bytes]:
-        """Return the partitions that manifests name; all of these are read for it."""
-        names: dict[bytes, None] = {}
-        for facts in self._facts_of_all():
-            names.update(dict.fromkeys(facts.partitions))
-        return names
+        """Return the partitions that manifests name; all of these are read for it, in one pass."""
+        if not self._is_whole:
+            found: dict[bytes, dict[int, list[LevelFacts]]] = {}
+            for facts in self._facts_of_all():
+                for partition, levels in facts.partitions.items():
+                    by_bucket = found.setdefault(partition, {})
+                    for one in levels:
+                        by_bucket.setdefault(one.bucket, []).append(one)
+            self._found, self._is_whole = found, True
+            self._names = list(found)
+        return self._names
 
     def newest(self, partition: bytes, bucket: int) -> int | None:
         """Return the greatest sequence number that a bucket has ever seen; None if it has seen none."""

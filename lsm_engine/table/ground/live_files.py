@@ -127,10 +127,11 @@ def live_entries(
     manifests: ManifestStore,
     metas: Iterable[ManifestFileMeta],
     holds: Callable[[bytes, int], bool] | None = None,
+    columns: Collection[str] | None = None,
 ) -> list[ManifestEntry]:
-    """Return live files as objects, those of some buckets or all."""
+    """Return live files as objects, those of some buckets or all; of `columns` alone, if there are any."""
     keep = None if holds is None else BucketFilter(holds=holds).mask
-    rows = live_rows(manifests, metas, keep)
+    rows = live_rows(manifests, metas, keep, columns)
     return [] if rows is None else entries_of(rows)
 
 

@@ -1,7 +1,7 @@
 """One open table: its schema, its stores, and the facts that several verbs ask for."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -301,16 +301,20 @@ class TableSession:
         return self.manifests.read_list(name, snapshot.checksum_of(name), copies)
 
     def live_entries(
-        self, snapshot: Snapshot, holds: Callable[[bytes, int], bool] | None = None
+        self,
+        snapshot: Snapshot,
+        holds: Callable[[bytes, int], bool] | None = None,
+        columns: Collection[str] | None = None,
     ) -> list[ManifestEntry]:
         """Return a snapshot's live files, those in buckets that `holds(partition, bucket)` or all.
 
-        Of a BucketScope no more manifests are read than may name its files.
+        Of a BucketScope no more manifests are read than may name its files. `columns`: only what these hold is
+        filled in.
         """
         metas: Sequence[ManifestFileMeta] = self.manifest_metas(snapshot)
         if isinstance(holds, BucketScope):
             metas = manifests_in(metas, holds, self.schema.select(self.schema.partition_keys))
-        return live_entries(self.manifests, metas, holds)
+        return live_entries(self.manifests, metas, holds, columns)
 
     def live_rows(self, snapshot: Snapshot) -> pa.Table | None:
         """Return a snapshot's live files as columns (table/ground/live_files); None if there are none.

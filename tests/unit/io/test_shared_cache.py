@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -180,3 +181,48 @@ def test_the_directory_is_shown_and_cleared(tmp_path, monkeypatch):
     assert clear_manifest_cache().file_count == 1
     assert files(root) == ["somebody's"]
     assert manifest_cache().byte_count == 0
+
+
+def test_a_directory_that_others_may_write_to_is_not_believed(root):
+    cache = SharedCache(root, LARGE)
+    put(cache, "a", b"content")
+    os.chmod(root, 0o777)
+    assert got(SharedCache(root, LARGE), "a") is None
+    assert not cache.holds("a")
+    os.chmod(root, 0o700)
+    assert got(cache, "a") == b"content"
+
+
+def test_an_entry_under_the_name_of_another_counts_as_absent(root):
+    cache = SharedCache(root, LARGE)
+    put(cache, "one", b"1")
+    put(cache, "two", b"2")
+    os.replace(cache._path("two"), cache._path("one"))
+    assert got(cache, "one") is None
+
+
+def test_what_a_writer_that_died_has_left_stops_nobody(root, monkeypatch):
+    monkeypatch.setattr(shared_cache.SystemIds, "new_id", lambda self: "0" * 36)
+    cache = SharedCache(root, LARGE)
+    put(cache, "a", b"content")
+    with open(os.path.join(root, "." + "0" * 36), "w") as left:
+        left.write("half")
+    put(cache, "b", b"content")
+    assert got(cache, "b") is None
+    assert got(cache, "a") == b"content"
+
+
+def test_a_directory_that_vanishes_while_an_entry_is_made_is_made_again(root, monkeypatch):
+    cache = SharedCache(root, LARGE)
+    written = shared_cache.write_private
+
+    def vanishing(path, build):
+        shutil.rmtree(root)
+        written(path, build)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shared_cache, "write_private", vanishing)
+        put(cache, "a", b"content")
+    assert got(cache, "a") is None
+    put(cache, "a", b"content")
+    assert got(cache, "a") == b"content"

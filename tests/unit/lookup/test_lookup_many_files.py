@@ -20,9 +20,9 @@ def looked_at(monkeypatch):
     """The partitions whose files were made objects, None for all; every table is taken for a large one."""
     seen, live = [], TableSession.live_entries
 
-    def note(self, snapshot, holds=None):
+    def note(self, snapshot, holds=None, columns=None):
         seen.append(None if holds is None else holds.partitions)
-        return live(self, snapshot, holds)
+        return live(self, snapshot, holds, columns)
 
     monkeypatch.setattr(TableSession, "live_entries", note)
     monkeypatch.setattr(lookup_view, "MANY_FILES", 0)
@@ -97,8 +97,8 @@ def test_a_large_table_answers_without_a_look_at_all_of_it(tmp_path, monkeypatch
     table.upsert([{**texts, "id": 7, "dt": "2031-01-01"}])
     seen, live = [], TableSession.live_entries
 
-    def note(self, snapshot, holds=None):
-        found = live(self, snapshot, holds)
+    def note(self, snapshot, holds=None, columns=None):
+        found = live(self, snapshot, holds, columns)
         seen.append(len(found))
         return found
 

@@ -13,7 +13,7 @@ import lsm_engine as lsm
 from lsm_engine.base.modes import EntryKind
 from lsm_engine.codec.manifest import entries_of
 from lsm_engine.codec.manifest_rows import rows_of
-from lsm_engine.codec.narrow_entries import narrowed
+from lsm_engine.codec.narrow_entries import narrowed, widened
 from lsm_engine.meta.data_file import DataFileMeta
 from lsm_engine.meta.manifest import ManifestEntry
 from lsm_engine.meta.stats import EMPTY_STATS
@@ -150,3 +150,14 @@ def test_rows_are_counted_as_in_a_small_table(seed, monkeypatch) -> None:
         assert isinstance(many.splits(), many_splits.ManySplits)
         assert counts[:3] == [found.num_rows, found.num_rows, min(7, found.num_rows)]
         assert counts[3] == found["p"].to_pylist().count(rows[0]["p"])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(-1, 2**60 + 1), (-1, 2**33), (-(2**63), 2**63 - 1), (-129, 0), (0, 2**63 - 1), (-1, 1)],
+)
+def test_numbers_with_a_sign_stay_numbers(numbers) -> None:
+    columns = ["_FILE._MAX_SEQUENCE_NUMBER"]
+    narrow = narrowed(pa.table([pa.array(numbers, pa.int64())], names=columns))
+    assert pa.types.is_integer(narrow.schema.field(0).type)
+    assert widened(narrow, columns)["_FILE._MAX_SEQUENCE_NUMBER"].to_pylist() == list(numbers)
