@@ -54,11 +54,6 @@ def upsert(table: lsm.Table, size: int) -> None:
     table.upsert(rows(parts, chance.choice(4, len(parts)), "upserted"))
 
 
-def upsert_again(table: lsm.Table, size: int) -> None:
-    """The same in a process that has committed before."""
-    upsert(table, size)
-
-
 def plan(table: lsm.Table, size: int) -> None:
     """Every split."""
     assert sum(1 for _ in table.scan().splits()) >= size
@@ -97,7 +92,7 @@ def expire(table: lsm.Table, size: int) -> None:
 STEPS: dict[str, Callable[[lsm.Table, int], None]] = {
     "load": load,
     "upsert of 1,000 rows": upsert,
-    "the second one of a process": upsert_again,
+    "the second one of a process": upsert,
     "plan": plan,
     "count": count,
     "one partition": one_partition,

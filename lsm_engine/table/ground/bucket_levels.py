@@ -117,20 +117,21 @@ class BucketLevels:
         self._metas = metas
         self._fields = schema.select(schema.partition_keys)
         self._found: dict[bytes, dict[int, list[LevelFacts]]] = {}
-        self._names: list[bytes] = []
         self._is_whole = False
         self._alone = 0
         self._all: Sequence[ManifestLevels] | None = None
 
     def of(self, partition: bytes) -> Mapping[int, Sequence[LevelFacts]]:
         """Return what all manifests record of each bucket of a partition."""
-        if partition not in self._found:
-            by_bucket: dict[int, list[LevelFacts]] = {}
-            for facts in self._facts_of(partition):
-                for one in facts.partitions.get(partition, ()):
-                    by_bucket.setdefault(one.bucket, []).append(one)
-            self._found[partition] = by_bucket
-        return self._found[partition]
+        known = self._found.get(partition)
+        if known is not None:
+            return known
+        by_bucket: dict[int, list[LevelFacts]] = {}
+        for facts in self._facts_of(partition):
+            for one in facts.partitions.get(partition, ()):
+                by_bucket.setdefault(one.bucket, []).append(one)
+        self._found[partition] = by_bucket
+        return by_bucket
 
     def partitions(self) -> Iterable[bytes]:
         """Return the partitions that manifests name; all of these are read for it, in one pass."""
@@ -142,8 +143,7 @@ class BucketLevels:
                     for one in levels:
                         by_bucket.setdefault(one.bucket, []).append(one)
             self._found, self._is_whole = found, True
-            self._names = list(found)
-        return self._names
+        return [partition for partition, by_bucket in self._found.items() if by_bucket]
 
     def newest(self, partition: bytes, bucket: int) -> int | None:
         """Return the greatest sequence number that a bucket has ever seen; None if it has seen none."""

@@ -80,7 +80,7 @@ class _Base:
 
     @cached_property
     def _levels(self) -> BucketLevels:
-        return BucketLevels(self._session.manifests, self._metas, self._session.schema)
+        return bucket_levels(self._session, self._base)
 
     def _buckets(self) -> BucketFacts:
         """Return what writers of the table have to know about its buckets."""
